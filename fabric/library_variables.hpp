@@ -24,9 +24,13 @@ bool is_wire_variable(std::string_view name);
 // of their own: the environment precedes nccl.conf, which may have a user's value.
 inline constexpr const char* kSiteName = "RDMA_INIT_SITE";
 
+// The variable with which the node gives rail and plane of a container's HCAs: "NAME=RAIL" or "NAME=RAIL.PLANE", joined
+// by commas.
+inline constexpr const char* kRailsName = "RDMA_INIT_RAILS";
+
 // Returns true for variables that state facts of the node: the node's value replaces one of the image or the pod.
 inline bool is_node_variable(std::string_view name) {
-  return name == kSiteName;
+  return name == kSiteName || name == kRailsName;
 }
 
 // Returns true if kSiteName can hold the value: 1 to 255 printable ASCII characters without a semicolon.

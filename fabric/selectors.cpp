@@ -88,25 +88,48 @@ Result<SelectorList> parse_selectors(std::string_view text, SelectorScope scope)
   return list;
 }
 
-bool selects(const SelectorList& list, const Hca& hca, const Port& port, const std::vector<std::string>& netdevs) {
-  const auto hit = [&](const Selector& selector) {
-    const std::string_view pattern = selector.pattern;
-    switch (selector.kind) {
-      case Selector::Kind::kName:
-        return glob_match(pattern, hca.name) && selector.port.value_or(port.number) == port.number;
-      case Selector::Kind::kNetdev:
-        return std::ranges::any_of(netdevs, [&](const std::string& name) { return glob_match(pattern, name); });
-      case Selector::Kind::kPci:
-        return hca.pci && glob_match(pattern, *hca.pci);
-      case Selector::Kind::kGuid:
-        return glob_match(pattern, guid_digits(hca.node_guid));
-      case Selector::Kind::kIndex:
-      case Selector::Kind::kRail:
-      case Selector::Kind::kGpu:
-        break;
-    }
-    return false;
+Result<Selector> parse_rail_selector(std::string_view entry) {
+  const auto is_of_name = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-' || c == '*';
   };
+  constexpr std::string_view kPf = "pf:";
+  if (entry.starts_with(kPf)) {
+    const std::string_view name = entry.substr(kPf.size());
+    if (!name.empty() && std::ranges::all_of(name, is_of_name))
+      return Selector{Selector::Kind::kPf, std::string(name), std::nullopt, 0};
+  } else if (auto selector = parse_selector(entry, SelectorScope::kPorts)) {
+    const bool is_address = selector->kind == Selector::Kind::kPci || selector->kind == Selector::Kind::kGuid;
+    const bool is_name = selector->kind == Selector::Kind::kName && !selector->port;
+    const auto is_of_address = [&](unsigned char c) { return is_of_name(c) || c == ':'; };
+    if ((is_address && std::ranges::all_of(selector->pattern, is_of_address)) ||
+        (is_name && std::ranges::all_of(selector->pattern, is_of_name)))
+      return selector;
+  }
+  return make_error("`{}`: expected NAME, pci:ADDRESS, guid:GUID or pf:NAME", printable(entry));
+}
+
+bool selects(const Selector& selector, const Hca& hca, const Port& port, const std::vector<std::string>& netdevs) {
+  const std::string_view pattern = selector.pattern;
+  switch (selector.kind) {
+    case Selector::Kind::kName:
+      return glob_match(pattern, hca.name) && selector.port.value_or(port.number) == port.number;
+    case Selector::Kind::kNetdev:
+      return std::ranges::any_of(netdevs, [&](const std::string& name) { return glob_match(pattern, name); });
+    case Selector::Kind::kPci:
+      return hca.pci && glob_match(pattern, *hca.pci);
+    case Selector::Kind::kGuid:
+      return glob_match(pattern, guid_digits(hca.node_guid));
+    case Selector::Kind::kIndex:
+    case Selector::Kind::kRail:
+    case Selector::Kind::kGpu:
+    case Selector::Kind::kPf:
+      break;
+  }
+  return false;
+}
+
+bool selects(const SelectorList& list, const Hca& hca, const Port& port, const std::vector<std::string>& netdevs) {
+  const auto hit = [&](const Selector& selector) { return selects(selector, hca, port, netdevs); };
   return std::ranges::any_of(list.selectors, hit) != list.exclude;
 }
 

@@ -5,6 +5,8 @@
 //            | "index:" N | "rail:" N | "gpu"        only with SelectorScope::kNode
 //
 // A name matches exactly; '*' in it matches any text.
+//
+// "rails" of config.json has NAME without a port, pci:, guid: and "pf:" NAME: that physical function and its VFs.
 #pragma once
 
 #include <optional>
@@ -20,11 +22,12 @@ struct Hca;
 struct Port;
 
 struct Selector {
-  enum class Kind { kName, kNetdev, kPci, kGuid, kIndex, kRail, kGpu };
+  enum class Kind { kName, kNetdev, kPci, kGuid, kIndex, kRail, kGpu, kPf };
   Kind kind = Kind::kName;
   std::string pattern;
   std::optional<unsigned> port;  // kName only
   unsigned number = 0;           // kIndex, kRail
+  friend bool operator==(const Selector&, const Selector&) = default;
 };
 
 struct SelectorList {
@@ -42,9 +45,13 @@ enum class SelectorScope { kPorts, kNode };
 // name.
 Result<SelectorList> parse_selectors(std::string_view text, SelectorScope scope = SelectorScope::kPorts);
 
-// Returns true if the list selects this port. kIndex, kRail and kGpu select no port here: only a caller with the node's
-// order of HCAs can resolve them. netdevs: every name that may denote the port's netdev, such as its own name, the name
+// Parses an entry of "rails" of config.json. Errors: another prefix, a port, a character that no name of an HCA has.
+Result<Selector> parse_rail_selector(std::string_view entry);
+
+// Returns true if the list selects this port. kIndex, kRail, kGpu and kPf select no port here: only a caller with the
+// node's HCAs can resolve them. netdevs: every name that may denote the port's netdev, such as its own name, the name
 // of its bond, and the name of the netdev with the port's address.
 bool selects(const SelectorList& list, const Hca& hca, const Port& port, const std::vector<std::string>& netdevs);
+bool selects(const Selector& selector, const Hca& hca, const Port& port, const std::vector<std::string>& netdevs);
 
 }  // namespace fabric

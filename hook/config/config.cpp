@@ -48,6 +48,21 @@ Mode default_mode(const Pool& pool, const Network* network) {
   return network && network->mode ? *network->mode : pool.modes.front();
 }
 
+bool has_entry(const std::vector<RailEntry>& rails, fabric::Selector::Kind kind) {
+  return std::ranges::any_of(rails, [&](const RailEntry& entry) { return entry.selector.kind == kind; });
+}
+
+bool is_of_names(const std::vector<RailEntry>& rails) {
+  return std::ranges::all_of(rails, [](const RailEntry& entry) {
+    const bool is_glob = entry.selector.pattern.find('*') != std::string::npos;
+    return entry.selector.kind == fabric::Selector::Kind::kName && !is_glob && !entry.plane;
+  });
+}
+
+bool has_planes(const std::vector<RailEntry>& rails) {
+  return std::ranges::any_of(rails, [](const RailEntry& entry) { return entry.plane.has_value(); });
+}
+
 bool limits_rdma(const Config& config) {
   return std::ranges::any_of(config.pools, [](const Pool& pool) { return is_limited(pool.rdma_limits); });
 }

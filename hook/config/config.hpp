@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fabric/address.hpp"
+#include "fabric/selectors.hpp"
 #include "hook/base/result.hpp"
 #include "hook/base/words.hpp"
 #include "hook/oci/engine.hpp"
@@ -244,11 +245,27 @@ struct NodeIndex {
   friend bool operator==(const NodeIndex&, const NodeIndex&) = default;
 };
 
+// An entry of "rails": the HCAs of a rail or, in a nested list, of a plane of a rail.
+struct RailEntry {
+  std::string text;                    // as written
+  fabric::Selector selector;           // kName, kPci, kGuid or kPf
+  unsigned rail = 0;                   // index in "rails"
+  std::optional<unsigned> plane = {};  // index in the nested list; nullopt: the rail has no planes
+  friend bool operator==(const RailEntry&, const RailEntry&) = default;
+};
+
+// Returns whether an entry is of that kind.
+bool has_entry(const std::vector<RailEntry>& rails, fabric::Selector::Kind kind);
+// Returns whether the list has names of HCAs only: no nested list, no glob, no prefix.
+bool is_of_names(const std::vector<RailEntry>& rails);
+// Returns whether a rail has planes.
+bool has_planes(const std::vector<RailEntry>& rails);
+
 struct Config {
   std::vector<Pool> pools;  // empty: all HCAs are one pool with all modes and no limits
   std::map<std::string, Network> networks;
   std::optional<NodeIndex> node_index;  // required by ranges with "per_node"
-  std::vector<std::string> rails;       // HCA names in rail order; all other HCAs follow in PCI order
+  std::vector<RailEntry> rails;         // in rail order; HCAs that no entry selects follow in PCI order
   NodeOptions nodes;
   RuntimeOptions runtime;
   NriOptions nri;

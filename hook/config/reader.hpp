@@ -150,6 +150,7 @@ void read_config_members(ConfigReader& reader, Config& config);
 // Each of these functions reads one member of the configuration. `ranges` belong to one network.
 void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool>& pools);
 void read_networks(ConfigReader& reader, const ConfigValue& value, std::map<std::string, Network>& networks);
+void read_rails(ConfigReader& reader, const ConfigValue& value, std::vector<RailEntry>& rails);
 // Reads "env" of a pool or a network.
 void read_env(ConfigReader& reader, const ConfigValue& value, SiteValues& values);
 // Reads "vf" of a network.

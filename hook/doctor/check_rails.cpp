@@ -86,9 +86,10 @@ Check check_pools(const NodeMap& map, const Config& config) {
     check.add(Grade::kWarning, fmt::format("pool {}", printable(pool.name)), "no HCA of this node is in it",
               "compare the pool's selectors with `rdma-hook devices`");
   }
-  for (const std::string& rail : config.rails) {
-    if (map.hcas().empty() || map.find(rail)) continue;
-    check.add(Grade::kWarning, printable(rail), "listed in `rails` but not on this node",
+  for (const RailEntry& rail : config.rails) {
+    const auto is_of_it = [&](const NodeHca& node) { return node.entry == &rail || !node.entry_unknown.empty(); };
+    if (map.hcas().empty() || std::ranges::any_of(map.hcas(), is_of_it)) continue;
+    check.add(Grade::kWarning, printable(rail.text), "listed in `rails` but not on this node",
               "search the output of `rdma-hook devices` for a container that has the HCA, or for its new name; "
               "otherwise correct "
               "`rails`");

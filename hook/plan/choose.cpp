@@ -6,6 +6,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
+#include "hook/plan/plane_order.hpp"
 #include "hook/request/parsers.hpp"
 
 namespace hook {
@@ -79,10 +80,24 @@ Hcas by_preference(const Hcas& hcas, const PlanInput& input) {
     tiers[tier(*node, input)].push_back(node);
   Hcas order;
   for (const auto& [ignored, of_tier] : tiers) {
-    const Hcas near = by_nearness(of_tier, gpus);
+    const Hcas near = by_nearness(has_planes(input.among.config.rails) ? in_turns(of_tier) : of_tier, gpus);
     order.insert(order.end(), near.begin(), near.end());
   }
   return order;
+}
+
+// Returns the HCAs that no preference but nearness distinguishes.
+Hcas common_of(const Hcas& hcas, const PlanInput& input) {
+  constexpr int kActive = 2;
+  Hcas common;
+  std::ranges::copy_if(hcas, std::back_inserter(common),
+                       [&](const NodeHca* node) { return tier(*node, input) == kActive; });
+  return common;
+}
+
+bool precedes(const NodeHca* left, const NodeHca* right) {
+  const auto plane_of = [](const NodeHca& node) { return node.entry ? node.entry->plane : std::nullopt; };
+  return std::pair(left->rail, plane_of(*left)) < std::pair(right->rail, plane_of(*right));
 }
 
 Error too_few(unsigned count, std::size_t free, const Hcas& hcas, const Offers& offers, std::string_view source) {
@@ -109,10 +124,10 @@ Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const 
     for (const NodeHca* node : order) {
       if (picked.size() < count && offers.at(node).room.units > round) picked.push_back(node);
     }
+    if (round == 0) follow_planes(common_of(order, input), picked);
     // Preference decides only which HCAs are picked. The picked HCAs are sorted by rail, so that all containers have
     // the same order.
-    std::stable_sort(picked.begin() + static_cast<std::ptrdiff_t>(before), picked.end(),
-                     [](const NodeHca* left, const NodeHca* right) { return left->rail < right->rail; });
+    std::stable_sort(picked.begin() + static_cast<std::ptrdiff_t>(before), picked.end(), precedes);
     if (picked.size() == before) return too_few(count, before, hcas, offers, input.among.request.selection.source);
   }
   return picked;

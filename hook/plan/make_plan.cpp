@@ -9,6 +9,7 @@
 #include "hook/base/warnings.hpp"
 #include "hook/plan/choose.hpp"
 #include "hook/plan/parts.hpp"
+#include "hook/plan/plane_order.hpp"
 
 namespace hook {
 namespace {
@@ -54,6 +55,17 @@ void advise(const PlanInput& input, const Chosen& chosen, Plan& plan) {
       !input.among.request.gpu_nodes.empty() || !input.among.request.gpu_uuids.empty() || input.among.request.gpu_hint;
   if (!has_gpus || std::ranges::none_of(chosen.units, is_multi)) return;
   plan.warnings.push_back("mode shared-multi has no benefit for containers with GPUs; use mode shared");
+}
+
+// Warns if NCCL would connect different planes. A count that chooses among free HCAs avoids it where it can.
+void warn_of_planes(const std::vector<const NodeHca*>& granted, Plan& plan) {
+  const auto rail = rail_out_of_order(granted);
+  if (!rail) return;
+  plan.warnings.push_back(
+      fmt::format("rail {}: the PCI addresses of its HCAs are not in the order of its planes, so NCCL may connect "
+                  "different planes; request a count of HCAs when more are free, or order the planes in \"rails\" by "
+                  "PCI address",
+                  *rail));
 }
 
 // Warns if the request names no network and therefore uses the network of each HCA's pool, but the pool of a chosen HCA
@@ -134,6 +146,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.hcas = booked(chosen);
   plan.warnings = std::move(chosen.warnings);
   advise(input, chosen, plan);
+  warn_of_planes(granted, plan);
   warn_of_no_network(input, chosen, plan);
   // hold_granted() is called even if nothing is granted: a device plugin or --device can have added device nodes to the
   // container. The HCAs of these nodes are checked and booked.
@@ -153,6 +166,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   if (input.variables) require_usable(input, chosen, plan);
   if (input.variables) announce_node_addresses(input, granted, plan);
   if (input.variables) give_site_values(chosen, plan);
+  if (input.variables) give_rails(granted, plan);
   TRY_VOID(plan_view(input, granted, plan));
   warn_of_unread(input.among.inventory, plan);
   return plan;

@@ -40,22 +40,22 @@ bool is_allowed(const Context& context, const NodeHca& hca) {
   return hca.pool && (!context.pool || hca.pool->name == *context.pool);
 }
 
-bool has_glob(const Selector& selector) {
-  return selector.pattern.find('*') != std::string::npos;
+// Returns whether the selector can name several HCAs. A rail of "rails" can have several: planes, or VFs of one PF.
+bool has_glob(const Selector& selector, const Hcas& found) {
+  return selector.pattern.find('*') != std::string::npos ||
+         (selector.kind == Selector::Kind::kRail && found.size() > 1);
 }
 
-// Returns the HCAs that the selector matches; none for `gpu`. The list for fabric::selects() is made once per selector
-// and not per HCA, because an image can have thousands of selectors.
+// Returns the HCAs that the selector matches; none for `gpu`.
 Hcas taken_by(const Selector& selector, const Hcas& hcas) {
-  const fabric::SelectorList one{false, {selector}, {}};
   const auto takes = [&](const NodeHca* node) {
     if (selector.kind == Selector::Kind::kIndex) return node->index == selector.number;
     if (selector.kind == Selector::Kind::kRail) return node->rail == selector.number;
     const auto& ports = node->hca->ports;
     // A driver may report no ports; its HCA still matches by name.
-    if (ports.empty()) return fabric::selects(one, *node->hca, fabric::Port{}, node->netdevs);
+    if (ports.empty()) return fabric::selects(selector, *node->hca, fabric::Port{}, node->netdevs);
     return std::ranges::any_of(
-        ports, [&](const fabric::Port& port) { return fabric::selects(one, *node->hca, port, node->netdevs); });
+        ports, [&](const fabric::Port& port) { return fabric::selects(selector, *node->hca, port, node->netdevs); });
   };
   Hcas taken;
   std::ranges::copy_if(hcas, std::back_inserter(taken), takes);
@@ -242,7 +242,7 @@ Result<void> match_selector(const Context& context, const Selector& selector, st
   if (found.empty()) return no_such_hca(context, selector, source);
   // A selector without a glob fails if one of its HCAs is not usable. Otherwise the container would silently get fewer
   // HCAs than it names.
-  if (!has_glob(selector)) {
+  if (!has_glob(selector, found)) {
     for (const NodeHca* node : found) {
       if (!is_allowed(context, *node)) return not_allowed(context, *node, source);
       if (!node->hca->uverbs) return no_node(*node, source);

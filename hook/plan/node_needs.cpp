@@ -56,7 +56,7 @@ fabric::HcaFacts facts_for(const Request& request, const Config& config) {
   const bool rails = adds_network(request, config);
   facts.gids = may_be(Mode::kSharedMulti, request, config);  // the GID table limits the child netdevs of an HCA
   facts.vfs = may_be(Mode::kExclusive, request, config);
-  facts.guid = selects_by(request, Selector::Kind::kGuid);
+  facts.guid |= selects_by(request, Selector::Kind::kGuid);
   facts.driver |= rails;
   facts.link_layer |= rails || facts.gids;
   // A device plugin can name HCAs by their netdevs in PCIDEVICE_* (match.cpp).
@@ -66,14 +66,16 @@ fabric::HcaFacts facts_for(const Request& request, const Config& config) {
 }
 
 // Returns the facts to read of HCAs that are not requested; nullopt: none. Rails are numbered over all HCAs of the
-// node, and the selector `index:` counts all HCAs. If `rails` of config.json lists the requested HCAs, the names of the
-// other HCAs are enough.
+// node, and the selector `index:` counts all HCAs. If `rails` of config.json lists the requested HCAs by name, the
+// names of the other HCAs are enough. A VF of "pf:NAME" is found by the PCI function of NAME.
 std::optional<fabric::HcaFacts> facts_of_others(const Request& request, const Config& config,
-                                                const std::vector<std::string>& wanted) {
+                                                const std::vector<std::string>& wanted, bool variables) {
   const bool rails = adds_network(request, config) || selects_by(request, Selector::Kind::kRail);
-  const bool listed = std::ranges::all_of(
-      wanted, [&](const std::string& name) { return std::ranges::find(config.rails, name) != config.rails.end(); });
+  const bool listed = is_of_names(config.rails) && std::ranges::all_of(wanted, [&](const std::string& name) {
+                        return std::ranges::find(config.rails, name, &RailEntry::text) != config.rails.end();
+                      });
   if (rails && !listed) return facts_of_pools(config);
+  if (variables && has_entry(config.rails, Selector::Kind::kPf)) return fabric::HcaFacts{.node = false};
   if (rails || !request.narrowed_by.empty()) return fabric::kNameOnly;
   return std::nullopt;
 }
@@ -88,6 +90,8 @@ fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts) {
     facts.netdevs |= !pool.selectors.if_names.empty();
     facts.link_layer |= !pool.selectors.link_types.empty();
   }
+  facts.guid |= has_entry(config.rails, Selector::Kind::kGuid);
+  facts.pfs |= has_entry(config.rails, Selector::Kind::kPf);
   return facts;
 }
 
@@ -120,7 +124,7 @@ fabric::NodeReadOptions read_options(const Request& request, const Config& confi
   // To read a fact, files of sysfs are opened for each HCA. So only the facts that the plan needs are read.
   read.gpus = read.facts.place;
   read.hcas = std::move(hcas);
-  if (read.hcas) read.others = facts_of_others(request, config, *read.hcas);
+  if (read.hcas) read.others = facts_of_others(request, config, *read.hcas, container.variables);
   return read;
 }
 

@@ -13,7 +13,7 @@
 
 namespace hook {
 
-// Returns `facts` plus the facts that pools use as selectors.
+// Returns `facts` plus the facts that pools and "rails" use as selectors.
 fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts = {.node = false});
 
 struct ContainerNetwork {

@@ -83,15 +83,15 @@ Result<void> check_child(const NodeHca& node, const Terms& terms) {
 }
 
 // Refuses a rail with an uncertain number. HCAs that "rails" of config.json does not list are numbered after the listed
-// HCAs, first the HCAs in a pool. If the pool of one HCA is unknown, the numbers of all unlisted HCAs are uncertain.
+// HCAs, first the HCAs in a pool. If the pool or the entry of one HCA is unknown, the numbers of all unlisted HCAs are
+// uncertain.
 Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
-  const auto& listed = input.among.config.rails;
-  if (std::ranges::find(listed, node.name()) != listed.end()) return {};
+  if (node.entry) return {};
   for (const NodeHca& other : input.among.node.hcas()) {
-    if (!other.pool_unread) continue;
-    Error error =
-        fabric::wrap(unknown_pool(other), fmt::format("the rail of `{}` depends on `{}`",
-                                                      fabric::printable(node.name()), fabric::printable(other.name())));
+    if (!other.pool_unread && other.entry_unknown.empty()) continue;
+    Error error = fabric::wrap(other.pool_unread ? unknown_pool(other) : make_error("{}", other.entry_unknown),
+                               fmt::format("the rail of `{}` depends on `{}`", fabric::printable(node.name()),
+                                           fabric::printable(other.name())));
     error.hint = "list the HCAs in the order of their rails in \"rails\" of config.json";
     return error;
   }

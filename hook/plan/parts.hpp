@@ -61,6 +61,9 @@ SiteValues site_values(const std::vector<SiteSource>& sources, std::vector<std::
 
 // Sets fabric::kSiteName to the site_values() of the chosen HCAs.
 void give_site_values(const Chosen& chosen, Plan& plan);
+// Sets fabric::kRailsName to rail and plane of the HCAs that "rails" of config.json selects. If an HCA's entry is not
+// known, the variable is not set, with a warning.
+void give_rails(const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Sets plan.mounts and plan.view: the view of sysfs, and the libraries of input.lendable for granted HCAs of pools that
 // lend them. Libraries that cannot be lent cause a warning. No view of sysfs is made if config.json disables it, if the

@@ -131,20 +131,61 @@ void find_pool(const std::vector<Pool>& pools, const Inventory& inventory, NodeH
   }
 }
 
-std::size_t place_in(const std::vector<std::string>& rails, const std::string& name) {
-  return static_cast<std::size_t>(std::ranges::find(rails, name) - rails.begin());
+// Returns whether the HCA is the physical function NAME of "pf:NAME", or one of its VFs. NAME is found by its PCI
+// function too, because a VF in a container's network namespace does not show the HCA of its PF there.
+bool is_of_pf(const Inventory& inventory, const Hca& hca, const std::string& pattern) {
+  const auto is_named = [&](const std::string& name) { return fabric::glob_match(pattern, name); };
+  if (is_named(hca.name) || std::ranges::any_of(hca.pfs, is_named)) return true;
+  return hca.pfs.empty() && hca.physfn && std::ranges::any_of(inventory.hcas, [&](const Hca& other) {
+           return other.pci == hca.physfn && is_named(other.name);
+         });
+}
+
+bool has_its_pf(const Inventory& inventory, const Hca& hca) {
+  return !hca.pfs.empty() ||
+         std::ranges::any_of(inventory.hcas, [&](const Hca& other) { return other.pci == hca.physfn; });
+}
+
+// Finds the first entry of `rails` that selects the HCA. An entry before it that cannot be compared leaves the HCA
+// without an entry, because it may be the right one.
+void find_entry(const std::vector<RailEntry>& rails, const Inventory& inventory, NodeHca& node) {
+  using Kind = fabric::Selector::Kind;
+  const Hca& hca = *node.hca;
+  for (const RailEntry& entry : rails) {
+    const Kind kind = entry.selector.kind;
+    const bool selects = kind == Kind::kPf ? is_of_pf(inventory, hca, entry.selector.pattern)
+                                           : fabric::selects(entry.selector, hca, Port{}, {});
+    if (selects) {
+      node.entry = &entry;
+      return;
+    }
+    if (kind == Kind::kGuid && hca.node_guid.empty()) node.entry_unknown = "its GUID is not known";
+    if (kind == Kind::kPf && hca.physfn && !has_its_pf(inventory, hca))
+      node.entry_unknown = "the HCA of its physical function is not visible on the node";
+    if (!node.entry_unknown.empty()) return;
+  }
 }
 
 // Orders HCAs by `rails`. HCAs that `rails` does not list follow: first the HCAs in a pool, so that a front-end NIC
 // without a pool does not shift the numbers of rails. Among equals, hardware precedes software devices, then PCI
 // address and name decide.
-bool rail_less(const std::vector<std::string>& rails, const NodeHca& left, const NodeHca& right) {
+bool rail_less(const NodeHca& left, const NodeHca& right) {
   const auto key = [&](const NodeHca& node) {
-    return std::tuple(place_in(rails, node.name()), node.pool == nullptr, !node.hca->pci);
+    const bool is_listed = node.entry != nullptr;
+    return std::tuple(!is_listed, is_listed ? node.entry->rail : 0, is_listed ? node.entry->plane : std::nullopt,
+                      node.pool == nullptr, !node.hca->pci);
   };
   if (key(left) != key(right)) return key(left) < key(right);
   if (left.hca->pci && *left.hca->pci != *right.hca->pci) return pci_less(*left.hca->pci, *right.hca->pci);
   return fabric::natural_less(left.name(), right.name());
+}
+
+// Numbers the rails of HCAs in the order of rail_less().
+void number_rails(const std::vector<RailEntry>& rails, const std::vector<NodeHca*>& order) {
+  unsigned next = rails.empty() || is_of_names(rails) ? 0 : rails.back().rail + 1;
+  const bool keeps_gaps = next > 0;
+  for (NodeHca* node : order)
+    node->rail = keeps_gaps && node->entry ? node->entry->rail : next++;
 }
 
 // Returns the pools of config.json; if it has none, one pool "all" of all HCAs. A pool without modes allows all modes,
@@ -183,14 +224,13 @@ NodeMap::NodeMap(const Inventory& inventory, const Config& config) : pools_(effe
     node.index = hcas_.size() - 1;
     find_netdevs(inventory, node);
     find_pool(pools_, inventory, node);
+    find_entry(config.rails, inventory, node);
   }
   std::vector<NodeHca*> order;
   for (NodeHca& node : hcas_)
     order.push_back(&node);
-  std::ranges::sort(order,
-                    [&](const NodeHca* left, const NodeHca* right) { return rail_less(config.rails, *left, *right); });
-  for (std::size_t i = 0; i < order.size(); ++i)
-    order[i]->rail = static_cast<unsigned>(i);
+  std::ranges::sort(order, [](const NodeHca* left, const NodeHca* right) { return rail_less(*left, *right); });
+  number_rails(config.rails, order);
   by_rail_.assign(order.begin(), order.end());
 }
 

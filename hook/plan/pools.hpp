@@ -18,22 +18,27 @@ struct NodeHca {
   // The read error that makes the pool unknown; nullptr: none. With an error no container can request the HCA, and each
   // container that has the HCA's device node counts as a user of the HCA.
   const fabric::Unread* pool_unread = nullptr;
-  std::size_t index = 0;             // index in the inventory
-  unsigned rail = 0;                 // rail number: first `rails` of config.json, then HCAs in pools, then other HCAs
+  std::size_t index = 0;  // index in the inventory
+  // Number of the rail. An entry of `rails` has its index there; in a list of names only, it has its index among the
+  // names that the node has. HCAs without an entry follow, each with its own number: first HCAs in pools.
+  unsigned rail = 0;
   std::vector<std::string> netdevs;  // names that "netdev:" matches: netdevs of its ports and their bonds
   // The netdev that moves to a container or gets a child netdev: the netdev of the first ACTIVE port. If that netdev
   // has a master (bond, bridge, netvsc), the master is used, because an enslaved netdev cannot have a macvlan.
   // nullopt: unknown.
   std::optional<std::string> netdev;
-  bool enslaved = false;  // `netdev` is such a master
+  bool enslaved = false;             // `netdev` is such a master
+  const RailEntry* entry = nullptr;  // the first entry of `rails` that selects the HCA; nullptr: none or unknown
+  // Why `entry` is unknown, as a clause: "mlx5_0 ..."; empty: it is known.
+  std::string entry_unknown = {};
 
   const std::string& name() const { return hca->name; }
   bool is_active() const;      // a port is ACTIVE
   bool is_infiniband() const;  // link layer of the first ACTIVE port; without one, of the first port
 };
 
-// The HCAs of an inventory with their pools and rails. The inventory must outlive the map. Not copyable: the HCAs point
-// to its pools.
+// The HCAs of an inventory with their pools and rails. The inventory and the configuration must outlive the map. Not
+// copyable: the HCAs point to its pools.
 class NodeMap {
  public:
   NodeMap(const fabric::Inventory& inventory, const Config& config);

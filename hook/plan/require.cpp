@@ -204,6 +204,21 @@ void give_site_values(const Chosen& chosen, Plan& plan) {
   if (!values.empty()) plan.env[fabric::kSiteName] = fabric::site_text(values);
 }
 
+void give_rails(const std::vector<const NodeHca*>& granted, Plan& plan) {
+  std::vector<std::string> rails;
+  for (const NodeHca* node : granted) {
+    if (!node->entry_unknown.empty()) {
+      plan.warnings.push_back(fmt::format("{} is not given: the rail of `{}` is not known: {}", fabric::kRailsName,
+                                          fabric::printable(node->name()), node->entry_unknown));
+      return;
+    }
+    if (!node->entry) continue;
+    const auto plane = node->entry->plane;
+    rails.push_back(fmt::format("{}={}{}", node->name(), node->entry->rail, plane ? fmt::format(".{}", *plane) : ""));
+  }
+  if (!rails.empty()) plan.env[fabric::kRailsName] = fabric::join(rails, ",");
+}
+
 void announce_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
   const fabric::Inventory& inventory = input.among.inventory;
   const bool is_exclusive = inventory.netns_mode == fabric::NetnsMode::kExclusive;

@@ -68,6 +68,8 @@ CountedHca counted(const NodeHca& node, const Result<std::vector<hook::PlannedNo
                  {},
                  0,
                  false};
+  if (node.entry && node.entry->plane && node.hca->pci)
+    hca.plane = {node.entry->rail, *node.entry->plane, *node.hca->pci};
   for (const fabric::Port& port : node.hca->ports) {
     if (port.rate_gbps() <= hca.rate_gbps) continue;
     hca.rate_gbps = port.rate_gbps();
@@ -170,6 +172,19 @@ class Nearness {
     if (shared > 0) return kSameNode + shared;
     return one.numa_node && one.numa_node == other.numa_node ? kSameNode : 0;
   }
+  // Returns how well the HCA completes the planes of `chosen`. 2: well. 1: its PCI address is not in the order of the
+  // planes. 0: `chosen` has its plane.
+  unsigned fits_planes(const std::vector<std::size_t>& chosen, std::size_t hca) const {
+    unsigned fits = 2;
+    const auto& own = hcas_[hca].plane;
+    for (const std::size_t one : chosen) {
+      const auto& other = hcas_[one].plane;
+      if (!own || !other || own->rail != other->rail) continue;
+      if (own->plane == other->plane) return 0;
+      if ((own->plane < other->plane) != hook::pci_less(own->pci, other->pci)) fits = 1;
+    }
+    return fits;
+  }
 
  private:
   const std::vector<CountedHca>& hcas_;
@@ -194,7 +209,10 @@ std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> c
   for (; count > 0 && !others.empty(); --count) {
     const auto best = std::max_element(others.begin(), others.end(), [&](const auto& left, const auto& right) {
       // With equal nearness the HCA with most free IDs is preferred, so that all HCAs fill evenly.
-      return std::pair(left.second, free.at(left.first).size()) < std::pair(right.second, free.at(right.first).size());
+      const auto worth = [&](const auto& hca) {
+        return std::tuple(hca.second, near.fits_planes(chosen, hca.first), free.at(hca.first).size());
+      };
+      return worth(left) < worth(right);
     });
     sum += best->second;
     const std::size_t hca = best->first;

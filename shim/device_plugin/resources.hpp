@@ -26,6 +26,14 @@ struct CountedHca {
   std::vector<std::string> nodes;     // same paths on the node and in containers: "/dev/infiniband/uverbs0", rdma_cm
   double rate_gbps = 0;               // rate of its fastest port
   bool is_infiniband = false;         // link layer of that port
+  // Rail and plane, and PCI address; nullopt: "rails" of config.json states no plane.
+  struct Plane {
+    unsigned rail = 0;
+    unsigned plane = 0;
+    std::string pci;
+    friend bool operator==(const Plane&, const Plane&) = default;
+  };
+  std::optional<Plane> plane = {};
   friend bool operator==(const CountedHca&, const CountedHca&) = default;
 };
 
@@ -79,7 +87,8 @@ void keep_settling(const std::vector<Resource>& before, const Moments& moved, st
 // are available; must_include has more IDs, or one that is not available.
 // Preferences, the most important first: one ID per HCA; HCAs of the same rate and link layer, because a training job
 // cannot combine different ones, and the highest rate of which there are enough; HCAs near each other by PCI path, then
-// by NUMA node; HCAs with most available IDs; rail order. IDs that the resource does not have come last.
+// by NUMA node; different planes of a rail, with PCI addresses in the order of the planes (hook/plan/plane_order.hpp);
+// HCAs with most available IDs; rail order. IDs that the resource does not have come last.
 Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::span<const std::string> available,
                                                std::span<const std::string> must_include, std::size_t size);
 

@@ -11,6 +11,7 @@
 #include "hook/cluster/config_source.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/config/reader.hpp"
+#include "support/rails.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
@@ -124,7 +125,7 @@ TEST(ClusterConfig, PrefersNodesOwnFiles) {
       "networks": {"a": {"ipam": {"type": "t"}}}})");
   ASSERT_TRUE(whole.ok());
   const auto& config = whole.config;
-  EXPECT_EQ(config.rails, std::vector<std::string>{"own"});
+  EXPECT_EQ(config.rails, test_support::rails_of(R"(["own"])"));
   EXPECT_EQ(config.node_index, (hook::NodeIndex{hook::NodeIndex::By::kNumber, 7}));
   EXPECT_EQ(config.runtime.hook, "/h");
   EXPECT_EQ(config.memlock, std::nullopt) << "a key that only the cluster has set";

@@ -57,7 +57,7 @@ TEST(HookConfig, ReadsEveryMember) {
                      {{"NCCL_IB_TC", "106"}}}};
   expected.networks = {{"rails", {"rails", Mode::kShared, "ipvlan", "roce"}},
                        {"bare", {"bare", std::nullopt, "macvlan", std::nullopt}}};
-  expected.rails = {"mlx5_1", "mlx5_0"};
+  expected.rails = {{"mlx5_1", {.pattern = "mlx5_1", .port = {}}, 0}, {"mlx5_0", {.pattern = "mlx5_0", .port = {}}, 1}};
   expected.nodes = {.rdma_cm = false, .umad = false, .issm = false, .mode = 0660, .uid = 1000, .gid = 4294967294};
   expected.device_plugin = {.cdi = true, .poll_seconds = 60};
   expected.memlock = std::uint64_t{64} << 20;
@@ -111,7 +111,7 @@ TEST(HookConfig, LaterFileOverrides) {
   EXPECT_EQ(parsed.config.pools[0].name, "c");
   EXPECT_EQ(parsed.config.networks.at("n"), (hook::Network{"n", Mode::kExclusive, "macvlan", "c"}));
   EXPECT_TRUE(parsed.config.networks.contains("kept"));
-  EXPECT_EQ(parsed.config.rails, std::vector<std::string>());
+  EXPECT_TRUE(parsed.config.rails.empty());
   EXPECT_EQ(parsed.config.nodes.uid, 7U);
   EXPECT_EQ(parsed.config.nodes.gid, 6U);
   EXPECT_EQ(parsed.config.memlock, std::nullopt);
@@ -135,8 +135,8 @@ TEST(HookConfig, ReportsAllProblemsWithLines) {
   EXPECT_FALSE(parsed.ok());
   EXPECT_EQ(said(parsed),
             "c.json:2: error: `poolz`: unknown key; did you mean `pools`?\n"
-            "c.json:4: error: `rails[1]`: `a/b` is not the name of an HCA; write names as `rdma link` prints them, "
-            "e.g. \"mlx5_0\"\n"
+            "c.json:4: error: `rails[1]`: `a/b` selects no HCA; write a name as `rdma link` prints it, "
+            "\"pci:ADDRESS\", \"guid:GUID\" or \"pf:NAME\"\n"
             "c.json:5: error: `rails[2]`: expected a text, found a number; write it in quotes\n"
             "c.json:7: warning: `nodes.umad`: every container with an HCA can send management datagrams to the "
             "fabric; remove it unless containers run fabric tools such as ibstat or ibnetdiscover\n"

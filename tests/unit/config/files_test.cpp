@@ -11,6 +11,7 @@
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/program/commands.hpp"
+#include "support/rails.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
@@ -38,7 +39,7 @@ TEST(HookConfigFiles, ReadsDropInsByName) {
   write_file(dir / "d/30-c.json~", "broken");
   write_file(dir / "d/.40.json", "broken");
   const auto config = test_support::must(hook::read_config({dir / "config.json", dir / "d", true}));
-  EXPECT_EQ(config.rails, std::vector<std::string>{"c"});
+  EXPECT_EQ(config.rails, test_support::rails_of(R"(["c"])"));
   EXPECT_FALSE(config.ipc_lock);
 }
 

@@ -8,6 +8,7 @@
 #include "fabric/text.hpp"
 #include "shim/device_plugin/resources.hpp"
 #include "support/inventories.hpp"
+#include "support/rails.hpp"
 
 namespace shim {
 namespace {
@@ -256,6 +257,27 @@ TEST(DevicePlugin, PrefersNearHcas) {
   EXPECT_EQ(preferred(resource, all, {}, 4), "mlx5_2 mlx5_3 mlx5_4 mlx5_5") << "then of the same NUMA node";
   EXPECT_EQ(preferred(resource, all, {"mlx5_5"}, 2), "mlx5_5 mlx5_2");
   EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_3", "mlx5_4"}, {}, 2), "mlx5_3 mlx5_4");
+}
+
+TEST(DevicePlugin, PrefersPlanesInPciOrder) {
+  fabric::Inventory node = test_support::rails(6);
+  for (fabric::Hca& hca : node.hcas) {
+    hca.pci_path = std::vector<std::string>{"0000:00:01.0"};
+    hca.numa_node = 0;
+  }
+  hook::Config config = config_of(Mode::kExclusive);
+  // In PCI order the planes are 1 0 0 1 1, and mlx5_5 is of no rail.
+  const std::pair<const char*, unsigned> planes[] = {
+      {"mlx5_0", 1}, {"mlx5_1", 0}, {"mlx5_2", 0}, {"mlx5_3", 1}, {"mlx5_4", 1}};
+  for (const auto& [name, plane] : planes) {
+    config.rails.push_back(test_support::rails_of(fmt::format("[\"{}\"]", name)).front());
+    config.rails.back().plane = plane;
+  }
+  const Resource resource = resource_of(node, config);
+  const auto all = ids_of(resource);
+  EXPECT_EQ(preferred(resource, all, {}, 2), "mlx5_1 mlx5_3");
+  EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_1", "mlx5_2"}, {}, 2), "mlx5_1 mlx5_0") << "none is in order";
+  EXPECT_EQ(preferred(resource, all, {"mlx5_4"}, 2), "mlx5_4 mlx5_1");
 }
 
 // Four HCAs of 400 Gb/s, and one of 25 Gb/s that is nearest to two of them.

@@ -12,6 +12,7 @@
 #include "hook/program/commands.hpp"
 #include "hook/rails/record/store.hpp"
 #include "support/inventories.hpp"
+#include "support/rails.hpp"
 #include "support/results.hpp"
 #include "support/tree.hpp"
 #include "unit/ledger/scene.hpp"
@@ -349,8 +350,33 @@ TEST(ReadNodeFor, RailNumberNeedsKnownPools) {
   EXPECT_EQ(answer(), fmt::format("the rail of `mlx5_2` depends on `mlx5_1`: its pool is unknown: cannot read `{}`: "
                                   "Too many levels of symbolic links",
                                   path));
-  config.rails = {"mlx5_0", "mlx5_7", "mlx5_1", "mlx5_2"};
+  config.rails = test_support::rails_of(R"(["mlx5_0", "mlx5_7", "mlx5_1", "mlx5_2"])");
   EXPECT_EQ(answer(), "rail 2") << "config.json lists the rails";
+}
+
+// "rails" selects by facts that are read only for it, also of a VF in a container.
+TEST(ReadNodeFor, ReadsFactsThatRailsSelectBy) {
+  auto inventory = test_support::rails(3);
+  test_support::add_vfs(inventory, 1);
+  inventory.hcas[1].node_guid = "0c42:a103:0000:0099";
+  const Node node(inventory);
+  ContainerRequest requesting{.request = naming("mlx5_1,mlx5_2,mlx5_3")};
+  requesting.spec.has_netns = true;
+  const auto told = [&](const char* rails, bool has_pfs = true) {
+    requesting.admin.rails = test_support::rails_of(rails);
+    auto live = must(read_node_for(requesting, node.settings, true));
+    for (fabric::Hca& hca : live.hcas)
+      if (!has_pfs) hca.pfs.clear();
+    const auto plan = must(make_plan({.among = Candidates(live, *requesting.request, requesting.admin),
+                                      .holdings = {},
+                                      .view_directory = "/views",
+                                      .variables = true}));
+    const auto found = plan.env.find("RDMA_INIT_RAILS");
+    return found == plan.env.end() ? "" : found->second;
+  };
+  EXPECT_EQ(told(R"(["mlx5_2", "mlx5_9", "mlx5_1"])"), "mlx5_1=2,mlx5_2=0");
+  EXPECT_EQ(told(R"(["guid:*99", ["pci:*:12:00.0", "pf:mlx5_0"]])"), "mlx5_1=0,mlx5_2=1.0,mlx5_3=1.1");
+  EXPECT_EQ(told(R"(["pf:mlx5_0"])", false), "mlx5_3=0") << "read in a container, which does not show its PF";
 }
 
 Inventory node_with(const std::string& hca, std::optional<std::string> netdev) {
@@ -480,7 +506,7 @@ TEST(Scale, ReadsNamedHcasOnly) {
   Config listed = selecting;
   listed.networks["rails"].name = "rails";
   listed.pools.front().network = "rails";
-  listed.rails = {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"};
+  listed.rails = test_support::rails_of(R"(["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"])");
   Config multi = listed;
   multi.pools.front().modes = {Mode::kSharedMulti};
   Config not_listed;

@@ -13,6 +13,7 @@
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/request/parsers.hpp"
 #include "support/inventories.hpp"
+#include "support/rails.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
@@ -564,7 +565,7 @@ TEST(Plan, OrdersRails) {
   };
   inventory.hcas[0].pci = "10000:01:00.0";
   inventory.hcas[2].pci.reset();
-  config.rails = {"mlx5_3", "gone"};
+  config.rails = test_support::rails_of(R"(["mlx5_3", "gone"])");
   EXPECT_EQ(order(), "mlx5_3 mlx5_1 mlx5_0 mlx5_2");
   // HCAs without a pool come last, whatever their addresses.
   inventory = rails(4);
