@@ -88,6 +88,9 @@ std::optional<unsigned> Deciding::index_for_others() const {
 
 std::vector<ChosenPort> Deciding::chosen_ports() const {
   std::vector<ChosenPort> ports;
+  // Only for a version that is stated: tools other than NCCL read this variable too, and know no rails.
+  const auto version = named_version();
+  const bool reads_rails = version && *version >= nccl::kReadsRails;
   const Setting* set = kept.find("NCCL_IB_HCA");
   const nccl::HcaList list = meant ? *meant : set ? nccl::parse_hca_list(set->value) : nccl::HcaList();
   for (const std::size_t i : choice.ports) {
@@ -95,6 +98,8 @@ std::vector<ChosenPort> Deciding::chosen_ports() const {
     const auto entry = std::ranges::find_if(
         list.entries, [&](const auto& one) { return one.matches(at(i).hca->name, at(i).port->number); });
     if (entry != list.entries.end() && !list.exclude) port.rail = entry->rail;
+    const auto stated = policy.rails.find(at(i).hca->name);
+    if (port.rail.empty() && reads_rails && stated != policy.rails.end()) port.rail = nccl_suffix(stated->second);
     if (const UsableGid* gid = effective_gid(i)) {
       port.netdev = gid->netdev;
     } else if (!at(i).netdevs.empty()) {

@@ -13,6 +13,7 @@
 #include "init/exports.hpp"
 #include "init/kept.hpp"
 #include "init/nccl_rules.hpp"
+#include "init/rails.hpp"
 #include "init/settings.hpp"
 
 namespace init {
@@ -27,6 +28,7 @@ struct Policy {
   std::size_t require_used = 0;               // --require-used: HCAs with a chosen port
   bool strict = false;
   bool override_wrong = false;  // --override
+  Rails rails = {};             // of the node; empty: not stated
 };
 
 enum class Status { kOk, kOkWarn, kNone };
@@ -41,6 +43,7 @@ struct PortReport {
   std::string link_layer;
   std::string reason;  // one line: why the port is used, or why not
   std::string remedy;  // empty if there is none
+  std::optional<RailPlace> rail = {};
 };
 
 struct Decision {

@@ -210,6 +210,10 @@ bool is_wanted(const Candidate& candidate, const Settings& settings, const Polic
 // The cells of a port's row: name, use, link layer, rate.
 using Row = std::array<std::string, 4>;
 
+std::string rail_text(const PortReport& port) {
+  return port.rail ? "; " + to_string(*port.rail) : "";
+}
+
 // Returns the rows of the ports. Each column has the width of its widest text; names are limited, so that a long one
 // takes no space from the other rows.
 std::string rows_text(const std::vector<PortReport>& ports, std::size_t& indent, const auto& remedy_of) {
@@ -228,7 +232,7 @@ std::string rows_text(const std::vector<PortReport>& ports, std::size_t& indent,
     const auto& [name, use, link_layer, rate] = rows[i];
     text += fabric::help_lines("  " + name,
                                fmt::format("{:<{}}  {:<{}}  {:>{}}  {}", use, widths[1], link_layer, widths[2], rate,
-                                           widths[3], ports[i].reason),
+                                           widths[3], ports[i].reason + rail_text(ports[i])),
                                indent);
     if (const std::string remedy = remedy_of(ports[i]); !remedy.empty())
       text += fabric::help_lines({}, "remedy: " + remedy, indent);

@@ -22,7 +22,7 @@ fabric::Result<std::vector<std::string>> parse_exports(std::string_view text);
 struct ChosenPort {
   const Candidate* candidate = nullptr;
   std::string netdev;     // netdev with the GID's address, or the IPoIB netdev; empty if there is none
-  std::string rail = {};  // ":RAIL:PLANE" of the user's NCCL_IB_HCA, for NCCL only
+  std::string rail = {};  // ":RAIL:PLANE" of the user's NCCL_IB_HCA or of the node, for NCCL only
 };
 
 struct ExportInput {

@@ -22,14 +22,17 @@ bool is_plain(std::string_view text) {
 Json port_json(const PortReport& port) {
   // A whole rate is an integer: 400, not 400.0.
   const auto whole = static_cast<std::int64_t>(port.rate_gbps);
-  return {{"device", port.device},
-          {"port", port.port},
-          {"used", port.used},
-          {"gid_index", port.gid_index ? Json(*port.gid_index) : Json()},
-          {"gid", port.gid ? Json(to_gid_string(*port.gid)) : Json()},
-          {"rate_gbps", static_cast<double>(whole) == port.rate_gbps ? Json(whole) : Json(port.rate_gbps)},
-          {"link_layer", port.link_layer},
-          {"reason", port.reason}};
+  Json json{{"device", port.device},
+            {"port", port.port},
+            {"used", port.used},
+            {"gid_index", port.gid_index ? Json(*port.gid_index) : Json()},
+            {"gid", port.gid ? Json(to_gid_string(*port.gid)) : Json()},
+            {"rate_gbps", static_cast<double>(whole) == port.rate_gbps ? Json(whole) : Json(port.rate_gbps)},
+            {"link_layer", port.link_layer},
+            {"reason", port.reason}};
+  if (port.rail) json["rail"] = port.rail->rail;
+  if (port.rail && port.rail->plane) json["plane"] = *port.rail->plane;
+  return json;
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ inline constexpr Version kNewest{2, 30, 7};
 inline constexpr Version kChoosesGid{2, 21, 0};                // before, an unset index is 0, and -1 is -1
 inline constexpr Version kToleratesUnreadable{2, 26, 0};       // before, an unreadable type aborts the connection
 inline constexpr Version kEmptyPortIsAny{2, 30, 5};            // before, an empty port is port 0, which no HCA has
+inline constexpr Version kReadsRails{2, 30, 5};                // NCCL_IB_HCA=dev:port:rail:plane
 inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, NCCL queries that GID on InfiniBand too
 inline constexpr Version kConfFile{2, 23, 0};                  // NCCL_CONF_FILE
 inline constexpr Version kTrimsCr{2, 30, 0};                   // NCCL trims CR at the end of a line in nccl.conf

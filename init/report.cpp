@@ -292,6 +292,8 @@ void report_ports(Deciding& d) {
     report.used = std::ranges::find(d.choice.ports, i) != d.choice.ports.end();
     report.rate_gbps = candidate.rate();
     report.link_layer = fabric::value_or(candidate.port->link_layer, std::string("unknown"));
+    const auto stated = d.policy.rails.find(report.device);
+    if (stated != d.policy.rails.end()) report.rail = stated->second;
     const UsableGid* gid = report.used ? d.effective_gid(i) : candidate.best();
     if (gid) {
       report.gid_index = gid->index;

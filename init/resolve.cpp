@@ -265,10 +265,22 @@ Settings snapshot_settings(const Inventory& inventory) {
   return settings;
 }
 
-// Returns the site's values of the node in the environment of a snapshot.
-std::string value_in(const std::map<std::string, std::string>& env) {
-  const auto found = env.find(fabric::kSiteName);
-  return found == env.end() ? "" : found->second;
+// Returns the value of a variable of the node in the environment of a snapshot.
+std::string value_in(const Inventory& inventory, const char* name) {
+  if (!inventory.env) return "";
+  const auto found = inventory.env->find(name);
+  return found == inventory.env->end() ? "" : found->second;
+}
+
+// Reads the value of fabric::kRailsName.
+void take_rails(std::string_view text, Policy& policy, std::vector<std::string>& problems) {
+  if (text.empty()) return;
+  if (auto rails = parse_rails(text)) {
+    policy.rails = *std::move(rails);
+  } else {
+    problems.push_back(
+        fmt::format("{}: ignored, because it is not HCA=RAIL or HCA=RAIL.PLANE, joined by commas", fabric::kRailsName));
+  }
 }
 
 // Returns true if the decision certainly needs the models of the HCAs: --hca names GUIDs, or a port is down, and the
@@ -369,6 +381,18 @@ void export_lent(const Lent& lent, Decision& decision) {
   if (!lent.note.empty()) decision.remarks.push_back(lent.note);
 }
 
+fabric::Result<Resolved> resolve_snapshot(const std::string& snapshot, Policy policy) {
+  Resolved resolved;
+  resolved.inventory = TRY(fabric::read_snapshot(snapshot));
+  resolved.settings = snapshot_settings(resolved.inventory);
+  SitePolicy node = read_node_values(value_in(resolved.inventory, fabric::kSiteName));
+  take_rails(value_in(resolved.inventory, fabric::kRailsName), policy, node.problems);
+  const Settings from_node = apply_policy(node, resolved.settings);
+  resolved.decision = decide(resolved.inventory, resolved.settings, policy);
+  export_policy(from_node, node.problems, resolved.decision);
+  return resolved;
+}
+
 }  // namespace
 
 std::optional<std::string> find_pending(const Inventory& inventory, const Settings& settings, const Policy& asked) {
@@ -402,17 +426,10 @@ std::optional<std::string> find_pending(const Inventory& inventory, const Settin
                      awaited ? ", among them " : "", awaited.value_or(""));
 }
 
-fabric::Result<Resolved> resolve(const Options& options, const char* const* environment, const Log& log, bool full) {
+fabric::Result<Resolved> resolve(const Options& given, const char* const* environment, const Log& log, bool full) {
   Resolved resolved;
-  if (options.snapshot) {
-    resolved.inventory = TRY(fabric::read_snapshot(*options.snapshot));
-    resolved.settings = snapshot_settings(resolved.inventory);
-    const SitePolicy node = read_node_values(resolved.inventory.env ? value_in(*resolved.inventory.env) : "");
-    const Settings from_node = apply_policy(node, resolved.settings);
-    resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
-    export_policy(from_node, node.problems, resolved.decision);
-    return resolved;
-  }
+  Options options = given;
+  if (options.snapshot) return resolve_snapshot(*options.snapshot, options.policy);
   add_environment(environment, resolved.settings);
   const char* exported = getenv(kExportsName);
   mark_own(exported ? exported : "", resolved.settings, exported ? this_host() : "");
@@ -421,7 +438,9 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
   std::vector<std::string> problems = site.problems;
   auto files = read_conf(options, resolved.settings, problems).texts;  // after the environment, which has precedence
   const char* of_node = getenv(fabric::kSiteName);
-  const SitePolicy node = read_node_values(of_node ? of_node : "");
+  SitePolicy node = read_node_values(of_node ? of_node : "");
+  const char* rails = getenv(fabric::kRailsName);
+  take_rails(rails ? rails : "", options.policy, node.problems);
   from_site.merge(apply_policy(node, resolved.settings));  // last: a user's value anywhere has precedence
   problems.insert(problems.end(), node.problems.begin(), node.problems.end());
   Providers providers(options.tree());
@@ -438,6 +457,7 @@ fabric::Result<Resolved> resolve(const Options& options, const char* const* envi
     resolved.inventory.env = snapshot_env(resolved.settings);
     if (exported) (*resolved.inventory.env)[kExportsName] = exported;
     if (!node.settings.empty()) (*resolved.inventory.env)[fabric::kSiteName] = of_node;
+    if (!options.policy.rails.empty()) (*resolved.inventory.env)[fabric::kRailsName] = rails;
   }
   return resolved;
 }

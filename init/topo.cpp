@@ -36,15 +36,18 @@ std::string path_key(const PciPlace& place) {
 
 std::string hca_line(const Hca& hca, const Decision& decision) {
   std::string text = fmt::format("HCA  {:<16} {}", printable(hca.name), printable(hca.pci.value_or("software")));
+  std::optional<RailPlace> rail;
   for (const fabric::Port& port : hca.ports) {
     const auto report = std::ranges::find_if(
         decision.ports, [&](const PortReport& one) { return one.device == hca.name && one.port == port.number; });
+    if (report != decision.ports.end()) rail = report->rail;
     const bool used = report != decision.ports.end() && report->used;
     text += fmt::format("  {} port {} {} {:g} Gb/s{}", used ? "●" : "○", port.number,
                         printable(fabric::value_or(port.link_layer, std::string("?"))), port.rate_gbps(),
                         port.netdev ? " " + printable(*port.netdev) : "");
     if (used && report->gid_index) text += fmt::format(" GID {}", *report->gid_index);
   }
+  if (rail) text += "  " + to_string(*rail);
   return text;
 }
 
@@ -173,7 +176,14 @@ std::string topo_json(const Inventory& inventory, const Decision& decision) {
     mooncake[fmt::format("cuda:{}", i)] = Json::array({names, others});
   }
   if (!used.empty()) add_nodes(numa_nodes(gpus, inventory.hcas), used, mooncake);
-  return dump_json({{"sglang", sglang}, {"mooncake", mooncake}});
+  Json json{{"sglang", sglang}, {"mooncake", mooncake}};
+  for (const PortReport& port : decision.ports) {
+    if (!port.rail) continue;
+    Json& place = json["rails"][port.device];
+    place["rail"] = port.rail->rail;
+    if (port.rail->plane) place["plane"] = *port.rail->plane;
+  }
+  return dump_json(json);
 }
 
 }  // namespace init

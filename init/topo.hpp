@@ -29,6 +29,7 @@ std::string topo_text(const fabric::Inventory& inventory, const Decision& decisi
 // (python/sglang/srt/distributed/device_communicators/mooncake_transfer_engine.py, get_ib_devices_for_gpu()).
 // "mooncake": {"cuda:0": [[nearest], [other HCAs]], "cpu:0": ...}, the file that MC_CUSTOM_TOPO_JSON names
 // (mooncake-transfer-engine/src/topology.cpp, Topology::parse()). "cpu:N" is NUMA node N.
+// "rails": {"mlx5_0": {"rail": 0, "plane": 1}}, only if the node states rails.
 std::string topo_json(const fabric::Inventory& inventory, const Decision& decision);
 
 }  // namespace init

@@ -5,6 +5,7 @@
 #include "fabric/selectors.hpp"
 #include "init/exports.hpp"
 #include "init/nccl_rules.hpp"
+#include "init/rails.hpp"
 #include "require.hpp"
 
 namespace {
@@ -92,6 +93,17 @@ void check_values(const std::string& text) {
   if (!libraries) fuzz::require_one_line(libraries.error().message, "the refusal of --export");
 }
 
+// RDMA_INIT_RAILS of an image. An accepted text gives entries that NCCL reads as names with a port, rail and plane.
+void check_rails(const std::string& text) {
+  const auto rails = init::parse_rails(text);
+  if (!rails) return;
+  require(!rails->empty(), "an accepted text has an HCA", text);
+  for (const auto& [name, place] : *rails) {
+    const std::string value = "=" + name + ":1" + nccl_suffix(place);
+    require(nccl_takes(value, name.c_str(), 1, true), "NCCL takes the HCA with its rail", value);
+  }
+}
+
 }  // namespace
 
 void fuzz::run(std::string_view, FuzzedDataProvider data) {
@@ -100,4 +112,5 @@ void fuzz::run(std::string_view, FuzzedDataProvider data) {
   check_nccl(text, version);
   check_selectors(text);
   check_values(text);
+  check_rails(text);
 }
