@@ -10,6 +10,7 @@
 
 #include "fabric/elf_file.hpp"
 #include "fabric/libraries.hpp"
+#include "fabric/rooted.hpp"
 
 namespace fabric {
 namespace {
@@ -96,6 +97,12 @@ Result<std::string> file_identity(int file, const std::string& path) {
 Result<std::vector<LentFile>> find_lent_libraries(const std::string& root, const std::string& from,
                                                   const std::set<std::string>& providers) {
   return Finder(root, from).find(providers);
+}
+
+Result<LentFile> find_topology_file(const std::string& root, const std::string& path) {
+  const auto opened = Rooted(root).open(path);
+  if (const int code = error_of(opened); code != 0) return sys_error(code, "cannot lend `{}`", path);
+  return LentFile{kTopologyName, path, TRY(file_identity(std::get<UniqueFd>(opened).get(), path))};
 }
 
 }  // namespace fabric

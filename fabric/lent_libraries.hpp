@@ -10,7 +10,9 @@
 
 namespace fabric {
 
-inline constexpr const char* kLentDirectory = "/run/rdma-init/lib";  // in the container
+inline constexpr const char* kLentDirectory = "/run/rdma-init/lib";           // in the container
+inline constexpr const char* kTopologyDirectory = "/run/rdma-init/topology";  // in the container
+inline constexpr const char* kTopologyName = "topology.xml";
 
 struct LentFile {
   std::string name;      // by which the loader or libibverbs searches it: "libibverbs.so.1", "libmlx5-rdmav34.so"
@@ -29,5 +31,9 @@ Result<std::string> file_identity(int file, const std::string& path);
 // changed by users other than root.
 Result<std::vector<LentFile>> find_lent_libraries(const std::string& root, const std::string& from,
                                                   const std::set<std::string>& providers);
+
+// Returns the administrator's topology file under the name kTopologyName. root: as in find_lent_libraries(). Errors,
+// with the remedy: the file cannot be opened, is not regular, or can be changed by users other than root.
+Result<LentFile> find_topology_file(const std::string& root, const std::string& path);
 
 }  // namespace fabric

@@ -275,6 +275,7 @@ struct Config {
   bool ipc_lock = true;    // add CAP_IPC_LOCK, if the way (hook, rdma-runtime, ...) can
   bool sysfs_view = true;  // /sys/class/infiniband* shows only the granted HCAs
   std::string netdev_names = "net%d";
+  std::string topology_file = {};  // absolute; NCCL's description of the node for containers; empty: none
   std::string lend_from = {};  // absolute; directory of libraries that pools lend; empty: the node's own directories
   std::vector<std::string> annotations_may_request;  // globs of Kubernetes namespaces; "*" for all
   bool env_may_request = false;

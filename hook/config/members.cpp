@@ -151,6 +151,8 @@ void read_config_members(ConfigReader& reader, Config& config) {
                   {"sysfs_view", reader.flag_into(config.sysfs_view)},
                   {"lend_from", reader.text_into(config.lend_from, if_is(is_absolute_path), "is not an absolute path",
                                                  "write the directory of the vendor's libibverbs and providers")},
+                  {"topology_file", reader.text_into(config.topology_file, if_is(is_absolute_path),
+                                                     "is not an absolute path", "write the path of NCCL's XML file")},
                   {"netdev_names", reader.into(config.netdev_names, read_netdev_names)},
                   {"annotations_may_request", namespaces(config.annotations_may_request)},
                   {"env_may_request", reader.flag_into(config.env_may_request)},

@@ -298,6 +298,10 @@ bool refuse_node_keys(ConfigReader& reader) {
     reader.error(*from, "names libraries that containers execute: only the node's own files may set it", kRemedy);
     found = true;
   }
+  if (const auto file = ConfigReader::find(reader.root(), "topology_file")) {
+    reader.error(*file, "names a file that containers can read: only the node's own files may set it", kRemedy);
+    found = true;
+  }
   if (const auto pools = ConfigReader::find(reader.root(), "pools")) found = refuse_pool_keys(reader, *pools) || found;
   const auto networks = ConfigReader::find(reader.root(), "networks");
   return (networks && refuse_network_keys(reader, *networks)) || found;

@@ -171,6 +171,7 @@ void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<
 //   pools.*.env, networks.NAME.env   other names than fabric::is_wire_variable(): some variables name libraries that
 //                             every container would load, or files that it would write
 //   lend_from                 a directory of libraries that every container of the pool executes
+//   topology_file             a file of the node that every container can read
 //   node_index, as a path     except a file directly in /etc/rdma-init, where only root writes
 //   node_index, as a number   no program, but every node would allocate the same addresses
 //

@@ -77,6 +77,12 @@ Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
   return lendable;
 }
 
+std::optional<Result<fabric::LentFile>> find_topology(const ForeseeInput& input) {
+  const std::string& path = input.requesting.admin.topology_file;
+  if (path.empty() || !input.variables) return std::nullopt;
+  return fabric::find_topology_file(input.node.root, path);
+}
+
 Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Holdings& holdings) {
   const ContainerSpec& spec = input.requesting.spec;
   const bool host_network = TRY(uses_host_network(spec));
@@ -89,7 +95,8 @@ Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Ho
                              .pod_note = input.requesting.pod_note,
                              .require = find_env(spec, "RDMA_INIT_REQUIRE"),
                              .moved_netdevs = spec.moved_netdevs,
-                             .lendable = find_lendable(input, among)}));
+                             .lendable = find_lendable(input, among),
+                             .topology = find_topology(input)}));
   // A snapshot does not show whether its node has the rdma controller, so the plan keeps the limits.
   if (!input.node.snapshot) TRY_VOID(leave_out_rdma_limits(input.node.root, plan));
   leave_out_mounts(spec, input.variables, plan);

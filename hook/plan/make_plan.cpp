@@ -165,7 +165,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   // Variables can be set only before the container is created.
   if (input.variables) require_usable(input, chosen, plan);
   if (input.variables) announce_node_addresses(input, granted, plan);
-  if (input.variables) give_site_values(chosen, plan);
+  if (input.variables) give_site_values(input, chosen, plan);
   if (input.variables) give_rails(granted, plan);
   TRY_VOID(plan_view(input, granted, plan));
   warn_of_unread(input.among.inventory, plan);

@@ -98,9 +98,11 @@ Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
   return {};
 }
 
-// Replaces %d, as the kernel does for names such as "eth%d".
-constexpr const char* kLentFolder = "lib";  // of a view
+// Directories of a view that hold copies of the node's files.
+constexpr const char* kLentFolder = "lib";
+constexpr const char* kTopologyFolder = "topology";
 
+// Replaces %d, as the kernel does for names such as "eth%d".
 std::string numbered(std::string pattern, unsigned number) {
   const std::size_t at = pattern.find("%d");
   return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
@@ -150,17 +152,25 @@ PlannedMount view_mount(const PlanInput& input, const std::string& view, const s
           .options = {is_overlay ? layers : "bind", "ro", "nosuid", "nodev", "noexec"}};
 }
 
-// The container can execute the files, and change none.
-PlannedMount lent_mount(const PlanInput& input, const std::string& view) {
-  PlannedMount mount = view_mount(input, view, kLentFolder);
-  mount.destination = fabric::kLentDirectory;
-  mount.options.pop_back();  // noexec
-  return mount;
+// Adds the mounts of the directories with copies. The container can change no file.
+void add_mounts_of_copies(const PlanInput& input, Plan& plan) {
+  const auto add = [&](const char* folder, const char* destination, bool executes) {
+    if (std::ranges::find(plan.view, folder, &ViewEntry::directory) == plan.view.end()) return;
+    PlannedMount& mount = plan.mounts.emplace_back(view_mount(input, plan.view_name, folder));
+    mount.destination = destination;
+    if (executes) mount.options.pop_back();  // noexec
+  };
+  add(kLentFolder, fabric::kLentDirectory, true);
+  add(kTopologyFolder, fabric::kTopologyDirectory, false);
+}
+
+void add_copy(const char* folder, const fabric::LentFile& file, std::vector<ViewEntry>& view) {
+  view.push_back({folder, file.name, "", file.identity, file.path});
 }
 
 // Adds the libraries for the granted HCAs. One file may be needed for several of them.
 void add_lent(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
-  std::map<std::string, ViewEntry> files;
+  std::map<std::string, fabric::LentFile> files;
   std::set<std::string> providers;
   for (const NodeHca* node : granted) {
     if (node->pool->lend_providers) providers.insert(fabric::provider_of(*node->hca));
@@ -173,10 +183,10 @@ void add_lent(const PlanInput& input, const std::vector<const NodeHca*>& granted
       continue;
     }
     for (const fabric::LentFile& file : *known->second)
-      files[file.name] = {kLentFolder, file.name, "", file.identity, file.path};
+      files[file.name] = file;
   }
-  for (auto& [name, entry] : files)
-    plan.view.push_back(std::move(entry));
+  for (const auto& [name, file] : files)
+    add_copy(kLentFolder, file, plan.view);
 }
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {
@@ -293,6 +303,10 @@ bool has_own_address(const fabric::Inventory& inventory, const NodeHca& node) {
   });
 }
 
+bool has_topology(const PlanInput& input) {
+  return input.view_mount != ViewMount::kLater && input.topology && *input.topology;
+}
+
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
   const fabric::Inventory& inventory = input.among.inventory;
   if (input.view_mount == ViewMount::kLater) return {};
@@ -308,11 +322,11 @@ Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>
   for (const fabric::ClassDirectory& directory : directories)
     add_view_directory(input.among.config, granted, directory, plan.view);
   add_lent(input, granted, plan);
+  if (has_topology(input)) add_copy(kTopologyFolder, **input.topology, plan.view);
   plan.view_name = view_name(plan.view);
   for (const fabric::ClassDirectory& directory : directories)
     plan.mounts.push_back(view_mount(input, plan.view_name, directory.name));
-  if (!plan.view.empty() && plan.view.back().directory == kLentFolder)
-    plan.mounts.push_back(lent_mount(input, plan.view_name));
+  add_mounts_of_copies(input, plan);
   return {};
 }
 

@@ -59,16 +59,21 @@ struct SiteSource {
 // out, with a warning.
 SiteValues site_values(const std::vector<SiteSource>& sources, std::vector<std::string>& warnings);
 
-// Sets fabric::kSiteName to the site_values() of the chosen HCAs.
-void give_site_values(const Chosen& chosen, Plan& plan);
+// Returns whether the container gets the administrator's topology file.
+bool has_topology(const PlanInput& input);
+
+// Sets fabric::kSiteName to the site_values() of the chosen HCAs, and to NCCL_TOPO_FILE for the topology file unless
+// "env" has it. A topology file that cannot be read causes a warning.
+void give_site_values(const PlanInput& input, const Chosen& chosen, Plan& plan);
+
 // Sets fabric::kRailsName to rail and plane of the HCAs that "rails" of config.json selects. If an HCA's entry is not
 // known, the variable is not set, with a warning.
 void give_rails(const std::vector<const NodeHca*>& granted, Plan& plan);
 
-// Sets plan.mounts and plan.view: the view of sysfs, and the libraries of input.lendable for granted HCAs of pools that
-// lend them. Libraries that cannot be lent cause a warning. No view of sysfs is made if config.json disables it, if the
-// RDMA subsystem is exclusive, or if the container gets all HCAs. With ViewMount::kLater, the createRuntime hook makes
-// it. Errors: an entry of the view could not be read.
+// Sets plan.mounts and plan.view: the view of sysfs, the topology file, and the libraries of input.lendable for granted
+// HCAs of pools that lend them. Libraries that cannot be lent cause a warning. No view of sysfs is made if config.json
+// disables it, if the RDMA subsystem is exclusive, or if the container gets all HCAs. With ViewMount::kLater, the
+// createRuntime hook makes it. Errors: an entry of the view could not be read.
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Sets the new numbers of the plan's device nodes in one pass, because devices can swap numbers. plan.view needs no

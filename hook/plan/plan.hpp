@@ -66,9 +66,9 @@ struct PlannedRdmaLimit {
 };
 
 // An entry of a directory of the view. A directory replaces a class directory of sysfs in the container; "lib" has lent
-// libraries. Entries of one directory are consecutive.
+// libraries, "topology" the administrator's topology file. Entries of one directory are consecutive.
 struct ViewEntry {
-  std::string directory;  // "infiniband", "infiniband_verbs", "infiniband_mad", "lib"
+  std::string directory;  // "infiniband", "infiniband_verbs", "infiniband_mad", "lib", "topology"
   std::string name;       // "mlx5_0"; empty: only the directory itself
   std::string target;     // target of the kernel's link: "../../devices/..."; empty: no link, but a file with `text`
   std::string text = {};
@@ -159,6 +159,7 @@ struct PlanInput {
   std::optional<std::string> require = {};   // the container's own RDMA_INIT_REQUIRE, which is kept
   std::set<std::string> moved_netdevs = {};  // netdevs that the runtime moves into the container
   Lendable lendable = {};
+  std::optional<fabric::Result<fabric::LentFile>> topology = {};  // nullopt: config.json names none
 };
 
 // A uverbs node that got a new number when its RDMA device moved into the container's network namespace.

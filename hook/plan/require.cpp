@@ -196,11 +196,14 @@ SiteValues site_values(const std::vector<SiteSource>& sources, std::vector<std::
   return values;
 }
 
-void give_site_values(const Chosen& chosen, Plan& plan) {
+void give_site_values(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   std::vector<SiteSource> sources;
   for (const ChosenHca& unit : chosen.units)
     sources.push_back({unit.terms.network, unit.node->pool});
-  const SiteValues values = site_values(sources, plan.warnings);
+  SiteValues values = site_values(sources, plan.warnings);
+  if (has_topology(input))
+    values.emplace("NCCL_TOPO_FILE", fmt::format("{}/{}", fabric::kTopologyDirectory, fabric::kTopologyName));
+  if (input.topology && !*input.topology) plan.warnings.push_back(fabric::with_remedy(input.topology->error()));
   if (!values.empty()) plan.env[fabric::kSiteName] = fabric::site_text(values);
 }
 

@@ -50,6 +50,7 @@ TEST(ClusterConfig, RefusesKeysOfTheNode) {
   EXPECT_EQ(keys_in("{\"networks\": {\"a\":\n {\"take_node_netdevs\": true}}}"),
             Lines{"2:`networks.a.take_node_netdevs`:"});
   EXPECT_EQ(keys_in(R"({"lend_from": "/opt/lib"})"), Lines{"1:`lend_from`:"});
+  EXPECT_EQ(keys_in(R"({"topology_file": "/etc/shadow"})"), Lines{"1:`topology_file`:"});
   EXPECT_EQ(keys_in(R"({"pools": [{"env": {"NCCL_IB_TC": "1", "UCX_IB_SL": "2"}}]})"), Lines());
   EXPECT_EQ(keys_in(R"({"pools": [{}, {"env": {"NCCL_IB_TC": "1",)"
                     "\n\"NCCL_NET_PLUGIN\": \"/x\"}}]}"),
@@ -102,7 +103,7 @@ TEST(ClusterConfig, ListsEveryKeyThatCanHoldAPath) {
   for (const char* harmless : {"/comment", "/comment[]", "/selectors/ifNames[]", "/default_devices"})
     EXPECT_EQ(found.erase(harmless), 1U) << harmless;
   const std::set<std::string> refused = {"/network/ipam", "/network/ipam_dir", "/runtime/hook", "/runtime/runtimes[]",
-                                         "/lend_from",    "/node_index",       "/env[]"};
+                                         "/lend_from",    "/topology_file",    "/node_index",   "/env[]"};
   EXPECT_EQ(found, refused);
 }
 

@@ -232,7 +232,8 @@ TEST(HookConfigProblems, RefusesUnknownKeys) {
   expect_errors(
       {{R"({"":1})",
         "`\"\"`: unknown key; write one of: pools, networks, rails, node_index, nodes, runtime, nri, device_plugin, "
-        "memlock, ipc_lock, sysfs_view, lend_from, netdev_names, annotations_may_request, env_may_request, "
+        "memlock, ipc_lock, sysfs_view, lend_from, topology_file, netdev_names, annotations_may_request, "
+        "env_may_request, "
         "trusted_annotations, default_devices, namespacesInclude, "
         "namespacesExclude"},
        {R"({"Pools":[]})", "`Pools`: unknown key; did you mean `pools`?"},

@@ -92,6 +92,19 @@ TEST_F(FindLent, NamesWhatIsMissing) {
   EXPECT_EQ(found(), "cannot lend `libmlx5-rdmav65.so`: it is not on the node");
 }
 
+TEST_F(FindLent, FindsTheTopologyFileOfRoot) {
+  write_file(node_ / "etc/vm.xml", "<system/>");
+  const auto found_at = [&](const std::string& path) {
+    const auto file = fabric::find_topology_file(node_.path(), path);
+    return file ? file->name + "=" + file->path : file.error().message;
+  };
+  EXPECT_EQ(found_at("/etc/vm.xml"), "topology.xml=/etc/vm.xml");
+  EXPECT_EQ(found_at("/etc/none.xml"), "cannot lend `/etc/none.xml`: No such file or directory");
+  EXPECT_EQ(found_at("/etc"), "cannot lend `/etc`: Invalid argument");
+  ASSERT_EQ(::chmod((node_ / "etc/vm.xml").c_str(), 0664), 0);
+  EXPECT_EQ(found_at("/etc/vm.xml"), "cannot lend `/etc/vm.xml`: users other than root can change it");
+}
+
 TEST_F(FindLent, RefusesAFileThatOthersCanChange) {
   const std::string path = node_ / "usr/lib64/libibverbs/libmlx5-rdmav65.so";
   ASSERT_EQ(::chmod(path.c_str(), 0666), 0);

@@ -33,6 +33,7 @@ struct PlanScene {
   ViewMount view_mount = ViewMount::kBind;
   Lendable lendable = {};
   bool variables = false;
+  std::optional<fabric::Result<fabric::LentFile>> topology = {};
 };
 
 PlanScene requesting(std::string_view selection) {
@@ -56,6 +57,7 @@ fabric::Result<Plan> decide(const PlanScene& scene) {
   const Candidates among(scene.inventory, scene.request, scene.config);
   PlanInput input{among, scene.holdings, "/run/v", scene.host_network, scene.view_mount, scene.variables};
   input.lendable = scene.lendable;
+  input.topology = scene.topology;
   return make_plan(input);
 }
 
@@ -769,6 +771,35 @@ TEST(Plan, MountsLentLibrariesForPoolsThatLend) {
   plan = *decide(scene);
   EXPECT_TRUE(plan.mounts.empty());
   EXPECT_EQ(plan.warnings.back(), "cannot lend `libx`: it is not on the node; remedy: install it");
+}
+
+TEST(Plan, MountsTheAdministratorsTopologyFile) {
+  PlanScene scene = requesting("all");
+  scene.variables = true;
+  scene.topology = fabric::LentFile{"topology.xml", "/etc/vm.xml", "1.2.3.4.5"};
+  auto plan = *decide(scene);
+  EXPECT_EQ(plan.view, (std::vector<ViewEntry>{{"topology", "topology.xml", "", "1.2.3.4.5", "/etc/vm.xml"}}));
+  EXPECT_EQ(plan.mounts, (std::vector<PlannedMount>{{"/run/rdma-init/topology",
+                                                     "/run/v/" + view_name(plan.view) + "/topology",
+                                                     "bind",
+                                                     {"bind", "ro", "nosuid", "nodev", "noexec"}}}));
+  EXPECT_EQ(plan.env["RDMA_INIT_SITE"], "NCCL_TOPO_FILE=/run/rdma-init/topology/topology.xml");
+  Pool pool;
+  pool.name = "a";
+  pool.modes = {Mode::kHca};
+  pool.env = {{"NCCL_TOPO_FILE", "/own.xml"}};
+  scene.config.pools = {pool};
+  EXPECT_EQ(decide(scene)->env["RDMA_INIT_SITE"], "NCCL_TOPO_FILE=/own.xml");
+  scene.config.pools.clear();
+  scene.view_mount = ViewMount::kLater;
+  EXPECT_FALSE(decide(scene)->env.contains("RDMA_INIT_SITE")) << "the plan has no mount";
+  // The container starts without a file that cannot be read.
+  scene.view_mount = ViewMount::kBind;
+  scene.topology = fabric::Error{"cannot lend `/etc/vm.xml`: no", 0, "make root its owner"};
+  plan = *decide(scene);
+  EXPECT_TRUE(plan.mounts.empty());
+  EXPECT_FALSE(plan.env.contains("RDMA_INIT_SITE"));
+  EXPECT_EQ(plan.warnings.back(), "cannot lend `/etc/vm.xml`: no; remedy: make root its owner");
 }
 
 TEST(Plan, MountsViewThatHidesOtherHcas) {
