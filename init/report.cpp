@@ -272,12 +272,16 @@ void keep_the_rest(Deciding& d) {
     d.decision.kept.emplace(name, value);
     if (!value.problem) continue;
     const bool is_final = d.policy.override_wrong || value.irreplaceable;
-    const char* outlook = is_final ? "no replacement is known" : "--override replaces it";
-    if (const Setting* setting = d.kept.find(name); setting && setting->of_node) outlook = "correct its \"env\"";
+    const Setting* setting = d.kept.find(name);
+    const bool of_node = setting && setting->of_node;
+    const char* outlook = of_node    ? "correct its \"env\""
+                          : is_final ? "no replacement is known"
+                                     : "--override replaces it";
     d.decision.warnings.push_back(fmt::format("{}: {}; kept, {}", text, *value.problem, outlook));
     if (d.policy.strict) {
-      d.refuse(fmt::format("--strict: {}: {}", text, *value.problem),
-               fmt::format("correct or unset {}", printable(name)));
+      d.refuse(
+          fmt::format("--strict: {}: {}", text, *value.problem),
+          of_node ? "correct \"env\" in config.json of the node" : fmt::format("correct or unset {}", printable(name)));
     }
   }
 }

@@ -304,7 +304,7 @@ void read_and_decide(const Options& options, bool full, Providers& providers, Re
     resolved.inventory =
         fabric::read_inventory({options.tree(), full, whole_tables, all_netdevs, !options.rootfs.empty()});
     providers.add_to(resolved.inventory);
-    if (options.lent) resolved.lent = borrow(options.tree(), resolved.inventory);
+    if (options.lent) resolved.lent = borrow(options.tree(), options.policy.hcas, resolved.inventory);
     const bool early = !full && (models || needs_models(resolved.inventory, options.policy));
     if (early) fabric::read_models(options.tree(), resolved.inventory);
     models |= early;

@@ -109,7 +109,7 @@ void add_environment(const char* const* environment, Settings& settings) {
   for (; *environment; ++environment) {
     const std::string_view entry = *environment;
     const std::size_t equals = entry.find('=');
-    if (equals == std::string_view::npos || !fabric::is_library_variable(entry.substr(0, equals))) continue;
+    if (equals == std::string_view::npos || !fabric::is_policy_variable(entry.substr(0, equals))) continue;
     // getenv() returns the first of several entries with the same name.
     settings.emplace(entry.substr(0, equals), Setting{std::string(entry.substr(equals + 1)), "environment", false});
   }

@@ -57,7 +57,7 @@ void add_conf(std::string_view text, const std::string& path, Settings& settings
 // with secrets.
 std::string conf_lines(std::string_view text);
 
-// Adds the library variables of an environment (the process's "environ").
+// Adds the variables of an environment (the process's "environ") that the site's policy or the node may set.
 void add_environment(const char* const* environment, Settings& settings);
 
 // Marks the variables of the environment that an earlier run of rdma-init exported, unless they were changed since.

@@ -233,6 +233,16 @@ TEST(SitePolicy, ReadsValuesOfTheNodeOrNone) {
   }
 }
 
+TEST(SitePolicy, NeverReplacesAValueOfTheEnvironment) {
+  const std::vector<std::string> names = {"NCCL_IB_TC",   "UCX_IB_SL",    "FI_PROVIDER",   "FI_EFA_X", "OMPI_MCA_btl",
+                                          "HCCL_RDMA_TC", "RCCL_SETTING", "NVSHMEM_IB_SL", "MC_IB_TC", "UCCL_IB_TC"};
+  for (const std::string& name : names) {
+    Settings settings = from_environment({(name + "=user").c_str()});
+    EXPECT_TRUE(init::apply_policy(init::read_node_values(name + "=site"), settings).empty()) << name;
+    EXPECT_EQ(value_of(settings, name.c_str()), "user");
+  }
+}
+
 TEST(SitePolicy, ReadsTrustedFilesInOrder) {
   const test_support::TempDir root;
   const fabric::Rooted files(root.path());
