@@ -8,6 +8,7 @@
 
 #include "fabric/lent_libraries.hpp"
 #include "fabric/provider_names.hpp"
+#include "hook/apply/live/container_root.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/base/warnings.hpp"
 #include "hook/grant/container_request.hpp"
@@ -64,6 +65,16 @@ std::string views_of(const ForeseeInput& input) {
   return input.ledger ? input.ledger->view_directory() : std::string(kLedgerPath) + "/views";
 }
 
+// Returns why nothing can be mounted at the path: a runtime would make the mount point on the node. A mount that
+// config.json already has there is left as it is.
+std::optional<Error> in_volume(const ForeseeInput& input, const char* at) {
+  const auto& mounts = input.requesting.spec.mounts;
+  const bool is_there = std::ranges::find(mounts, at, &SpecMount::destination) != mounts.end();
+  if (is_there || !is_in_bind(mounts, at)) return std::nullopt;
+  return Error{fmt::format("nothing is mounted at `{}`: it is in a volume of the node", at), EROFS,
+               "mount the volume at another path of the container"};
+}
+
 // Finds the libraries for the HCAs in pools that lend them. Reads nothing if no pool does.
 Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
   Lendable lendable;
@@ -71,8 +82,11 @@ Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
     if (!node.pool || !node.pool->lend_providers) continue;
     const std::string provider = fabric::provider_of(*node.hca);
     if (provider.empty() || lendable.contains(provider)) continue;
-    lendable.emplace(provider,
-                     fabric::find_lent_libraries(input.node.root, input.requesting.admin.lend_from, {provider}));
+    const auto refused = in_volume(input, fabric::kLentDirectory);
+    using Files = Result<std::vector<fabric::LentFile>>;
+    lendable.emplace(
+        provider, refused ? Files(*refused)
+                          : fabric::find_lent_libraries(input.node.root, input.requesting.admin.lend_from, {provider}));
   }
   return lendable;
 }
@@ -80,6 +94,7 @@ Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
 std::optional<Result<fabric::LentFile>> find_topology(const ForeseeInput& input) {
   const std::string& path = input.requesting.admin.topology_file;
   if (path.empty() || !input.variables) return std::nullopt;
+  if (auto refused = in_volume(input, fabric::kTopologyDirectory)) return *std::move(refused);
   return fabric::find_topology_file(input.node.root, path);
 }
 
