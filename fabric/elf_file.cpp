@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = 256 << 10;  // of a table or a segment; libmlx5 has 8 kB
 constexpr unsigned kMostHeaders = 64;            // program headers; libmlx5 has 9
+constexpr unsigned kMostSections = 128;          // libibverbs has 31
 constexpr unsigned kMostVersions = 1024;         // of one file; libc of glibc 2.41 has 46
 constexpr std::size_t kLongestName = 255;
 
@@ -31,6 +32,8 @@ ElfFile::ElfFile(int file) : file_(file) {
     return;
   }
   machine_ = header->e_machine;
+  sections_ = header->e_shoff;
+  section_count_ = header->e_shentsize == sizeof(Elf64_Shdr) ? header->e_shnum : 0;
   headers_.resize(header->e_phnum);
   const auto size = static_cast<ssize_t>(headers_.size() * sizeof(Elf64_Phdr));
   if (::pread(file_, headers_.data(), headers_.size() * sizeof(Elf64_Phdr), static_cast<off_t>(header->e_phoff)) !=
@@ -102,7 +105,7 @@ std::vector<ElfFile::Need> ElfFile::needed_versions() {
     for (unsigned i = 0; i < library->vn_cnt && needs.size() < kMostVersions; ++i) {
       const auto version = part_at<Elf64_Vernaux>(aux);
       if (!version) break;
-      needs.push_back({name_at(library->vn_file), name_at(version->vna_name)});
+      needs.push_back({name_at(library->vn_file), name_at(version->vna_name), version->vna_other});
       aux += version->vna_next;
     }
     if (library->vn_next == 0 || needs.size() >= kMostVersions) break;
@@ -122,6 +125,50 @@ std::vector<std::string> ElfFile::versions() {
     if (definition->vd_next == 0) break;
     at += definition->vd_next;
   }
+  return names;
+}
+
+std::string ElfFile::soname() {
+  const auto index = dynamic(DT_SONAME);
+  return index ? name_at(*index) : std::string();
+}
+
+// The dynamic section does not state the number of symbols, so it is taken from the section header.
+std::vector<Elf64_Sym> ElfFile::symbol_table() const {
+  std::vector<Elf64_Sym> symbols;
+  for (unsigned i = 0; i < std::min(section_count_, kMostSections); ++i) {
+    const auto section = part_at<Elf64_Shdr>(sections_ + i * sizeof(Elf64_Shdr));
+    if (!section || section->sh_type != SHT_DYNSYM) continue;
+    const Words words = read(section->sh_offset, section->sh_size);
+    symbols.resize(words.size() * kWord / sizeof(Elf64_Sym));
+    if (!symbols.empty()) std::memcpy(symbols.data(), words.data(), symbols.size() * sizeof(Elf64_Sym));
+    break;
+  }
+  return symbols;
+}
+
+std::set<std::string> ElfFile::symbols_of(const std::string& library) {
+  std::set<unsigned> versions;
+  for (const Need& need : needed_versions())
+    if (need.library == library) versions.insert(need.index);
+  const auto table = symbol_table();
+  constexpr std::size_t kPerWord = kWord / sizeof(Elf64_Half);
+  const Words indexes =
+      read(offset_of(dynamic(DT_VERSYM).value_or(UINT64_MAX)), (table.size() + kPerWord - 1) / kPerWord * kWord);
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < table.size() && i / kPerWord < indexes.size(); ++i) {
+    constexpr unsigned kHidden = 0x8000;  // marks a version that is not the default
+    const unsigned index = (indexes[i / kPerWord] >> (i % kPerWord * 16)) & 0xffff & ~kHidden;
+    const bool is_needed = table[i].st_shndx == SHN_UNDEF && ELF64_ST_BIND(table[i].st_info) == STB_GLOBAL;
+    if (is_needed && versions.contains(index)) names.insert(name_at(table[i].st_name));
+  }
+  return names;
+}
+
+std::set<std::string> ElfFile::symbols() {
+  std::set<std::string> names;
+  for (const Elf64_Sym& symbol : symbol_table())
+    if (symbol.st_shndx != SHN_UNDEF) names.insert(name_at(symbol.st_name));
   return names;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,20 +39,30 @@ class ElfFile {
   struct Need {
     std::string library;
     std::string version;
+    unsigned index = 0;  // by which the file's symbols refer to it
     friend bool operator==(const Need&, const Need&) = default;
   };
   std::vector<Need> needed_versions();
   // Returns the versions of its own symbols: "GLIBC_2.2.5", ..., and its SONAME, which is the first by convention.
   std::vector<std::string> versions();
+  std::string soname();  // empty: none
+
+  // Returns the names of the symbols that it needs of this library, without weak ones.
+  std::set<std::string> symbols_of(const std::string& library);
+  // Returns the names of the symbols that it defines.
+  std::set<std::string> symbols();
 
  private:
   template <typename Part>
   std::optional<Part> part_at(std::uint64_t offset) const;
+  std::vector<Elf64_Sym> symbol_table() const;
   const std::string& strings();
   std::string name_at(std::uint64_t index);  // in strings(); empty: none
 
   int file_;
   unsigned machine_ = EM_NONE;
+  std::uint64_t sections_ = 0;  // offset of the section headers
+  unsigned section_count_ = 0;
   std::vector<Elf64_Phdr> headers_;
   std::vector<Elf64_Dyn> dynamic_;
   std::string strings_;

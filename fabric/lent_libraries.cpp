@@ -18,10 +18,15 @@ namespace {
 constexpr const char* kVerbs = "libibverbs.so.1";
 constexpr std::size_t kMostFiles = 64;
 
-// Libraries of glibc, which a process takes from one installation.
-constexpr std::array<std::string_view, 8> kOfCLibrary = {
-    "libc.so.6",  "libm.so.6",    "libpthread.so.0",      "libdl.so.2",
-    "librt.so.1", "libmvec.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"};
+// Libraries of glibc and of the compiler, which a process takes from one installation.
+constexpr std::array<std::string_view, 11> kOfImage = {
+    "libstdc++.so.6",       "libgcc_s.so.1", "libz.so.1",  "libc.so.6",    "libm.so.6",
+    "libpthread.so.0",      "libdl.so.2",    "librt.so.1", "libmvec.so.1", "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1"};
+
+bool is_file_name(std::string_view name) {
+  return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos;
+}
 
 class Finder {
  public:
@@ -52,7 +57,7 @@ class Finder {
  private:
   // Adds the file and the files that it needs.
   Result<void> add(const std::string& name) {
-    if (found_.contains(name) || std::ranges::find(kOfCLibrary, name) != kOfCLibrary.end()) return {};
+    if (found_.contains(name) || std::ranges::find(kOfImage, name) != kOfImage.end()) return {};
     if (found_.size() >= kMostFiles) return Error{fmt::format("more than {} libraries are needed", kMostFiles), 0, ""};
     for (const std::string& place : places_) {
       const std::string path = fmt::format("{}/{}", place, name);
@@ -71,7 +76,11 @@ class Finder {
     if (const int code = error_of(opened); code != 0) return sys_error(code, "cannot lend `{}`", path);
     const int file = std::get<UniqueFd>(opened).get();
     found_[name] = {name, path, TRY(file_identity(file, path))};
-    for (const std::string& needed : ElfFile(file).needed())
+    ElfFile library(file);
+    // Programs of the image may load a provider by its SONAME, too, as NCCL does (libmlx5.so.1).
+    if (const std::string soname = library.soname(); is_file_name(soname))
+      found_.try_emplace(soname, LentFile{soname, path, found_.at(name).identity});
+    for (const std::string& needed : library.needed())
       TRY_VOID(add(needed));
     return {};
   }
@@ -86,6 +95,8 @@ class Finder {
 Result<std::string> file_identity(int file, const std::string& path) {
   struct stat info {};
   if (::fstat(file, &info) != 0) return sys_error(errno, "cannot read `{}`", path);
+  if (info.st_size > kLargestLent)
+    return Error{fmt::format("cannot lend `{}`: it has more than 64 MiB", path), EFBIG, "name a smaller file"};
   if (!S_ISREG(info.st_mode) || info.st_uid != 0 || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return Error{fmt::format("cannot lend `{}`: users other than root can change it", path), EPERM,
                  "make root its owner and remove the write permission of others"};
@@ -101,7 +112,11 @@ Result<std::vector<LentFile>> find_lent_libraries(const std::string& root, const
 
 Result<LentFile> find_topology_file(const std::string& root, const std::string& path) {
   const auto opened = Rooted(root).open(path);
-  if (const int code = error_of(opened); code != 0) return sys_error(code, "cannot lend `{}`", path);
+  if (const int code = error_of(opened); code != 0) {
+    Error error = sys_error(code, "cannot lend `{}`", path);
+    error.hint = "name a readable file in \"topology_file\" of config.json";
+    return error;
+  }
   return LentFile{kTopologyName, path, TRY(file_identity(std::get<UniqueFd>(opened).get(), path))};
 }
 

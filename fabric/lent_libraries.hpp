@@ -14,6 +14,8 @@ inline constexpr const char* kLentDirectory = "/run/rdma-init/lib";           //
 inline constexpr const char* kTopologyDirectory = "/run/rdma-init/topology";  // in the container
 inline constexpr const char* kTopologyName = "topology.xml";
 
+inline constexpr long kLargestLent = 64 << 20;  // bytes; libmlx5 of rdma-core 56 has 0.5 MB
+
 struct LentFile {
   std::string name;      // by which the loader or libibverbs searches it: "libibverbs.so.1", "libmlx5-rdmav34.so"
   std::string path;      // on the node
@@ -22,7 +24,7 @@ struct LentFile {
 };
 
 // Returns "DEVICE.INODE.SIZE.SECONDS.NANOSECONDS" (st_mtim) of an open file, which a replaced file does not share.
-// Errors: the file is not regular, or users other than root can change it.
+// Errors: the file is not regular, has more than kLargestLent bytes, or users other than root can change it.
 Result<std::string> file_identity(int file, const std::string& path);
 
 // Returns the files for these providers ("mlx5", "bnxt_re"), in the order of their names.

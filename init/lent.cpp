@@ -40,26 +40,43 @@ bool accepts(const std::optional<fabric::AbiRange>& range, const Hca& hca) {
   return !range || !hca.abi_version || (*hca.abi_version >= range->min && *hca.abi_version <= range->max);
 }
 
+// Returns false only if --hca certainly leaves the HCA out.
+bool may_be_used(const std::optional<fabric::SelectorList>& chosen, const Hca& hca) {
+  const auto is_of_netdev = [](const fabric::Selector& one) { return one.kind == fabric::Selector::Kind::kNetdev; };
+  if (!chosen || std::ranges::any_of(chosen->selectors, is_of_netdev)) return true;
+  return std::ranges::any_of(hca.ports,
+                             [&](const fabric::Port& port) { return fabric::selects(*chosen, hca, port, {}); });
+}
+
 class Borrower {
  public:
   Borrower(const std::string& root, std::set<std::string> lent)
       : live_(root.empty()), image_(root), verbs_(image_.verbs()), lent_(std::move(lent)) {}
 
-  Lent decide(fabric::Inventory& inventory) {
-    std::vector<Hca*> unopened;
-    std::vector<Hca*> all;
+  Lent decide(fabric::Inventory& inventory, const std::optional<fabric::SelectorList>& chosen) {
+    bool opens_one = false;
     for (Hca& hca : inventory.hcas) {
       if (!hca.is_accessible() || fabric::provider_of(hca).empty()) continue;
-      all.push_back(&hca);
-      if (!is_opened(hca)) unopened.push_back(&hca);
+      if (is_opened(hca)) {
+        opens_one = true;
+      } else if (may_be_used(chosen, hca)) {
+        unopened_.push_back(&hca);
+      }
     }
-    if (unopened.empty()) return {};
+    if (unopened_.empty()) return {};
     const auto own = image_.verbs_in(lent_path(kVerbs)).abi;
     if (!own) return failed("the node's libibverbs cannot be read");
     abi_ = *own;
-    if (verbs_.abi == abi_ && use(unopened, false)) return result(unopened, false);
-    // libibverbs loads only providers of its own private version, so those of the other HCAs are lent too.
-    return use(all, true) ? result(all, true) : failed(why_);
+    auto served = verbs_.abi == abi_ ? served_by(false) : std::vector<Hca*>();
+    if (!served.empty()) return result(served, false);
+    // libibverbs loads only providers of its own private version, so another one would not open the image's HCAs.
+    if (opens_one) {
+      if (why_.empty()) why_ = "the image's libibverbs opens other HCAs and needs providers of another private ABI";
+      return failed(why_);
+    }
+    why_.clear();
+    served = serves_programs() ? served_by(true) : std::vector<Hca*>();
+    return served.empty() ? failed(why_) : result(served, true);
   }
 
  private:
@@ -82,53 +99,104 @@ class Borrower {
     return false;
   }
 
-  // Checks whether lent providers can serve the HCAs in this image. If not, sets why_.
-  bool use(const std::vector<Hca*>& hcas, bool with_verbs) {
-    used_.clear();
-    if (with_verbs && !add(kVerbs, with_verbs)) return false;
-    for (const Hca* hca : hcas) {
-      const std::string name = fabric::provider_of(*hca);
-      const std::string file = fabric::provider_file(name, abi_);
-      if (!lent_.contains(file)) return because("the node lends no provider {}", file);
-      const auto range = range_of(image_.files(), lent_path(file), name);
-      if (!accepts(range, *hca)) {
-        return because("the node's {} accepts versions {} to {} of the kernel's ABI, and {} has {}", file, range->min,
-                       range->max, fabric::printable(hca->name), *hca->abi_version);
-      }
-      if (!add(file, with_verbs)) return false;
+  // Returns the unopened HCAs that lent providers certainly serve in this image. Otherwise sets why_.
+  std::vector<Hca*> served_by(bool with_verbs) {
+    fit_.clear();
+    why_.clear();
+    std::vector<Hca*> served;
+    if (with_verbs && !add(kVerbs, true)) return served;
+    for (Hca* hca : unopened_)
+      if (serves(*hca, with_verbs)) served.push_back(hca);
+    return served;
+  }
+
+  bool serves(const Hca& hca, bool with_verbs) {
+    const std::string name = fabric::provider_of(hca);
+    const std::string file = fabric::provider_file(name, abi_);
+    if (!lent_.contains(file)) return because("the node lends no provider {}", file);
+    const auto range = range_of(image_.files(), lent_path(file), name);
+    if (!range) return because("the versions that the node's {} accepts cannot be read", file);
+    if (!accepts(range, hca)) {
+      return because("the node's {} accepts versions {} to {} of the kernel's ABI, and {} has {}", file, range->min,
+                     range->max, fabric::printable(hca.name), *hca.abi_version);
+    }
+    return add(file, with_verbs);
+  }
+
+  // Programs with librdmacm do not start if it needs a newer libibverbs than the lent one.
+  bool serves_programs() {
+    const fabric::ImageFile library = image_.find({"librdmacm.so.1"});
+    if (library.path.empty()) return true;
+    const auto versions = versions_of(lent_path(kVerbs));
+    for (const auto& need : needs_of(library.path)) {
+      if (need.library == kVerbs && !versions.contains(need.version))
+        return because("{} of the image needs {} of libibverbs, which the node's lacks",
+                       fabric::printable(library.path), fabric::printable(need.version));
     }
     return true;
   }
 
-  // Adds a lent file and those that it needs, and checks that the image has all versions of symbols that it needs.
+  // Checks a lent file and those that it needs: the image must have all other libraries, versions and symbols.
   bool add(const std::string& name, bool with_verbs) {
-    if (!used_.insert(name).second) return true;
-    const auto opened = image_.files().open(lent_path(name));
+    const auto [known, is_new] = fit_.try_emplace(name, true);
+    if (is_new) known->second = check(name, with_verbs);
+    return fit_.at(name);
+  }
+
+  bool check(const std::string& name, bool with_verbs) {
+    const fabric::ImageFile lent = image_.at(lent_path(name));
+    if (lent.path.empty() || !lent.problem.empty())
+      return because("the node's {} {}", fabric::printable(name), lent.path.empty() ? "cannot be read" : lent.problem);
+    const auto opened = image_.files().open(lent.path);
     if (error_of(opened) != 0) return because("the node's {} cannot be read", fabric::printable(name));
     fabric::ElfFile file(std::get<fabric::UniqueFd>(opened).get());
     // Without LD_LIBRARY_PATH the loader takes what the provider needs from the image.
     const auto is_lent = [&](const std::string& library) { return with_verbs && lent_.contains(library); };
-    for (const std::string& needed : file.needed())
-      if (is_lent(needed) && !add(needed, with_verbs)) return false;
     for (const auto& need : file.needed_versions()) {
-      if (is_lent(need.library)) continue;
-      if (!has(need))
+      if (!is_lent(need.library) && !has(need))
         return because("the node's {} needs {} of {}, which this image lacks{}", fabric::printable(name),
                        fabric::printable(need.version), fabric::printable(need.library), kind_of_image());
     }
+    for (const std::string& needed : file.needed()) {
+      if (is_lent(needed) ? !add(needed, with_verbs) : image_.find({needed.c_str()}).path.empty())
+        return is_lent(needed) ? false
+                               : because("the node's {} needs {}, which this image lacks{}", fabric::printable(name),
+                                         fabric::printable(needed), kind_of_image());
+    }
+    return with_verbs || has_symbols(name, file);
+  }
+
+  // The private version of libibverbs stays the same while its symbols change from release to release.
+  bool has_symbols(const std::string& name, fabric::ElfFile& file) {
+    const auto opened = image_.files().open(verbs_.file.path);
+    if (error_of(opened) != 0) return because("the image's libibverbs cannot be read");
+    const auto defined = fabric::ElfFile(std::get<fabric::UniqueFd>(opened).get()).symbols();
+    for (const std::string& symbol : file.symbols_of(kVerbs)) {
+      if (!defined.contains(symbol))
+        return because("the node's {} needs the symbol {}, which the image's libibverbs lacks", fabric::printable(name),
+                       fabric::printable(symbol));
+    }
     return true;
+  }
+
+  std::vector<fabric::ElfFile::Need> needs_of(const std::string& path) const {
+    const auto opened = image_.files().open(path);
+    if (error_of(opened) != 0) return {};
+    return fabric::ElfFile(std::get<fabric::UniqueFd>(opened).get()).needed_versions();
+  }
+
+  std::set<std::string> versions_of(const std::string& path) const {
+    const auto opened = image_.files().open(path);
+    if (path.empty() || error_of(opened) != 0) return {};
+    const auto versions = fabric::ElfFile(std::get<fabric::UniqueFd>(opened).get()).versions();
+    return {versions.begin(), versions.end()};
   }
 
   bool has(const fabric::ElfFile::Need& need) {
     auto known = versions_.find(need.library);
     if (known == versions_.end()) {
-      known = versions_.emplace(need.library, std::set<std::string>()).first;
       const fabric::ImageFile library = image_.find({need.library.c_str()});
-      const auto opened = image_.files().open(library.path);
-      if (!library.path.empty() && error_of(opened) == 0) {
-        const auto versions = fabric::ElfFile(std::get<fabric::UniqueFd>(opened).get()).versions();
-        known->second.insert(versions.begin(), versions.end());
-      }
+      known = versions_.emplace(need.library, versions_of(library.path)).first;
     }
     return known->second.contains(need.version);
   }
@@ -142,12 +210,22 @@ class Borrower {
 
   template <typename... Args>
   bool because(fmt::format_string<Args...> format, Args&&... args) {
-    why_ = fmt::format(format, std::forward<Args>(args)...);
+    if (why_.empty()) why_ = fmt::format(format, std::forward<Args>(args)...);  // the first reason
+
     return false;
   }
 
+  // Returns the names of the unopened HCAs that are not served.
+  std::string rest_of(const std::vector<Hca*>& served) const {
+    std::vector<std::string> names;
+    for (Hca* hca : unopened_)
+      if (std::ranges::find(served, hca) == served.end()) names.push_back(fabric::printable(hca->name));
+    return fabric::join(names, ", ");
+  }
+
   Lent failed(const std::string& why) const {
-    return {{}, {}, {}, fmt::format("the image's libibverbs opens no HCA, and {}; remedy: {}", why, kRemedy)};
+    return {
+        {}, {}, {}, fmt::format("the image's libraries do not open {}, and {}; remedy: {}", rest_of({}), why, kRemedy)};
   }
 
   std::string variable(const char* name) const {
@@ -164,7 +242,7 @@ class Borrower {
       if (std::ranges::find(providers, name) == providers.end()) providers.push_back(name);
       const std::string path = lent_path(fabric::provider_file(name, abi_));
       const auto range = range_of(image_.files(), path, name);
-      hca->provider = range ? std::optional(fabric::VerbsProvider{path, range->min, range->max}) : std::nullopt;
+      if (range) hca->provider = fabric::VerbsProvider{path, range->min, range->max};
     }
     // RDMAV_DRIVERS replaces IBV_DRIVERS. A name in it with a slash is a path without the ending "-rdmavNN.so".
     std::string drivers = variable("RDMAV_DRIVERS");
@@ -183,9 +261,11 @@ class Borrower {
                                                : others.empty() ? fabric::kLentDirectory
                                                                 : fmt::format("{}:{}", fabric::kLentDirectory, others));
     }
-    lent.note = fmt::format("uses the node's {}{}, because the image's libraries do not open {}",
-                            with_verbs ? "libibverbs with " : "", fabric::join(providers, ", "),
-                            fabric::printable(hcas.front()->name));
+    lent.note =
+        fmt::format("uses the node's {}{}, because the image's libraries do not open {}",
+                    with_verbs ? "libibverbs with " : "", fabric::join(providers, ", "), fabric::join(lent.hcas, ", "));
+    if (const std::string rest = rest_of(hcas); !rest.empty())
+      lent.problem = fmt::format("the image's libraries do not open {}, and {}; remedy: {}", rest, why_, kRemedy);
     return lent;
   }
 
@@ -194,14 +274,15 @@ class Borrower {
   fabric::Verbs verbs_;
   std::set<std::string> lent_;  // names of the files
   unsigned abi_ = 0;            // private ABI of the lent libibverbs
-  std::set<std::string> used_;
+  std::vector<Hca*> unopened_;
+  std::map<std::string, bool> fit_;                        // results of check()
   std::map<std::string, std::set<std::string>> versions_;  // of the image's libraries
   std::string why_;
 };
 
 }  // namespace
 
-Lent borrow(const std::string& root, fabric::Inventory& inventory) {
+Lent borrow(const std::string& root, const std::optional<fabric::SelectorList>& chosen, fabric::Inventory& inventory) {
   const bool may_need = std::ranges::any_of(inventory.hcas, [](const Hca& hca) {
     const bool is_accepted = hca.provider && !hca.is_rejected();
     return hca.is_accessible() && !is_accepted && !fabric::provider_of(hca).empty();
@@ -209,7 +290,7 @@ Lent borrow(const std::string& root, fabric::Inventory& inventory) {
   std::set<std::string> lent;
   if (may_need)
     fabric::Rooted(root).each_name(fabric::kLentDirectory, [&](std::string_view name) { lent.emplace(name); });
-  return lent.empty() ? Lent() : Borrower(root, std::move(lent)).decide(inventory);
+  return lent.empty() ? Lent() : Borrower(root, std::move(lent)).decide(inventory, chosen);
 }
 
 }  // namespace init

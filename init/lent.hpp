@@ -2,10 +2,12 @@
 // no libibverbs, or no provider that accepts the version of the node's driver.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "fabric/inventory.hpp"
+#include "fabric/selectors.hpp"
 #include "init/exports.hpp"
 
 namespace init {
@@ -17,11 +19,11 @@ struct Lent {
   std::string problem;  // why lent libraries cannot be used, with the remedy, in one line; empty: none are needed
 };
 
-// Decides for the HCAs that open. Sets the provider of those HCAs that a lent provider serves. An HCA that the image
-// opens, or may open, keeps the image's provider, unless libibverbs itself must be lent: it loads providers of its own
-// version only. root: prefix of a file tree, empty for this machine; only there the environment counts. Costs no
-// system call if the image's provider accepts each HCA, and one call if nothing is lent. inventory: Providers::add_to()
-// has set its providers.
-Lent borrow(const std::string& root, fabric::Inventory& inventory);
+// Decides for the HCAs that open and that --hca may choose. Sets the provider of those HCAs that a lent provider
+// serves. An HCA that the image opens, or may open, keeps the image's provider. libibverbs itself is used only if the
+// image opens no HCA, because it loads providers of its own private version only. root: prefix of a file tree, empty
+// for this machine; only there the environment counts. chosen: --hca. inventory: Providers::add_to() has set its
+// providers. Costs no system call if the image's provider accepts each HCA, and one call if nothing is lent.
+Lent borrow(const std::string& root, const std::optional<fabric::SelectorList>& chosen, fabric::Inventory& inventory);
 
 }  // namespace init

@@ -354,7 +354,7 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Provide
 std::map<std::string, std::string> snapshot_env(const Settings& settings) {
   std::map<std::string, std::string> env;
   for (const auto& [name, setting] : settings)
-    if (setting.source == "environment") env[name] = setting.value;
+    if (setting.source == "environment" && fabric::is_library_variable(name)) env[name] = setting.value;
   return env;
 }
 

@@ -28,7 +28,6 @@ namespace {
 using fabric::UniqueFd;
 
 constexpr std::size_t kLongestEntry = 255;
-constexpr std::size_t kLargestCopy = 64 << 20;  // bytes; libmlx5 of rdma-core 56 has 0.5 MB
 // Any user of a container may read a view. The node's own users cannot, because DIR above the view has mode 0700.
 constexpr mode_t kViewMode = 0555;
 constexpr mode_t kViewFileMode = 0444;
@@ -186,7 +185,7 @@ Result<void> copy_file(int directory, const ViewEntry& entry, const std::string&
   const UniqueFd to(
       ::openat(directory, entry.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kViewFileMode));
   if (!to.ok()) return sys_error(errno, "cannot make `{}`", path);
-  const auto content = fabric::sysfs::read_all(from.get(), kLargestCopy);
+  const auto content = fabric::sysfs::read_all(from.get(), fabric::kLargestLent);
   if (const int code = fabric::error_of(content); code != 0) return sys_error(code, "cannot read `{}`", entry.copy);
   if (const int code = write_all(to.get(), std::get<std::string>(content)); code != 0)
     return sys_error(code, "cannot copy `{}` to `{}`", entry.copy, path);

@@ -50,13 +50,14 @@ class LentLibraries : public testing::Test {
     for (fabric::Hca& hca : node_.hcas)
       hca.provider.reset();
     Providers(root_.path()).add_to(node_);
-    return borrow(root_.path(), node_);
+    return borrow(root_.path(), chosen_, node_);
   }
 
   static Variables drivers(const std::string& value) { return {{"RDMAV_DRIVERS", value}}; }
   static constexpr const char* kBroadcom = "/run/rdma-init/lib/libbnxt_re";
   TempDir root_;
   fabric::Inventory node_;
+  std::optional<fabric::SelectorList> chosen_;  // --hca
 };
 
 TEST_F(LentLibraries, ServeAnImageWhoseProviderRejectsTheHca) {
@@ -104,14 +105,66 @@ TEST_F(LentLibraries, IncludeLibibverbsIfTheImageHasNoneOrAnother) {
   EXPECT_EQ(borrowed().env, both);
   image("bnxt_re", 1, 1, 65);
   EXPECT_EQ(borrowed().env, both);
-  // Then a HCA that the image opens needs the node's provider, too.
+  // A libibverbs that opens an HCA is never replaced.
   node_.hcas[0].driver = "mlx5_core";
   node_.hcas[0].abi_version = 1;
   image("mlx5", 1, 1, 65);
-  EXPECT_NE(borrowed().problem.find("the node lends no provider libmlx5-rdmav34.so"), std::string::npos);
-  EXPECT_TRUE(borrowed().env.empty());
   lend("mlx5", 1, 1, 34);
-  EXPECT_EQ(borrowed().env[0].second, "/run/rdma-init/lib/libmlx5:" + std::string(kBroadcom));
+  EXPECT_TRUE(borrowed().env.empty());
+  EXPECT_NE(borrowed().problem.find("do not open mlx5_1, and the image's libibverbs opens other HCAs"),
+            std::string::npos)
+      << borrowed().problem;
+  chosen_ = *fabric::parse_selectors("^mlx5_1");
+  EXPECT_EQ(borrowed().problem, "") << "an HCA that is not used needs no provider";
+}
+
+TEST_F(LentLibraries, ServeTheHcasThatTheyCan) {
+  node_.hcas[0].driver = "mlx5_core";
+  const Lent lent = borrowed();
+  EXPECT_EQ(lent.hcas, std::vector<std::string>{"mlx5_1"});
+  EXPECT_EQ(lent.env.size(), 2U);
+  EXPECT_NE(lent.problem.find("do not open mlx5_0, and the node lends no provider libmlx5-rdmav34.so"),
+            std::string::npos)
+      << lent.problem;
+}
+
+TEST_F(LentLibraries, AreNotUsedIfTheyCannotBeLoaded) {
+  image("bnxt_re", 1, 1);
+  const std::filesystem::path provider = root_ / (kBroadcom + 1 + std::string("-rdmav34.so"));
+  const auto size = std::filesystem::file_size(provider);
+  for (const std::uintmax_t left : {size - 1, std::uintmax_t{0}}) {
+    std::filesystem::resize_file(provider, left);
+    EXPECT_TRUE(borrowed().env.empty()) << left;
+    EXPECT_NE(borrowed().problem, "") << left;
+    EXPECT_TRUE(node_.hcas[0].is_rejected()) << left;
+  }
+}
+
+// With a provider of this machine, and an image whose libibverbs has the same private version and no symbols.
+TEST_F(LentLibraries, NeedTheSymbolsOfTheImagesLibibverbs) {
+  const fabric::Libraries here("");
+  const fabric::Verbs verbs = here.verbs();
+  const std::string file = verbs.abi ? fabric::provider_file("rxe", *verbs.abi) : "";
+  const std::string provider = verbs.directory + "/" + file;
+  if (file.empty() || !std::filesystem::exists(provider)) GTEST_SKIP() << "this machine has no provider of libibverbs";
+  for (fabric::Hca& hca : node_.hcas) {
+    hca.driver = "rdma_rxe";
+    hca.abi_version = 2;
+  }
+  image("rxe", 6, 8, *verbs.abi);
+  lend("rxe", 1, 2, *verbs.abi);
+  std::filesystem::copy_file(provider, root_ / (fabric::kLentDirectory + 1 + ("/" + file)),
+                             std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::create_directories(root_ / "lib64");
+  std::filesystem::copy_file(here.find({"libc.so.6"}).path, root_ / "lib64/libc.so.6");
+  const auto as_image = [&] {
+    std::filesystem::copy_file(verbs.file.path, root_ / "usr/lib64/libibverbs.so.1",
+                               std::filesystem::copy_options::overwrite_existing);
+  };
+  EXPECT_NE(borrowed().env.size(), 1U) << "the image's libibverbs lacks symbols";
+  as_image();
+  EXPECT_EQ(borrowed().problem, "");
+  EXPECT_EQ(borrowed().env, drivers("/run/rdma-init/lib/librxe"));
 }
 
 TEST_F(LentLibraries, AreRefusedIfTheyRejectTheHcaToo) {
