@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "fabric/elf_file.hpp"
@@ -128,7 +129,7 @@ class Borrower {
     const fabric::ImageFile library = image_.find({"librdmacm.so.1"});
     if (library.path.empty()) return true;
     const auto versions = versions_of(lent_path(kVerbs));
-    for (const auto& need : needs_of(library.path)) {
+    for (const auto& need : read(library.path, [](fabric::ElfFile& file) { return file.needed_versions(); })) {
       if (need.library == kVerbs && !versions.contains(need.version))
         return because("{} of the image needs {} of libibverbs, which the node's lacks",
                        fabric::printable(library.path), fabric::printable(need.version));
@@ -168,9 +169,7 @@ class Borrower {
 
   // The private version of libibverbs stays the same while its symbols change from release to release.
   bool has_symbols(const std::string& name, fabric::ElfFile& file) {
-    const auto opened = image_.files().open(verbs_.file.path);
-    if (error_of(opened) != 0) return because("the image's libibverbs cannot be read");
-    const auto defined = fabric::ElfFile(std::get<fabric::UniqueFd>(opened).get()).symbols();
+    const auto defined = read(verbs_.file.path, [](fabric::ElfFile& verbs) { return verbs.symbols(); });
     for (const std::string& symbol : file.symbols_of(kVerbs)) {
       if (!defined.contains(symbol))
         return because("the node's {} needs the symbol {}, which the image's libibverbs lacks", fabric::printable(name),
@@ -179,16 +178,17 @@ class Borrower {
     return true;
   }
 
-  std::vector<fabric::ElfFile::Need> needs_of(const std::string& path) const {
+  // Returns what `part` reads of the library at the path; an empty value if the library cannot be opened.
+  template <typename Part>
+  auto read(const std::string& path, Part part) const -> decltype(part(std::declval<fabric::ElfFile&>())) {
     const auto opened = image_.files().open(path);
-    if (error_of(opened) != 0) return {};
-    return fabric::ElfFile(std::get<fabric::UniqueFd>(opened).get()).needed_versions();
+    if (path.empty() || error_of(opened) != 0) return {};
+    fabric::ElfFile file(std::get<fabric::UniqueFd>(opened).get());
+    return part(file);
   }
 
   std::set<std::string> versions_of(const std::string& path) const {
-    const auto opened = image_.files().open(path);
-    if (path.empty() || error_of(opened) != 0) return {};
-    const auto versions = fabric::ElfFile(std::get<fabric::UniqueFd>(opened).get()).versions();
+    const auto versions = read(path, [](fabric::ElfFile& file) { return file.versions(); });
     return {versions.begin(), versions.end()};
   }
 
