@@ -146,10 +146,11 @@ class Ledger {
   // call of this function; oldest first.
   std::vector<Released> take_released() const;
 
-  // Makes the view of these entries, at view_directory()/NAME. name: view_name() of the entries. Returns warnings.
-  // Keeps an existing view that is unchanged. Replaces a view that was changed, with a warning. Containers that have
-  // the changed view mounted keep it. Call it after book() for a user that names the view, because recover() removes
-  // views that no user names. Locks: the caller holds none.
+  // Makes the view of these entries, at view_directory()/NAME. name: view_name() of the entries. Returns warnings,
+  // among them one for each file of the node that cannot be copied: the view then lacks it, until a later call can copy
+  // it. Keeps an existing view that is unchanged. Replaces a view that was changed, with a warning. Containers that
+  // have the changed view mounted keep it. Call it after book() for a user that names the view, because recover()
+  // removes views that no user names. Locks: the caller holds none.
   Result<std::vector<std::string>> make_view(const std::string& name, const std::vector<ViewEntry>& entries) const;
   std::string view_directory() const;
   const LedgerDirectory& directory() const;

@@ -38,6 +38,9 @@ constexpr mode_t kViewFileMode = 0444;
 // cannot get another target. Files can change while the ctime of their directory stays, so they are read each time.
 constexpr const char* kChecked = "checked";
 
+// A link in the directory of a view that lacks copies. Each start of a container with this view tries to copy again.
+constexpr const char* kLacking = "lacking";
+
 using DirectoryEntries = std::map<std::string, const ViewEntry*>;
 using Layout = std::map<std::string, DirectoryEntries>;
 
@@ -176,7 +179,7 @@ Result<void> close_to_writing(const UniqueFd& fd, mode_t mode, const std::string
   return ::fchmod(fd.get(), mode) == 0 ? Result<void>() : sys_error(errno, "cannot make `{}`", path);
 }
 
-// Copies a file of the node. Errors: it is another file than when it was found.
+// Copies a file of the node. Errors: it is another file than when it was found, or the copy is not complete.
 Result<void> copy_file(int directory, const ViewEntry& entry, const std::string& path) {
   const UniqueFd from(::open(entry.copy.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!from.ok()) return sys_error(errno, "cannot read `{}`", entry.copy);
@@ -197,7 +200,6 @@ Result<void> make_entry(int directory, const ViewEntry& entry, const std::string
     if (::symlinkat(entry.target.c_str(), directory, entry.name.c_str()) == 0) return {};
     return sys_error(errno, "cannot make the link `{}`", path);
   }
-  if (!entry.copy.empty()) return copy_file(directory, entry, path);
   const UniqueFd file(
       ::openat(directory, entry.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kViewFileMode));
   const auto size = static_cast<ssize_t>(entry.text.size());
@@ -207,17 +209,40 @@ Result<void> make_entry(int directory, const ViewEntry& entry, const std::string
   return close_to_writing(file, kViewFileMode, path);
 }
 
-Result<void> fill(const LedgerDirectory& views, const std::string& name, const Layout& layout) {
+// Adds the copy of a file of the node. If that fails, the directory has no such entry.
+void make_copy(int directory, const ViewEntry& entry, const std::string& path, std::vector<std::string>& failed) {
+  const auto copied = copy_file(directory, entry, path);
+  if (copied) return;
+  failed.push_back(fabric::with_remedy(copied.error()));
+  (void)::unlinkat(directory, entry.name.c_str(), 0);
+}
+
+// Makes the directory of a view. failed: gets one warning for each copy that the view lacks; the container starts
+// without them.
+Result<void> fill(const LedgerDirectory& views, const std::string& name, const Layout& layout,
+                  std::vector<std::string>& failed) {
   const std::string path = views.path + "/" + name;
   const UniqueFd view = TRY(make_directory(views.fd.get(), name, path));
   for (const auto& [directory_name, entries] : layout) {
     const std::string below = fmt::format("{}/{}", path, directory_name);
     const UniqueFd directory = TRY(make_directory(view.get(), directory_name, below));
-    for (const auto& [entry_name, entry] : entries)
-      TRY_VOID(make_entry(directory.get(), *entry, fmt::format("{}/{}", below, entry_name)));
+    for (const auto& [entry_name, entry] : entries) {
+      const std::string entry_path = fmt::format("{}/{}", below, entry_name);
+      if (entry->copy.empty()) {
+        TRY_VOID(make_entry(directory.get(), *entry, entry_path));
+      } else {
+        make_copy(directory.get(), *entry, entry_path, failed);
+      }
+    }
     TRY_VOID(close_to_writing(directory, kViewMode, below));
   }
+  if (!failed.empty()) (void)!::symlinkat(kLacking, view.get(), kLacking);
   return close_to_writing(view, kViewMode, path);
+}
+
+bool lacks_copies(const LedgerDirectory& views, const std::string& name) {
+  struct stat info {};
+  return ::fstatat(views.fd.get(), fmt::format("{}/{}", name, kLacking).c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 // Returns the name of the lock of a view. A view that was replaced (NAME@PID.START.N) has the lock of the view NAME.
@@ -253,12 +278,18 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
   // The view is filled under another name and then renamed, so that no container can mount half a view.
   const std::string made = files.temporary_name();
   const int fd = views.fd.get();
-  auto filled = fill(views, made, layout);
+  const bool lacks = lacks_copies(views, name);
+  auto filled = fill(views, made, layout, warnings);
+  if (filled && lacks && !warnings.empty()) {
+    (void)remove_tree(views, made).has_value();  // the present view is no worse
+    return warnings;
+  }
   if (filled && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_NOREPLACE) == 0) return warnings;
   if (filled && errno == EEXIST && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_EXCHANGE) == 0) {
-    // Containers may have the changed view mounted. It gets the name NAME@PID.START.N, and stays until no user has the
+    // Containers may have the former view mounted. It gets the name NAME@PID.START.N, and stays until no user has the
     // view NAME.
     (void)::renameat(fd, made.c_str(), fd, (name + made).c_str());
+    if (lacks) return warnings;
     warnings.push_back(
         fmt::format("`{}/{}` was changed by another process; rdma-hook has made it again", views.path, name));
     return warnings;

@@ -1,12 +1,14 @@
 // DIR/views: views that are made, kept, replaced, and removed by recover().
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <iterator>
 #include <thread>
@@ -97,7 +99,34 @@ TEST_F(LedgerViews, CopiesLentLibraries) {
   fs::remove_all(directory(stale));
   fs::remove(library);
   write_file(library, "newest");
-  EXPECT_EQ(make(stale), "cannot lend `" + library + "`: it was replaced just now: Stale file handle");
+  const std::string replaced = "cannot lend `" + library + "`: it was replaced just now: Stale file handle";
+  EXPECT_EQ(make(stale), replaced);
+  EXPECT_TRUE(fs::is_empty(directory(stale) + "/lib")) << "the container starts without the library";
+  const auto made = fs::last_write_time(directory(stale));
+  EXPECT_EQ(make(stale), replaced);
+  EXPECT_EQ(fs::last_write_time(directory(stale)), made) << "still lacks the library, and is not made again";
+  EXPECT_EQ(make(lent()), "");
+}
+
+TEST_F(LedgerViews, CopiesLentLibrariesLaterIfThereWasNoSpace) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs files of root";
+  const std::string library = path_ + "/libx.so";
+  write_file(library, std::string(100000, 'x'));
+  const fabric::UniqueFd file(::open(library.c_str(), O_RDONLY | O_CLOEXEC));
+  const std::vector<ViewEntry> lent = {{"lib", "libx.so", "", *fabric::file_identity(file.get(), library), library}};
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto former = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1000, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string warning = make(lent);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  std::signal(SIGXFSZ, former);
+  EXPECT_NE(warning.find("cannot copy `" + library + "` to `"), std::string::npos) << warning;
+  EXPECT_TRUE(fs::is_empty(directory(lent) + "/lib"));
+  EXPECT_EQ(make(lent), "") << "no other process has changed it";
+  EXPECT_EQ(fs::file_size(directory(lent) + "/lib/libx.so"), 100000U);
+  EXPECT_EQ(make(lent), "");
 }
 
 TEST_F(LedgerViews, ReplacesChangedViewAndKeepsMountedOne) {
