@@ -83,17 +83,24 @@ Result<void> check_child(const NodeHca& node, const Terms& terms) {
 }
 
 // Refuses a rail with an uncertain number. HCAs that "rails" of config.json does not list are numbered after the listed
-// HCAs, first the HCAs in a pool. If the pool or the entry of one HCA is unknown, the numbers of all unlisted HCAs are
-// uncertain.
+// HCAs, first the HCAs in a pool. An HCA whose pool is unknown may precede any unlisted HCA. An HCA whose entry is
+// unknown changes the numbers of those that follow it.
 Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
   if (node.entry) return {};
+  const std::string name = fabric::printable(node.name());
   for (const NodeHca& other : input.among.node.hcas()) {
-    if (!other.pool_unread && other.entry_unknown.empty()) continue;
-    Error error = fabric::wrap(other.pool_unread ? unknown_pool(other) : make_error("{}", other.entry_unknown),
-                               fmt::format("the rail of `{}` depends on `{}`", fabric::printable(node.name()),
-                                           fabric::printable(other.name())));
-    error.hint = "list the HCAs in the order of their rails in \"rails\" of config.json";
-    return error;
+    const std::string uncertain = fabric::printable(other.name());
+    if (other.pool_unread) {
+      Error error = fabric::wrap(unknown_pool(other), fmt::format("the rail of `{}` depends on `{}`", name, uncertain));
+      error.hint = "list the HCAs in the order of their rails in \"rails\" of config.json";
+      return error;
+    }
+    if (other.entry_unknown.empty() || other.rail > node.rail) continue;
+    const std::string what = &other == &node ? fmt::format("the rail of `{}` is not known", name)
+                                             : fmt::format("the rail of `{}` depends on `{}`", name, uncertain);
+    return Error{
+        fmt::format("{}: {}", what, other.entry_unknown), 0,
+        fmt::format("name `{}` in \"rails\" of config.json, before the first entry with guid: or pf:", uncertain)};
   }
   return {};
 }
