@@ -132,25 +132,38 @@ std::vector<Check> check_gpus(const GpuFacts& facts, const fabric::Inventory& in
 // Flow control of RoCE rails, as `dcb` of iproute2 and sysfs report it. All findings are notes, because the
 // configuration of the switches is unknown.
 
+// A traffic class that "env" of config.json gives to containers.
+struct MarkQos {
+  unsigned traffic_class = 0;
+  std::optional<unsigned> priority = {};  // of its DSCP; nullopt: unknown
+  bool maps_dscp = true;  // false: no DSCP has a priority, so this is that of packets without a VLAN tag
+};
+
 struct RailQos {
   std::string netdev;
   std::optional<std::vector<unsigned>> pfc;  // priorities with PFC; nullopt: unknown
   // Whether ECN is on for at least one priority. Only MLNX_OFED's mlx5 has this in sysfs. nullopt: unknown.
   std::optional<bool> ecn;
-  // The traffic class that the site's NCCL_IB_TC gives, and the priority of its DSCP; nullopt: not set, unknown.
-  std::optional<unsigned> traffic_class = {};
-  std::optional<unsigned> priority = {};
+  std::vector<MarkQos> marks = {};  // of NCCL_IB_TC, for containers with this rail
 };
 
 // Returns the priorities that are on in the line "prio-pfc 0:off 3:on" of `dcb pfc show`; nullopt if the text has no
 // such line.
 std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text);
 
-// Returns the priority of a DSCP in the line "dscp-prio 26:3 48:6" of `dcb -N app show`; nullopt if it has none.
-std::optional<unsigned> parse_dcb_priority(std::string_view text, unsigned dscp);
+// The priorities in the lines "dscp-prio 26:3 48:6" and "default-prio 0" of `dcb -N app show`.
+struct DcbPriorities {
+  std::map<unsigned, unsigned> of_dscp;  // priority by DSCP
+  unsigned fallback = 0;                 // of other packets without a VLAN tag
+};
+DcbPriorities parse_dcb_priorities(std::string_view text);
+
+// Adds the priority of each mark of the rail. may_map: the driver may map a DSCP without an entry of `dcb app`; the
+// priority of such a DSCP stays unknown. Pure.
+void add_priorities(const DcbPriorities& priorities, bool may_map, RailQos& rail);
 
 // Reads the flow control of RoCE rails.
-// rails: netdev, and traffic_class if the site's configuration has one.
+// rails: netdev, and the traffic classes of the site's configuration.
 // root: prefix of /sys. `dcb` is executed only if root is empty.
 // unasked: gets an error if `dcb` cannot be executed.
 std::vector<RailQos> read_qos(const std::string& root, std::vector<RailQos> rails, std::vector<Error>& unasked);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "fabric/nccl_marks.hpp"
@@ -80,21 +81,27 @@ Check not_looked_at(const char* name, std::string why) {
   return {name, std::move(why), {}, false};
 }
 
-// Returns netdev and traffic class of active RoCE HCAs in pools. Software HCAs are left out because they have no flow
+// Returns netdev and traffic classes of active RoCE HCAs in pools. Software HCAs are left out because they have no flow
 // control.
 std::vector<RailQos> roce_rails(const Inventory& inventory, const Config& config) {
-  constexpr const char* kTrafficClass = "NCCL_IB_TC";
   std::vector<RailQos> rails;
   const NodeMap map(inventory, config);
   for (const NodeHca* node : map.by_rail()) {
     if (!node->pool || !node->netdev || !node->is_active() || node->is_infiniband() || node->hca->is_software())
       continue;
+    // A container may request any network.
+    std::set<unsigned> classes;
+    const auto add = [&](const SiteValues& env) {
+      const auto value = env.find("NCCL_IB_TC");
+      if (value != env.end()) classes.insert(fabric::nccl_marks(value->second, {}).traffic_class);
+    };
+    add(node->pool->env);
+    for (const auto& [name, network] : config.networks) {
+      if (!network.pool || *network.pool == node->pool->name) add(network.env);
+    }
     RailQos& rail = rails.emplace_back(RailQos{*node->netdev, {}, {}});
-    const auto network = node->pool->network ? config.networks.find(*node->pool->network) : config.networks.end();
-    SiteValues env = network == config.networks.end() ? SiteValues() : network->second.env;
-    env.insert(node->pool->env.begin(), node->pool->env.end());
-    if (const auto value = env.find(kTrafficClass); value != env.end())
-      rail.traffic_class = fabric::nccl_marks(value->second, {}).traffic_class;
+    for (const unsigned one : classes)
+      rail.marks.push_back({one});
   }
   return rails;
 }

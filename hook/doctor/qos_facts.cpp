@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fabric/rooted.hpp"
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/result.hpp"
@@ -29,7 +30,8 @@ std::optional<bool> read_ecn(const std::string& root, const std::string& netdev)
   return on;
 }
 
-constexpr unsigned kEcnBits = 2;  // the lower bits of a traffic class
+constexpr unsigned kEcnBits = 2;         // the lower bits of a traffic class
+constexpr std::size_t kMaxTrust = 4096;  // bytes of one file of sysfs
 
 // Returns the text after the key up to the end of the line, empty if the key is missing.
 std::string_view line_of(std::string_view text, std::string_view key) {
@@ -39,7 +41,28 @@ std::string_view line_of(std::string_view text, std::string_view key) {
   return line.substr(0, line.find('\n'));
 }
 
+// Returns true if a driver may map a DSCP to a priority without an entry of `dcb app`, as that of MLNX_OFED does.
+// Without the file `trust`, a driver trusts the VLAN tag (PCP) until `dcb app` has an entry for a DSCP
+// (drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c, Linux 6.12).
+bool may_map_without_entry(const std::string& root, const std::string& netdev) {
+  const auto trust = sysfs::read_file(fmt::format("{}/sys/class/net/{}/qos/trust", root, netdev), kMaxTrust);
+  const auto* text = std::get_if<std::string>(&trust);
+  return text ? text->find("pcp") == std::string::npos : !fabric::is_gone(fabric::error_of(trust));
+}
+
 }  // namespace
+
+void add_priorities(const DcbPriorities& priorities, bool may_map, RailQos& rail) {
+  for (MarkQos& mark : rail.marks) {
+    const auto found = priorities.of_dscp.find(mark.traffic_class >> kEcnBits);
+    if (found != priorities.of_dscp.end()) {
+      mark.priority = found->second;
+    } else if (!may_map) {
+      mark.priority = priorities.fallback;
+      mark.maps_dscp = !priorities.of_dscp.empty();
+    }
+  }
+}
 
 std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text) {
   const std::string_view line = line_of(text, "prio-pfc ");
@@ -52,14 +75,17 @@ std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text) {
   return on;
 }
 
-std::optional<unsigned> parse_dcb_priority(std::string_view text, unsigned dscp) {
-  const std::string_view line = line_of(text, "dscp-prio ");
-  for (const std::string_view one : fabric::split(line, ' ')) {
-    const std::size_t colon = one.find(':');
-    if (colon != std::string_view::npos && fabric::parse_number<unsigned>(one.substr(0, colon)) == dscp)
-      return fabric::parse_number<unsigned>(one.substr(colon + 1));
+DcbPriorities parse_dcb_priorities(std::string_view text) {
+  DcbPriorities priorities;
+  for (const std::string_view one : fabric::split(line_of(text, "dscp-prio "), ' ')) {
+    const std::size_t colon = std::min(one.find(':'), one.size());
+    const auto dscp = fabric::parse_number<unsigned>(one.substr(0, colon));
+    const auto priority = fabric::parse_number<unsigned>(one.substr(std::min(colon + 1, one.size())));
+    if (dscp && priority) priorities.of_dscp[*dscp] = *priority;
   }
-  return std::nullopt;
+  const auto fallback = fabric::parse_number<unsigned>(fabric::trim(line_of(text, "default-prio ")));
+  priorities.fallback = fallback.value_or(0);
+  return priorities;
 }
 
 std::vector<RailQos> read_qos(const std::string& root, std::vector<RailQos> rails, std::vector<Error>& unasked) {
@@ -77,9 +103,9 @@ std::vector<RailQos> read_qos(const std::string& root, std::vector<RailQos> rail
   for (RailQos& rail : rails) {
     rail.ecn = read_ecn(root, rail.netdev);
     if (const auto text = ask({"pfc", "show", "dev", rail.netdev})) rail.pfc = parse_dcb_pfc(*text);
-    if (!rail.traffic_class) continue;
-    if (const auto text = ask({"-N", "app", "show", "dev", rail.netdev, "dscp-prio"}))
-      rail.priority = parse_dcb_priority(*text, *rail.traffic_class >> kEcnBits);
+    if (rail.marks.empty()) continue;
+    if (const auto text = ask({"-N", "app", "show", "dev", rail.netdev}))
+      add_priorities(parse_dcb_priorities(*text), may_map_without_entry(root, rail.netdev), rail);
   }
   return rails;
 }
@@ -102,13 +128,16 @@ Check check_qos(const std::vector<RailQos>& rails) {
               "NCCL_IB_TC for that priority");
   }
   for (const RailQos& rail : rails) {
-    const bool is_lossy = rail.priority && rail.pfc && std::ranges::find(*rail.pfc, *rail.priority) == rail.pfc->end();
-    if (!is_lossy) continue;
-    check.add(Grade::kNote, fabric::printable(rail.netdev),
-              fmt::format("NCCL_IB_TC={} of config.json has priority {} here, which has no PFC", *rail.traffic_class,
-                          *rail.priority),
-              fmt::format("run `dcb pfc set dev {} prio-pfc {}:on`, or correct \"env\"", fabric::printable(rail.netdev),
-                          *rail.priority));
+    if (!rail.pfc || rail.pfc->empty()) continue;  // if none has PFC, there is a note already
+    const std::string netdev = fabric::printable(rail.netdev);
+    for (const MarkQos& mark : rail.marks) {
+      if (!mark.priority || std::ranges::find(*rail.pfc, *mark.priority) != rail.pfc->end()) continue;
+      check.add(Grade::kNote, netdev,
+                fmt::format("NCCL_IB_TC={} of config.json has priority {} here, which has no PFC{}", mark.traffic_class,
+                            *mark.priority, mark.maps_dscp ? "" : ", because `dcb app` gives no DSCP a priority"),
+                fmt::format("run `dcb app replace dev {} dscp-prio {}:{}`, or correct \"env\"", netdev,
+                            mark.traffic_class >> kEcnBits, rail.pfc->front()));
+    }
   }
   check.looked = !with.empty() || !without.empty();
   check.summary = check.looked ? fmt::format("PFC or ECN on {}", fabric::join(with, ", "))

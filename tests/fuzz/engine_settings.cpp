@@ -67,6 +67,7 @@ void check_doctor(const std::string& text) {
     require(!port.first.empty() && mtu > 0, "a port has a name and an MTU", port.first);
   if (const auto priorities = hook::parse_dcb_pfc(text))
     require(priorities->size() <= text.size(), "priorities are those of the text");
+  (void)hook::parse_dcb_priorities(text);
 }
 
 }  // namespace

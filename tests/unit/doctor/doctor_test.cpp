@@ -49,19 +49,30 @@ TEST(Doctor, ParsesPfcOfDcbAndNotesRailsWithout) {
 
 TEST(Doctor, NotesATrafficClassWithoutPfc) {
   // As iproute2 6.1 prints it with -N.
-  constexpr std::string_view kApp = "ethtype-prio default:0 \ndscp-prio 0:0 26:3 48:6 \n";
-  EXPECT_EQ(parse_dcb_priority(kApp, 26), 3U);
-  EXPECT_EQ(parse_dcb_priority(kApp, 27), std::nullopt);
-  EXPECT_EQ(parse_dcb_priority("", 0), std::nullopt);
-  RailQos rail{"rail0", std::vector<unsigned>{5}, {}, 106, 3};
-  const Check lossy = check_qos({rail});
-  ASSERT_EQ(lossy.findings.size(), 1U);
-  EXPECT_EQ(lossy.findings[0].message, "NCCL_IB_TC=106 of config.json has priority 3 here, which has no PFC");
-  EXPECT_EQ(worst({lossy}), std::nullopt) << "a note, because the switches are unknown";
-  rail.pfc = std::vector<unsigned>{3};
-  EXPECT_TRUE(check_qos({rail}).findings.empty());
-  rail.pfc.reset();
-  EXPECT_TRUE(check_qos({rail}).findings.empty()) << "unknown is no fault";
+  const DcbPriorities mapped = parse_dcb_priorities("default-prio 1 \ndscp-prio 0:0 26:3 48:6 \n");
+  EXPECT_EQ(mapped.of_dscp, (std::map<unsigned, unsigned>{{0, 0}, {26, 3}, {48, 6}}));
+  EXPECT_EQ(mapped.fallback, 1U);
+  const DcbPriorities none = parse_dcb_priorities("");
+  EXPECT_TRUE(none.of_dscp.empty());
+  const auto note = [](const DcbPriorities& priorities, std::optional<std::vector<unsigned>> pfc,
+                       bool may_map = false) {
+    RailQos rail{"rail0", std::move(pfc), {}, {{106}}};
+    add_priorities(priorities, may_map, rail);
+    const Check check = check_qos({rail});
+    EXPECT_EQ(worst({check}), std::nullopt) << "a note, because the switches are unknown";
+    return check.findings.empty() ? "" : check.findings[0].message + "; " + check.findings[0].remedy;
+  };
+  using Pfc = std::vector<unsigned>;
+  EXPECT_EQ(note(mapped, Pfc{5}),
+            "NCCL_IB_TC=106 of config.json has priority 3 here, which has no PFC; run `dcb app replace dev rail0 "
+            "dscp-prio 26:5`, or correct \"env\"");
+  EXPECT_EQ(note(mapped, Pfc{3}), "");
+  EXPECT_EQ(note(mapped, std::nullopt), "") << "unknown is no fault";
+  EXPECT_EQ(note(none, Pfc{3}),
+            "NCCL_IB_TC=106 of config.json has priority 0 here, which has no PFC, because `dcb app` gives no DSCP a "
+            "priority; run `dcb app replace dev rail0 dscp-prio 26:3`, or correct \"env\"");
+  EXPECT_EQ(note(none, Pfc{0}), "");
+  EXPECT_EQ(note(none, Pfc{3}, true), "") << "MLNX_OFED may map each DSCP by itself";
 }
 
 TEST(Doctor, JsonHasNoBidirectionalControls) {
