@@ -20,6 +20,16 @@ constexpr std::array<std::string_view, 10> kVariableNames = {
     "MC_PKEY_INDEX", "MC_MTU",        "MOONCAKE_DEVICE",       "FI_PROVIDER"};
 constexpr std::array<std::string_view, 4> kMorePolicyPrefixes = {"FI_", "OMPI_MCA_", "RCCL_", "HCCL_"};
 
+// The first letters of these variables. Most variables of a container have another one, and each start searches all.
+constexpr std::string_view kFirstLetters = "FGHMNORU";
+
+constexpr bool may_be_one(std::string_view name) {
+  return !name.empty() && kFirstLetters.find(name.front()) != std::string_view::npos;
+}
+
+static_assert(std::ranges::all_of(kVariablePrefixes, may_be_one) && std::ranges::all_of(kVariableNames, may_be_one) &&
+              std::ranges::all_of(kMorePolicyPrefixes, may_be_one));
+
 constexpr std::array<std::string_view, 19> kWireVariables = {"NCCL_IB_TC",
                                                              "NCCL_IB_FIFO_TC",
                                                              "NCCL_IB_SL",
@@ -45,7 +55,7 @@ bool begins_with_one(std::span<const std::string_view> prefixes, std::string_vie
 }
 
 bool is_name(std::string_view name) {
-  return !name.empty() && std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  return std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
 }
 
 }  // namespace
@@ -55,7 +65,7 @@ bool is_library_variable(std::string_view name) {
 }
 
 bool is_policy_variable(std::string_view name) {
-  return is_name(name) && (is_library_variable(name) || begins_with_one(kMorePolicyPrefixes, name));
+  return may_be_one(name) && is_name(name) && (is_library_variable(name) || begins_with_one(kMorePolicyPrefixes, name));
 }
 
 bool is_wire_variable(std::string_view name) {
