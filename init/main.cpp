@@ -132,7 +132,7 @@ int run_program(const Options& options, char* const* environment, const Log& log
   return options.reap ? run_reaping(options.program, trainer.envp()) : exec_command(options.program, trainer.envp());
 }
 
-int run_command(const Options& options, char* const* environment) {
+int run_command(Options& options, char* const* environment) {
   const Log log(options.log);
   if (options.command == Command::kHelp) return print(log, help_text());
   if (options.command == Command::kVersion) return print(log, "rdma-init " RDMA_INIT_VERSION "\n");

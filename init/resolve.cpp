@@ -381,7 +381,7 @@ void export_lent(const Lent& lent, Decision& decision) {
   if (!lent.note.empty()) decision.remarks.push_back(lent.note);
 }
 
-fabric::Result<Resolved> resolve_snapshot(const std::string& snapshot, Policy policy) {
+fabric::Result<Resolved> resolve_snapshot(const std::string& snapshot, Policy& policy) {
   Resolved resolved;
   resolved.inventory = TRY(fabric::read_snapshot(snapshot));
   resolved.settings = snapshot_settings(resolved.inventory);
@@ -426,9 +426,8 @@ std::optional<std::string> find_pending(const Inventory& inventory, const Settin
                      awaited ? ", among them " : "", awaited.value_or(""));
 }
 
-fabric::Result<Resolved> resolve(const Options& given, const char* const* environment, const Log& log, bool full) {
+fabric::Result<Resolved> resolve(Options& options, const char* const* environment, const Log& log, bool full) {
   Resolved resolved;
-  Options options = given;
   if (options.snapshot) return resolve_snapshot(*options.snapshot, options.policy);
   add_environment(environment, resolved.settings);
   const char* exported = getenv(kExportsName);

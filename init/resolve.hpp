@@ -36,7 +36,8 @@ struct Resolved {
 };
 
 // Reads, waits and decides. full: read every fact of the snapshot format (doctor, topo, snapshot).
+// options: gets the rails that the node tells, in its policy.
 // Errors: an unreadable snapshot. All other failures are in the decision.
-fabric::Result<Resolved> resolve(const Options& options, const char* const* environment, const Log& log, bool full);
+fabric::Result<Resolved> resolve(Options& options, const char* const* environment, const Log& log, bool full);
 
 }  // namespace init
