@@ -61,12 +61,17 @@ void check_nccl(Remarks& remarks, const std::optional<nccl::Version>& version) {
   if (reader && !same_name(reader->value, "none") && (!version || *version >= nccl::kEnvPlugin)) {
     remarks.add("NCCL_ENV_PLUGIN", "NCCL 2.29 and later take all settings from this plugin, and may not see exports");
   }
-  const Setting* traffic_class = remarks.find("NCCL_IB_TC");
-  const long value = traffic_class ? nccl::parse_param(traffic_class->value, 0) : 0;
-  if (value < -1 || value > 0xff) {
+  // Returns true if the value has more bits than the packets have for it. -1: NCCL's default.
+  const auto is_too_large = [&](std::string_view name, long highest) {
+    const Setting* mark = remarks.find(name);
+    const long value = mark ? nccl::parse_param(mark->value, 0) : 0;
+    return value < -1 || value > highest;
+  };
+  if (is_too_large("NCCL_IB_TC", 0xff)) {
     remarks.add("NCCL_IB_TC", fmt::format("a traffic class has 8 bits: NCCL will use {}",
-                                          fabric::nccl_marks(traffic_class->value, {}).traffic_class));
+                                          fabric::nccl_marks(remarks.find("NCCL_IB_TC")->value, {}).traffic_class));
   }
+  if (is_too_large("NCCL_IB_SL", 0xf)) remarks.add("NCCL_IB_SL", "a service level is a number from 0 to 15");
 }
 
 // UCX's transports over RDMA, each with its aliases.

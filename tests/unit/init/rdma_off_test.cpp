@@ -47,6 +47,10 @@ TEST(SettingsWithoutRdma, ReportsOtherSettingsOfNccl) {
             Lines{"NCCL_IB_TC=416 (environment): a traffic class has 8 bits: NCCL will use 160"});
   EXPECT_EQ(lines_of("NCCL_IB_TC", "-2"),
             Lines{"NCCL_IB_TC=-2 (environment): a traffic class has 8 bits: NCCL will use 254"});
+  for (const char* fine : {"0", "15", "0xf", "-1"})
+    EXPECT_EQ(lines_of("NCCL_IB_SL", fine), Lines{}) << fine;
+  EXPECT_EQ(lines_of("NCCL_IB_SL", "77"),
+            Lines{"NCCL_IB_SL=77 (environment): a service level is a number from 0 to 15"});
 }
 
 TEST(SettingsWithoutRdma, ReadsTransportsAsUcxDoes) {
