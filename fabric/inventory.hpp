@@ -76,6 +76,7 @@ struct VerbsProvider {
   std::string path;
   unsigned min = 0;
   unsigned max = 0;
+  bool accepts(unsigned version) const { return version >= min && version <= max; }
   friend bool operator==(const VerbsProvider&, const VerbsProvider&) = default;
 };
 
@@ -116,9 +117,7 @@ struct Hca {
   bool has_node() const { return uverbs || uverbs_unknown; }
   bool is_accessible() const { return has_node() && accessible.value_or(true); }
   // Returns true if libibverbs rejects its provider, so that no program finds the HCA.
-  bool is_rejected() const {
-    return provider && abi_version && (*abi_version < provider->min || *abi_version > provider->max);
-  }
+  bool is_rejected() const { return provider && abi_version && !provider->accepts(*abi_version); }
   bool is_efa() const;
   bool is_software() const;  // rxe, siw
   bool is_iwarp() const;     // its GIDs are not IP addresses; false if the node type was not read

@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 11> kOfImage = {
     "libpthread.so.0",      "libdl.so.2",    "librt.so.1", "libmvec.so.1", "ld-linux-x86-64.so.2",
     "ld-linux-aarch64.so.1"};
 
-bool is_file_name(std::string_view name) {
+bool is_plain_name(std::string_view name) {
   return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos;
 }
 
@@ -78,7 +78,7 @@ class Finder {
     found_[name] = {name, path, TRY(file_identity(file, path))};
     ElfFile library(file);
     // Programs of the image may load a provider by its SONAME, too, as NCCL does (libmlx5.so.1).
-    if (const std::string soname = library.soname(); is_file_name(soname))
+    if (const std::string soname = library.soname(); is_plain_name(soname))
       found_.try_emplace(soname, LentFile{soname, path, found_.at(name).identity});
     for (const std::string& needed : library.needed())
       TRY_VOID(add(needed));

@@ -13,9 +13,9 @@
 #include "fabric/elf_file.hpp"
 #include "fabric/lent_libraries.hpp"
 #include "fabric/libraries.hpp"
-#include "fabric/provider_abi.hpp"
 #include "fabric/provider_names.hpp"
 #include "fabric/text.hpp"
+#include "init/providers.hpp"
 
 namespace init {
 namespace {
@@ -30,15 +30,9 @@ std::string lent_path(std::string_view name) {
   return fmt::format("{}/{}", fabric::kLentDirectory, name);
 }
 
-// Returns the range of a provider's file, nullopt if it is unknown.
-std::optional<fabric::AbiRange> range_of(const fabric::Rooted& files, const std::string& path, std::string_view name) {
-  const auto file = files.open(path);
-  if (error_of(file) != 0) return std::nullopt;
-  return fabric::read_provider_abi(std::get<fabric::UniqueFd>(file).get(), name);
-}
-
-bool accepts(const std::optional<fabric::AbiRange>& range, const Hca& hca) {
-  return !range || !hca.abi_version || (*hca.abi_version >= range->min && *hca.abi_version <= range->max);
+// Returns false only if the provider certainly rejects the HCA.
+bool may_accept(const std::optional<fabric::VerbsProvider>& provider, const Hca& hca) {
+  return !provider || !hca.abi_version || provider->accepts(*hca.abi_version);
 }
 
 // Returns false only if --hca certainly leaves the HCA out.
@@ -94,7 +88,7 @@ class Borrower {
       const std::string path = fmt::format("{}/{}", place, fabric::provider_file(name, *verbs_.abi));
       const fabric::ImageFile file = image_.at(path);
       if (file.path.empty() && file.problem.empty()) continue;
-      if (file.path.empty() || (file.problem.empty() && accepts(range_of(image_.files(), path, name), hca)))
+      if (file.path.empty() || (file.problem.empty() && may_accept(read_provider(image_.files(), path, name), hca)))
         return true;
     }
     return false;
@@ -115,11 +109,11 @@ class Borrower {
     const std::string name = fabric::provider_of(hca);
     const std::string file = fabric::provider_file(name, abi_);
     if (!lent_.contains(file)) return because("the node lends no provider {}", file);
-    const auto range = range_of(image_.files(), lent_path(file), name);
-    if (!range) return because("the versions that the node's {} accepts cannot be read", file);
-    if (!accepts(range, hca)) {
-      return because("the node's {} accepts versions {} to {} of the kernel's ABI, and {} has {}", file, range->min,
-                     range->max, fabric::printable(hca.name), *hca.abi_version);
+    const auto provider = read_provider(image_.files(), lent_path(file), name);
+    if (!provider) return because("the versions that the node's {} accepts cannot be read", file);
+    if (!may_accept(provider, hca)) {
+      return because("the node's {} accepts versions {} to {} of the kernel's ABI, and {} has {}", file, provider->min,
+                     provider->max, fabric::printable(hca.name), *hca.abi_version);
     }
     return add(file, with_verbs);
   }
@@ -241,8 +235,7 @@ class Borrower {
       const std::string name = fabric::provider_of(*hca);
       if (std::ranges::find(providers, name) == providers.end()) providers.push_back(name);
       const std::string path = lent_path(fabric::provider_file(name, abi_));
-      const auto range = range_of(image_.files(), path, name);
-      if (range) hca->provider = fabric::VerbsProvider{path, range->min, range->max};
+      if (auto provider = read_provider(image_.files(), path, name)) hca->provider = std::move(provider);
     }
     // RDMAV_DRIVERS replaces IBV_DRIVERS. A name in it with a slash is a path without the ending "-rdmavNN.so".
     std::string drivers = variable("RDMAV_DRIVERS");

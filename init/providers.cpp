@@ -12,9 +12,10 @@
 #include "fabric/provider_names.hpp"
 
 namespace init {
-namespace {
 
 using Found = std::optional<fabric::VerbsProvider>;
+
+namespace {
 
 // Directories of providers in the packages of distributions.
 constexpr std::array kUsualDirectories = {
@@ -24,18 +25,6 @@ constexpr std::array kUsualDirectories = {
     "/usr/lib/aarch64-linux-gnu/libibverbs",
 #endif
     "/usr/lib64/libibverbs", "/usr/lib/libibverbs"};
-
-bool accepts(const Found& provider, unsigned version) {
-  return provider && version >= provider->min && version <= provider->max;
-}
-
-// Returns nullopt if the file cannot be opened, or its range is not known.
-Found read_provider(const fabric::Rooted& files, const std::string& path, std::string_view name) {
-  const auto file = files.open(path);
-  if (error_of(file) != 0) return std::nullopt;
-  const auto range = fabric::read_provider_abi(std::get<fabric::UniqueFd>(file).get(), name);
-  return range ? Found({path, range->min, range->max}) : std::nullopt;
-}
 
 // Returns true if libibverbs loads this provider, and only providers that are known to serve other HCAs.
 bool is_sole(const fabric::Drivers& drivers, std::string_view name) {
@@ -49,6 +38,13 @@ bool is_sole(const fabric::Drivers& drivers, std::string_view name) {
 }
 
 }  // namespace
+
+Found read_provider(const fabric::Rooted& files, const std::string& path, std::string_view name) {
+  const auto file = files.open(path);
+  if (error_of(file) != 0) return std::nullopt;
+  const auto range = fabric::read_provider_abi(std::get<fabric::UniqueFd>(file).get(), name);
+  return range ? Found({path, range->min, range->max}) : std::nullopt;
+}
 
 // Reads the provider from the first usual directory that has it. A start on a node whose provider fits costs only this.
 // Returns nullopt if the directory has the provider for several libibverbs.
@@ -94,7 +90,7 @@ void Providers::add_to(fabric::Inventory& inventory) {
     if (name.empty()) continue;
     auto known = std::ranges::find(known_, name, &Known::name);
     if (known == known_.end()) known = known_.insert(known_.end(), {name, read_usual(name)});
-    if (accepts(known->usual, *hca.abi_version)) {
+    if (known->usual && known->usual->accepts(*hca.abi_version)) {
       hca.provider = known->usual;
       continue;
     }

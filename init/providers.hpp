@@ -3,12 +3,19 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "fabric/inventory.hpp"
+#include "fabric/rooted.hpp"
 
 namespace init {
+
+// Returns the provider `name` in the file, with its range; nullopt if the file cannot be opened or its range is
+// unknown.
+std::optional<fabric::VerbsProvider> read_provider(const fabric::Rooted& files, const std::string& path,
+                                                   std::string_view name);
 
 // The providers of one image. A file is read once, however often a wait reads the inventory.
 class Providers {
