@@ -30,7 +30,7 @@ bool is_plain_name(std::string_view name) {
 
 class Finder {
  public:
-  Finder(const std::string& root, const std::string& from) : libraries_(root) {
+  Finder(const std::string& root, const std::string& from) : root_(root), libraries_(root) {
     if (!from.empty()) places_ = {from, from + "/libibverbs"};
     places_.insert(places_.end(), libraries_.places().begin(), libraries_.places().end());
   }
@@ -49,8 +49,10 @@ class Finder {
     for (const std::string& provider : providers)
       TRY_VOID(add(provider_file(provider, *verbs.abi)));
     std::vector<LentFile> files;
-    for (auto& [name, file] : found_)
+    for (auto& [name, file] : found_) {
+      file.path.insert(0, root_);
       files.push_back(std::move(file));
+    }
     return files;
   }
 
@@ -85,6 +87,7 @@ class Finder {
     return {};
   }
 
+  std::string root_;
   Libraries libraries_;
   std::vector<std::string> places_;
   std::map<std::string, LentFile> found_;
@@ -117,7 +120,7 @@ Result<LentFile> find_topology_file(const std::string& root, const std::string& 
     error.hint = "name a readable file in \"topology_file\" of config.json";
     return error;
   }
-  return LentFile{kTopologyName, path, TRY(file_identity(std::get<UniqueFd>(opened).get(), path))};
+  return LentFile{kTopologyName, root + path, TRY(file_identity(std::get<UniqueFd>(opened).get(), path))};
 }
 
 }  // namespace fabric

@@ -18,7 +18,7 @@ inline constexpr long kLargestLent = 64 << 20;  // bytes; libmlx5 of rdma-core 5
 
 struct LentFile {
   std::string name;      // by which the loader or libibverbs searches it: "libibverbs.so.1", "libmlx5-rdmav34.so"
-  std::string path;      // on the node
+  std::string path;      // on the node, below the root of its file tree
   std::string identity;  // file_identity() of the file when it was found
   friend bool operator==(const LentFile&, const LentFile&) = default;
 };

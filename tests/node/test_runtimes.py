@@ -2,9 +2,10 @@
 checks are those of the container tests."""
 import json
 import os
+import shutil
 
 import harness
-from containers import EXCLUSIVE, FOREVER, Bundle, Report, RuntimeTests, Wrapped
+from containers import EXCLUSIVE, FOREVER, Bundle, Report, RuntimeTests, Syslog, Wrapped
 from harness import MEMLOCK, RUNTIME, read, read_json, write
 
 CAP_IPC_LOCK = 1 << 14
@@ -64,6 +65,25 @@ class WrappedRuntime(RuntimeTests):
             for _ in range(2):
                 self.assertEqual(self.succeeded(self.runtime.run(bundle)).stdout, expected + "\n")
         self.assert_ledger_empty()
+
+    def test_tells_what_only_the_node_knows(self):
+        topology = write(self.tree + "/etc/topology.xml", "<system/>\n", 0o644)
+        self.addCleanup(shutil.rmtree, self.tree + "/etc")
+        log = Syslog(self)
+        self.planted = self.watched()
+        self.configure({"rails": ["mlx5_0", ["pf:mlx5_1", "mlx5_2"]], "topology_file": "/etc/topology.xml",
+                        "pools": [{"name": "all", "env": {"NCCL_IB_TC": "106"}}]})
+        show = ("sh", "-c", """at=/run/rdma-init/topology
+            echo "$RDMA_INIT_RAILS $RDMA_INIT_SITE"; cat $at/topology.xml; touch $at/new 2> /dev/null || echo closed""")
+        topology_of = "NCCL_TOPO_FILE=/run/rdma-init/topology/topology.xml"
+        done = self.succeeded(self.runtime.run(self.bundle(requests="mlx5_0,mlx5_2", args=show)))
+        self.assertEqual(done.stdout, f"mlx5_0=0,mlx5_2=1.1 NCCL_IB_TC=106;{topology_of}\n<system/>\nclosed\n")
+        # A file that another user can change is not given, and the container starts.
+        os.chmod(topology, 0o666)
+        done = self.succeeded(self.runtime.run(self.bundle("without", requests="mlx5_1", args=show)))
+        self.assertEqual(done.stdout, "mlx5_1=1.0 NCCL_IB_TC=106\nclosed\n")
+        self.assertIn("users other than root can change it", log.text())
+        os.chmod(topology, 0o644)
 
     def test_logs_refusal_and_creates_no_container(self):
         bundle = self.bundle(requests="mlx5_7")

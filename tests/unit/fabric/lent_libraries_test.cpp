@@ -69,8 +69,12 @@ class FindLent : public testing::Test {
     if (!files) return files.error().message;
     std::string text;
     for (const auto& file : *files)
-      text += file.name + "=" + file.path + " ";
+      text += file.name + "=" + below_root(file) + " ";
     return text;
+  }
+  std::string below_root(const fabric::LentFile& file) const {
+    EXPECT_TRUE(file.path.starts_with(node_.path())) << file.path;
+    return file.path.substr(node_.path().size());
   }
   TempDir node_;
 };
@@ -96,7 +100,7 @@ TEST_F(FindLent, FindsTheTopologyFileOfRoot) {
   write_file(node_ / "etc/vm.xml", "<system/>");
   const auto found_at = [&](const std::string& path) {
     const auto file = fabric::find_topology_file(node_.path(), path);
-    return file ? file->name + "=" + file->path : file.error().message;
+    return file ? file->name + "=" + below_root(*file) : file.error().message;
   };
   EXPECT_EQ(found_at("/etc/vm.xml"), "topology.xml=/etc/vm.xml");
   EXPECT_EQ(found_at("/etc/none.xml"), "cannot lend `/etc/none.xml`: No such file or directory");
