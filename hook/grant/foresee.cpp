@@ -1,18 +1,18 @@
 #include "hook/grant/foresee.hpp"
 
 #include <algorithm>
-#include <cerrno>
+#include <filesystem>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "fabric/lent_libraries.hpp"
 #include "fabric/provider_names.hpp"
-#include "hook/apply/live/container_root.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/base/warnings.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/grant/hcas.hpp"
+#include "hook/grant/mount_places.hpp"
 #include "hook/plan/choose.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
@@ -65,14 +65,13 @@ std::string views_of(const ForeseeInput& input) {
   return input.ledger ? input.ledger->view_directory() : std::string(kLedgerPath) + "/views";
 }
 
-// Returns why nothing can be mounted at the path: a runtime would make the mount point on the node. A mount that
-// config.json already has there is left as it is.
-std::optional<Error> in_volume(const ForeseeInput& input, const char* at) {
-  const auto& mounts = input.requesting.spec.mounts;
-  const bool is_there = std::ranges::find(mounts, at, &SpecMount::destination) != mounts.end();
-  if (is_there || !is_in_bind(mounts, at)) return std::nullopt;
-  return Error{fmt::format("nothing is mounted at `{}`: it is in a volume of the node", at), EROFS,
-               "mount the volume at another path of the container"};
+// Returns why copies cannot be mounted at the path. A mount that config.json already has there is left as it is.
+std::optional<Error> cannot_give(const ForeseeInput& input, const char* at) {
+  const ContainerSpec& spec = input.requesting.spec;
+  if (std::ranges::find(spec.mounts, at, &SpecMount::destination) != spec.mounts.end()) return std::nullopt;
+  const bool is_known = !input.bundle.empty() && !spec.root_path.empty();
+  return cannot_mount(at, spec.mounts,
+                      is_known ? std::filesystem::path(input.bundle) / spec.root_path : std::filesystem::path());
 }
 
 // Finds the libraries for the HCAs in pools that lend them. Reads nothing if no pool does.
@@ -82,7 +81,7 @@ Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
     if (!node.pool || !node.pool->lend_providers) continue;
     const std::string provider = fabric::provider_of(*node.hca);
     if (provider.empty() || lendable.contains(provider)) continue;
-    const auto refused = in_volume(input, fabric::kLentDirectory);
+    const auto refused = cannot_give(input, fabric::kLentDirectory);
     using Files = Result<std::vector<fabric::LentFile>>;
     lendable.emplace(
         provider, refused ? Files(*refused)
@@ -94,7 +93,7 @@ Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
 std::optional<Result<fabric::LentFile>> find_topology(const ForeseeInput& input) {
   const std::string& path = input.requesting.admin.topology_file;
   if (path.empty() || !input.variables) return std::nullopt;
-  if (auto refused = in_volume(input, fabric::kTopologyDirectory)) return *std::move(refused);
+  if (auto refused = cannot_give(input, fabric::kTopologyDirectory)) return *std::move(refused);
   return fabric::find_topology_file(input.node.root, path);
 }
 

@@ -139,7 +139,7 @@ void note_grant(std::string_view event, const ContainerRequest& requesting, cons
 Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who,
                               const Way& way, const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
-  const ForeseeInput input{requesting, who.owner, call.node, &ledger, way.variables};
+  const ForeseeInput input{requesting, who.owner, call.node, &ledger, way.variables, way.variables ? call.bundle : ""};
   Found found = TRY(decide_and_book(input, who, bound, call));
   const fabric::Inventory& inventory = found.inventory;
   Plan plan = std::move(found.foreseen.plan);

@@ -1,5 +1,6 @@
 """rdma-runtime with runc and crun: grants of containers without any other configuration, and of their `exec`. Node, bundles and
 checks are those of the container tests."""
+import contextlib
 import json
 import os
 import shutil
@@ -84,6 +85,29 @@ class WrappedRuntime(RuntimeTests):
         self.assertEqual(done.stdout, "mlx5_1=1.0 NCCL_IB_TC=106\nclosed\n")
         self.assertIn("users other than root can change it", log.text())
         os.chmod(topology, 0o644)
+
+    def test_mounts_no_copy_into_a_volume(self):
+        """An image's link can lead /run and a volume to one place."""
+        write(self.tree + "/etc/topology.xml", "<system/>\n", 0o644)
+        self.addCleanup(shutil.rmtree, self.tree + "/etc")
+        log = Syslog(self)
+        self.planted = self.watched()
+        self.configure({"topology_file": "/etc/topology.xml"})
+        volume = self.work + "/volume"
+        os.mkdir(volume)
+        links = {"usual": ("var/run", "/run", "/var/run"), "own": ("run", "/data", "/data")}
+        for name, (link, target, destination) in links.items():
+            for access in ("rw", "ro"):
+                bundle = self.bundle(f"{name}-{access}", requests="mlx5_1", args=("true",))
+                for directory in ("var", "data", "run"):
+                    os.makedirs(f"{bundle.rootfs}/{directory}", exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    os.rmdir(f"{bundle.rootfs}/{link}")
+                os.symlink(target, f"{bundle.rootfs}/{link}")
+                bundle.mount(destination, volume, options=("rbind", access))
+                self.succeeded(self.runtime.run(bundle.write()))
+                self.assertEqual(os.listdir(volume), [])
+                self.assertIn("nothing is mounted at `/run/rdma-init/topology`", log.text())
 
     def test_logs_refusal_and_creates_no_container(self):
         bundle = self.bundle(requests="mlx5_7")
