@@ -43,10 +43,15 @@ bool may_be_used(const std::optional<fabric::SelectorList>& chosen, const Hca& h
                              [&](const fabric::Port& port) { return fabric::selects(*chosen, hca, port, {}); });
 }
 
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
 class Borrower {
  public:
   Borrower(const std::string& root, std::set<std::string> lent)
-      : live_(root.empty()), image_(root), verbs_(image_.verbs()), lent_(std::move(lent)) {}
+      : image_(root), verbs_(image_.verbs()), lent_(std::move(lent)) {}
 
   Lent decide(fabric::Inventory& inventory, const std::optional<fabric::SelectorList>& chosen) {
     bool opens_one = false;
@@ -118,8 +123,20 @@ class Borrower {
     return add(file, with_verbs);
   }
 
-  // Programs with librdmacm do not start if it needs a newer libibverbs than the lent one.
+  // Returns false if a program of the image that does not use libibverbs directly may fail with LD_LIBRARY_PATH: one
+  // with librdmacm, if that needs a newer libibverbs than the lent one, and one with a library of its own that also is
+  // a lent one, such as libnl, in a newer version.
   bool serves_programs() {
+    for (const std::string& name : lent_) {
+      const fabric::ImageFile own = image_.find({name.c_str()});
+      if (own.path.empty() || !own.problem.empty() || is_of_verbs(name)) continue;
+      const auto versions = versions_of(lent_path(name));
+      for (const std::string& version : versions_of(own.path)) {
+        if (!versions.contains(version))
+          return because("{} of the image is newer than the node's: it has {}", fabric::printable(own.path),
+                         fabric::printable(version));
+      }
+    }
     const fabric::ImageFile library = image_.find({"librdmacm.so.1"});
     if (library.path.empty()) return true;
     const auto versions = versions_of(lent_path(kVerbs));
@@ -129,6 +146,12 @@ class Borrower {
                        fabric::printable(library.path), fabric::printable(need.version));
     }
     return true;
+  }
+
+  // Returns true for libibverbs and its providers, which are used together or not at all.
+  bool is_of_verbs(const std::string& name) const {
+    const auto needed = read(lent_path(name), [](fabric::ElfFile& file) { return file.needed(); });
+    return name == kVerbs || std::ranges::find(needed, kVerbs) != needed.end();
   }
 
   // Checks a lent file and those that it needs: the image must have all other libraries, versions and symbols.
@@ -153,7 +176,7 @@ class Borrower {
                        fabric::printable(need.version), fabric::printable(need.library), kind_of_image());
     }
     for (const std::string& needed : file.needed()) {
-      if (is_lent(needed) ? !add(needed, with_verbs) : image_.find({needed.c_str()}).path.empty())
+      if (is_lent(needed) ? !add(needed, with_verbs) : !is_in_image(needed))
         return is_lent(needed) ? false
                                : because("the node's {} needs {}, which this image lacks{}", fabric::printable(name),
                                          fabric::printable(needed), kind_of_image());
@@ -190,9 +213,15 @@ class Borrower {
     auto known = versions_.find(need.library);
     if (known == versions_.end()) {
       const fabric::ImageFile library = image_.find({need.library.c_str()});
-      known = versions_.emplace(need.library, versions_of(library.path)).first;
+      const std::string path = library.problem.empty() ? library.path : "";
+      known = versions_.emplace(need.library, versions_of(path)).first;
     }
     return known->second.contains(need.version);
+  }
+
+  bool is_in_image(const std::string& name) const {
+    const fabric::ImageFile library = image_.find({name.c_str()});
+    return !library.path.empty() && library.problem.empty();
   }
 
   std::string kind_of_image() const {
@@ -220,11 +249,6 @@ class Borrower {
   Lent failed(const std::string& why) const {
     return {
         {}, {}, {}, fmt::format("the image's libraries do not open {}, and {}; remedy: {}", rest_of({}), why, kRemedy)};
-  }
-
-  std::string variable(const char* name) const {
-    const char* value = live_ ? std::getenv(name) : nullptr;
-    return value ? value : "";
   }
 
   Lent result(const std::vector<Hca*>& hcas, bool with_verbs) const {
@@ -262,7 +286,6 @@ class Borrower {
     return lent;
   }
 
-  bool live_;
   fabric::Libraries image_;
   fabric::Verbs verbs_;
   std::set<std::string> lent_;  // names of the files

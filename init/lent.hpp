@@ -22,8 +22,8 @@ struct Lent {
 // Decides for the HCAs that open and that --hca may choose. Sets the provider of those HCAs that a lent provider
 // serves. An HCA that the image opens, or may open, keeps the image's provider. libibverbs itself is used only if the
 // image opens no HCA, because it loads providers of its own private version only. root: prefix of a file tree, empty
-// for this machine; only there the environment counts. chosen: --hca. inventory: Providers::add_to() has set its
-// providers. Costs no system call if the image's provider accepts each HCA, and one call if nothing is lent.
+// for this machine. chosen: --hca. inventory: Providers::add_to() has set its providers. Costs no system call if the
+// image's provider accepts each HCA, and one call if nothing is lent.
 Lent borrow(const std::string& root, const std::optional<fabric::SelectorList>& chosen, fabric::Inventory& inventory);
 
 }  // namespace init

@@ -197,6 +197,17 @@ TEST_F(LentLibraries, NeedTheVersionsOfTheImagesCLibrary) {
   std::filesystem::copy_file(libc, root_ / "lib64/libc.so.6");
   EXPECT_EQ(borrowed().problem, "");
   EXPECT_EQ(borrowed().env.size(), 2U);
+  // LD_LIBRARY_PATH would replace the image's libnl for all programs.
+  const std::filesystem::path own = root_ / "lib64/libnl-3.so.200";
+  std::filesystem::copy_file(libc, own);
+  EXPECT_NE(borrowed().problem.find("libnl-3.so.200 of the image is newer than the node's: it has GLIBC_"),
+            std::string::npos)
+      << borrowed().problem;
+  // A library that the loader rejects counts as missing.
+  std::filesystem::resize_file(own, 10);
+  std::filesystem::remove(lent / "libnl-3.so.200");
+  EXPECT_NE(borrowed().problem.find("needs libnl-3.so.200, which this image lacks"), std::string::npos)
+      << borrowed().problem;
 }
 
 TEST_F(LentLibraries, CostNothingIfTheNodeLendsNone) {
