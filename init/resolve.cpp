@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 
 #include "fabric/library_variables.hpp"
 #include "fabric/port_use.hpp"
@@ -283,6 +284,17 @@ void take_rails(std::string_view text, Policy& policy, std::vector<std::string>&
   }
 }
 
+// Drops the node's topology file if the container does not have it: NCCL would then use none, not even its default.
+void check_topology(const std::string& root, SitePolicy& node) {
+  const auto named = node.settings.find("NCCL_TOPO_FILE");
+  if (named == node.settings.end()) return;
+  const int code = error_of(fabric::Rooted(root).open(named->second.value));
+  if (code == 0) return;
+  node.problems.push_back(fmt::format("NCCL_TOPO_FILE={} ({}) is not set: {}", printable(named->second.value),
+                                      kNodeSource, std::strerror(code)));
+  node.settings.erase(named);
+}
+
 // Returns true if the decision certainly needs the models of the HCAs: --hca names GUIDs, or a port is down, and the
 // models show whether it is a rail.
 bool needs_models(const Inventory& inventory, const Policy& policy) {
@@ -438,6 +450,7 @@ fabric::Result<Resolved> resolve(Options& options, const char* const* environmen
   auto files = read_conf(options, resolved.settings, problems).texts;  // after the environment, which has precedence
   const char* of_node = getenv(fabric::kSiteName);
   SitePolicy node = read_node_values(of_node ? of_node : "");
+  check_topology(options.tree(), node);
   const char* rails = getenv(fabric::kRailsName);
   take_rails(rails ? rails : "", options.policy, node.problems);
   from_site.merge(apply_policy(node, resolved.settings));  // last: a user's value anywhere has precedence
