@@ -38,7 +38,8 @@ constexpr mode_t kViewFileMode = 0444;
 // cannot get another target. Files can change while the ctime of their directory stays, so they are read each time.
 constexpr const char* kChecked = "checked";
 
-// A link in the directory of a view that lacks copies. Each start of a container with this view tries to copy again.
+// A link in the directory of a view that lacks copies, to their number. Each start of a container with this view tries
+// to copy again.
 constexpr const char* kLacking = "lacking";
 
 using DirectoryEntries = std::map<std::string, const ViewEntry*>;
@@ -236,13 +237,16 @@ Result<void> fill(const LedgerDirectory& views, const std::string& name, const L
     }
     TRY_VOID(close_to_writing(directory, kViewMode, below));
   }
-  if (!failed.empty()) (void)!::symlinkat(kLacking, view.get(), kLacking);
+  if (!failed.empty()) (void)!::symlinkat(std::to_string(failed.size()).c_str(), view.get(), kLacking);
   return close_to_writing(view, kViewMode, path);
 }
 
-bool lacks_copies(const LedgerDirectory& views, const std::string& name) {
-  struct stat info {};
-  return ::fstatat(views.fd.get(), fmt::format("{}/{}", name, kLacking).c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+// Returns the number of copies that the view lacks. Returns 0 also if there is no such view.
+std::size_t lacking(const LedgerDirectory& views, const std::string& name) {
+  char text[NAME_MAX];
+  const ssize_t size = ::readlinkat(views.fd.get(), fmt::format("{}/{}", name, kLacking).c_str(), text, sizeof text);
+  const std::string_view count(text, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  return fabric::parse_number<std::size_t>(count).value_or(0);
 }
 
 // Returns the name of the lock of a view. A view that was replaced (NAME@PID.START.N) has the lock of the view NAME.
@@ -278,10 +282,10 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
   // The view is filled under another name and then renamed, so that no container can mount half a view.
   const std::string made = files.temporary_name();
   const int fd = views.fd.get();
-  const bool lacks = lacks_copies(views, name);
+  const std::size_t lacks = lacking(views, name);
   auto filled = fill(views, made, layout, warnings);
-  if (filled && lacks && !warnings.empty()) {
-    (void)remove_tree(views, made).has_value();  // the present view is no worse
+  if (filled && lacks > 0 && warnings.size() >= lacks) {
+    (void)remove_tree(views, made).has_value();  // the present view has as many copies
     return warnings;
   }
   if (filled && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_NOREPLACE) == 0) return warnings;
@@ -289,7 +293,7 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
     // Containers may have the former view mounted. It gets the name NAME@PID.START.N, and stays until no user has the
     // view NAME.
     (void)::renameat(fd, made.c_str(), fd, (name + made).c_str());
-    if (lacks) return warnings;
+    if (lacks > 0) return warnings;
     warnings.push_back(
         fmt::format("`{}/{}` was changed by another process; rdma-hook has made it again", views.path, name));
     return warnings;
