@@ -86,21 +86,20 @@ Result<void> check_child(const NodeHca& node, const Terms& terms) {
 // HCAs, first the HCAs in a pool. An HCA whose pool is unknown may precede any unlisted HCA. An HCA whose entry is
 // unknown changes the numbers of those that follow it.
 Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
+  constexpr const char* kHint = "list each HCA by name, in the order of their rails, in \"rails\" of config.json";
   if (node.entry) return {};
   const std::string name = fabric::printable(node.name());
   for (const NodeHca& other : input.among.node.hcas()) {
     const std::string uncertain = fabric::printable(other.name());
     if (other.pool_unread) {
       Error error = fabric::wrap(unknown_pool(other), fmt::format("the rail of `{}` depends on `{}`", name, uncertain));
-      error.hint = "list the HCAs in the order of their rails in \"rails\" of config.json";
+      error.hint = kHint;
       return error;
     }
     if (other.entry_unknown.empty() || other.rail > node.rail) continue;
     const std::string what = &other == &node ? fmt::format("the rail of `{}` is not known", name)
                                              : fmt::format("the rail of `{}` depends on `{}`", name, uncertain);
-    return Error{
-        fmt::format("{}: {}", what, other.entry_unknown), 0,
-        fmt::format("name `{}` in \"rails\" of config.json, before the first entry with guid: or pf:", uncertain)};
+    return Error{fmt::format("{}: {}", what, other.entry_unknown), 0, kHint};
   }
   return {};
 }
