@@ -89,16 +89,19 @@ std::vector<RailQos> roce_rails(const Inventory& inventory, const Config& config
   for (const NodeHca* node : map.by_rail()) {
     if (!node->pool || !node->netdev || !node->is_active() || node->is_infiniband() || node->hca->is_software())
       continue;
-    // A container may request any network.
+    // A container may request any network. The value of its network replaces that of the pool.
     std::set<unsigned> classes;
     const auto add = [&](const SiteValues& env) {
       const auto value = env.find("NCCL_IB_TC");
       if (value != env.end()) classes.insert(fabric::nccl_marks(value->second, {}).traffic_class);
     };
-    add(node->pool->env);
+    bool has_own = node->pool->network.has_value();
     for (const auto& [name, network] : config.networks) {
-      if (!network.pool || *network.pool == node->pool->name) add(network.env);
+      if (network.pool && *network.pool != node->pool->name) continue;
+      add(network.env);
+      has_own = has_own && network.env.contains("NCCL_IB_TC");
     }
+    if (!has_own) add(node->pool->env);
     RailQos& rail = rails.emplace_back(RailQos{*node->netdev, {}, {}});
     for (const unsigned one : classes)
       rail.marks.push_back({one});

@@ -128,7 +128,7 @@ Check check_qos(const std::vector<RailQos>& rails) {
               "NCCL_IB_TC for that priority");
   }
   for (const RailQos& rail : rails) {
-    if (!rail.pfc || rail.pfc->empty()) continue;  // if none has PFC, there is a note already
+    if (!rail.pfc || rail.pfc->empty()) continue;  // a rail without PFC uses ECN, or has its note already
     const std::string netdev = fabric::printable(rail.netdev);
     for (const MarkQos& mark : rail.marks) {
       if (!mark.priority || std::ranges::find(*rail.pfc, *mark.priority) != rail.pfc->end()) continue;
