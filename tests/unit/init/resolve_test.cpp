@@ -123,6 +123,23 @@ TEST_F(Resolve, ReadsTheFilesOfRcclAfterThoseOfNccl) {
   EXPECT_EQ(resolved.decision.kept.at("NCCL_IB_TC").source, "/etc/rccl.conf");
 }
 
+TEST_F(Resolve, SetsTheTopologyFileOfTheNodeIfItIsThere) {
+  lay_out(rails(2), root_.path());
+  const std::string file = "/run/rdma-init/topology/topology.xml";
+  ASSERT_EQ(setenv("RDMA_INIT_SITE", ("NCCL_IB_TC=106;NCCL_TOPO_FILE=" + file).c_str(), 1), 0);
+  const auto without = resolve().decision;
+  test_support::write_file(root_ / file.substr(1), "<system/>");
+  const auto with = resolve().decision;
+  ASSERT_EQ(unsetenv("RDMA_INIT_SITE"), 0);
+  EXPECT_FALSE(without.kept.contains("NCCL_TOPO_FILE"));
+  EXPECT_EQ(without.kept.at("NCCL_IB_TC").value, "106");
+  EXPECT_EQ(without.warnings, std::vector<std::string>{"NCCL_TOPO_FILE=" + file +
+                                                       " (config.json of the node) is not set: No such file or "
+                                                       "directory"});
+  EXPECT_EQ(with.kept.at("NCCL_TOPO_FILE").value, file);
+  EXPECT_TRUE(with.warnings.empty());
+}
+
 TEST_F(Resolve, ReadsTheFilesOfTheHomeThatTheVersionUses) {
   const char* home = getenv("HOME");
   const std::string former = home ? home : "";
