@@ -79,10 +79,13 @@ class Finder {
     const int file = std::get<UniqueFd>(opened).get();
     found_[name] = {name, path, TRY(file_identity(file, path))};
     ElfFile library(file);
+    const auto needed_by_it = library.needed();
+    const bool of_verbs = name == kVerbs || std::ranges::find(needed_by_it, kVerbs) != needed_by_it.end();
+    found_.at(name).of_verbs = of_verbs;
     // Programs of the image may load a provider by its SONAME, too, as NCCL does (libmlx5.so.1).
     if (const std::string soname = library.soname(); is_plain_name(soname))
-      found_.try_emplace(soname, LentFile{soname, path, found_.at(name).identity});
-    for (const std::string& needed : library.needed())
+      found_.try_emplace(soname, LentFile{soname, path, found_.at(name).identity, of_verbs});
+    for (const std::string& needed : needed_by_it)
       TRY_VOID(add(needed));
     return {};
   }

@@ -10,16 +10,20 @@
 
 namespace fabric {
 
-inline constexpr const char* kLentDirectory = "/run/rdma-init/lib";           // in the container
-inline constexpr const char* kTopologyDirectory = "/run/rdma-init/topology";  // in the container
+// Directories in the container: libibverbs with its providers, other libraries that these need, and the topology file.
+// The image's own libnl serves, too, so the other libraries can be left out of LD_LIBRARY_PATH.
+inline constexpr const char* kLentDirectory = "/run/rdma-init/lib";
+inline constexpr const char* kNeededDirectory = "/run/rdma-init/needed";
+inline constexpr const char* kTopologyDirectory = "/run/rdma-init/topology";
 inline constexpr const char* kTopologyName = "topology.xml";
 
 inline constexpr long kLargestLent = 64 << 20;  // bytes; libmlx5 of rdma-core 56 has 0.5 MB
 
 struct LentFile {
-  std::string name;      // by which the loader or libibverbs searches it: "libibverbs.so.1", "libmlx5-rdmav34.so"
-  std::string path;      // on the node, below the root of its file tree
-  std::string identity;  // file_identity() of the file when it was found
+  std::string name;       // by which the loader or libibverbs searches it: "libibverbs.so.1", "libmlx5-rdmav34.so"
+  std::string path;       // on the node, below the root of its file tree
+  std::string identity;   // file_identity() of the file when it was found
+  bool of_verbs = false;  // libibverbs, or a library that needs it: these are used together or not at all
   friend bool operator==(const LentFile&, const LentFile&) = default;
 };
 

@@ -50,8 +50,10 @@ std::string variable(const char* name) {
 
 class Borrower {
  public:
-  Borrower(const std::string& root, std::set<std::string> lent)
-      : image_(root), verbs_(image_.verbs()), lent_(std::move(lent)) {}
+  using Names = std::set<std::string>;
+  // lent, needed: the files in fabric::kLentDirectory and in fabric::kNeededDirectory.
+  Borrower(const std::string& root, Names lent, Names needed)
+      : image_(root), verbs_(image_.verbs()), lent_(std::move(lent)), needed_(std::move(needed)) {}
 
   Lent decide(fabric::Inventory& inventory, const std::optional<fabric::SelectorList>& chosen) {
     bool opens_one = false;
@@ -67,19 +69,29 @@ class Borrower {
     const auto own = image_.verbs_in(lent_path(kVerbs)).abi;
     if (!own) return failed("the node's libibverbs cannot be read");
     abi_ = *own;
-    auto served = verbs_.abi == abi_ ? served_by(false) : std::vector<Hca*>();
-    if (!served.empty()) return result(served, false);
+    auto served = verbs_.abi == abi_ ? served_by(Use::kProviders) : std::vector<Hca*>();
+    if (!served.empty()) return result(served, Use::kProviders);
     // libibverbs loads only providers of its own private version, so another one would not open the image's HCAs.
     if (opens_one) {
       if (why_.empty()) why_ = "the image's libibverbs opens other HCAs and needs providers of another private ABI";
       return failed(why_);
     }
     why_.clear();
-    served = serves_programs() ? served_by(true) : std::vector<Hca*>();
-    return served.empty() ? failed(why_) : result(served, true);
+    if (!serves_librdmacm()) return failed(why_);
+    served = served_by(Use::kWithVerbs);
+    if (served.size() == unopened_.size()) return result(served, Use::kWithVerbs);
+    const std::string why = why_;
+    const bool may_replace = replaces_nothing_newer();
+    const auto more = may_replace ? served_by(Use::kAll) : std::vector<Hca*>();
+    if (more.size() > served.size()) return result(more, Use::kAll);
+    if (!may_replace || !served.empty()) why_ = why;
+    return served.empty() ? failed(why_) : result(served, Use::kWithVerbs);
   }
 
  private:
+  // The providers with the image's libibverbs, libibverbs too, or also the other libraries that it needs.
+  enum class Use { kProviders, kWithVerbs, kAll };
+
   // Returns false only if the image's libraries certainly do not open the HCA.
   bool is_opened(const Hca& hca) const {
     if (verbs_.file.path.empty()) return !verbs_.file.problem.empty();
@@ -100,17 +112,18 @@ class Borrower {
   }
 
   // Returns the unopened HCAs that lent providers certainly serve in this image. Otherwise sets why_.
-  std::vector<Hca*> served_by(bool with_verbs) {
+  std::vector<Hca*> served_by(Use use) {
+    use_ = use;
     fit_.clear();
     why_.clear();
     std::vector<Hca*> served;
-    if (with_verbs && !add(kVerbs, true)) return served;
+    if (use != Use::kProviders && !add(kVerbs)) return served;
     for (Hca* hca : unopened_)
-      if (serves(*hca, with_verbs)) served.push_back(hca);
+      if (serves(*hca)) served.push_back(hca);
     return served;
   }
 
-  bool serves(const Hca& hca, bool with_verbs) {
+  bool serves(const Hca& hca) {
     const std::string name = fabric::provider_of(hca);
     const std::string file = fabric::provider_file(name, abi_);
     if (!lent_.contains(file)) return because("the node lends no provider {}", file);
@@ -120,23 +133,11 @@ class Borrower {
       return because("the node's {} accepts versions {} to {} of the kernel's ABI, and {} has {}", file, provider->min,
                      provider->max, fabric::printable(hca.name), *hca.abi_version);
     }
-    return add(file, with_verbs);
+    return add(file);
   }
 
-  // Returns false if a program of the image that does not use libibverbs directly may fail with LD_LIBRARY_PATH: one
-  // with librdmacm, if that needs a newer libibverbs than the lent one, and one with a library of its own that also is
-  // a lent one, such as libnl, in a newer version.
-  bool serves_programs() {
-    for (const std::string& name : lent_) {
-      const fabric::ImageFile own = image_.find({name.c_str()});
-      if (own.path.empty() || !own.problem.empty() || is_of_verbs(name)) continue;
-      const auto versions = versions_of(lent_path(name));
-      for (const std::string& version : versions_of(own.path)) {
-        if (!versions.contains(version))
-          return because("{} of the image is newer than the node's: it has {}", fabric::printable(own.path),
-                         fabric::printable(version));
-      }
-    }
+  // Programs with librdmacm do not start if it needs a newer libibverbs than the lent one.
+  bool serves_librdmacm() {
     const fabric::ImageFile library = image_.find({"librdmacm.so.1"});
     if (library.path.empty()) return true;
     const auto versions = versions_of(lent_path(kVerbs));
@@ -148,40 +149,46 @@ class Borrower {
     return true;
   }
 
-  // Returns true for libibverbs and its providers, which are used together or not at all.
-  bool is_of_verbs(const std::string& name) const {
-    const auto needed = read(lent_path(name), [](fabric::ElfFile& file) { return file.needed(); });
-    return name == kVerbs || std::ranges::find(needed, kVerbs) != needed.end();
+  // LD_LIBRARY_PATH replaces the image's libraries for all programs, which may need any version that the image's own
+  // library has.
+  bool replaces_nothing_newer() const {
+    return std::ranges::all_of(needed_, [&](const std::string& name) {
+      const fabric::ImageFile own = image_.find({name.c_str()});
+      const Names former = own.problem.empty() ? versions_of(own.path) : Names();
+      return std::ranges::includes(versions_of(path_of(name)), former);
+    });
   }
 
   // Checks a lent file and those that it needs: the image must have all other libraries, versions and symbols.
-  bool add(const std::string& name, bool with_verbs) {
+  bool add(const std::string& name) {
     const auto [known, is_new] = fit_.try_emplace(name, true);
-    if (is_new) known->second = check(name, with_verbs);
+    if (is_new) known->second = check(name);
     return fit_.at(name);
   }
 
-  bool check(const std::string& name, bool with_verbs) {
-    const fabric::ImageFile lent = image_.at(lent_path(name));
+  bool check(const std::string& name) {
+    const fabric::ImageFile lent = image_.at(path_of(name));
     if (lent.path.empty() || !lent.problem.empty())
       return because("the node's {} {}", fabric::printable(name), lent.path.empty() ? "cannot be read" : lent.problem);
     const auto opened = image_.files().open(lent.path);
     if (error_of(opened) != 0) return because("the node's {} cannot be read", fabric::printable(name));
     fabric::ElfFile file(std::get<fabric::UniqueFd>(opened).get());
-    // Without LD_LIBRARY_PATH the loader takes what the provider needs from the image.
-    const auto is_lent = [&](const std::string& library) { return with_verbs && lent_.contains(library); };
+    // The loader takes other libraries from the image.
+    const auto is_lent = [&](const std::string& library) {
+      return (use_ != Use::kProviders && lent_.contains(library)) || (use_ == Use::kAll && needed_.contains(library));
+    };
     for (const auto& need : file.needed_versions()) {
       if (!is_lent(need.library) && !has(need))
         return because("the node's {} needs {} of {}, which this image lacks{}", fabric::printable(name),
                        fabric::printable(need.version), fabric::printable(need.library), kind_of_image());
     }
     for (const std::string& needed : file.needed()) {
-      if (is_lent(needed) ? !add(needed, with_verbs) : !is_in_image(needed))
+      if (is_lent(needed) ? !add(needed) : !is_in_image(needed))
         return is_lent(needed) ? false
                                : because("the node's {} needs {}, which this image lacks{}", fabric::printable(name),
                                          fabric::printable(needed), kind_of_image());
     }
-    return with_verbs || has_symbols(name, file);
+    return use_ != Use::kProviders || has_symbols(name, file);
   }
 
   // The private version of libibverbs stays the same while its symbols change from release to release.
@@ -251,7 +258,12 @@ class Borrower {
         {}, {}, {}, fmt::format("the image's libraries do not open {}, and {}; remedy: {}", rest_of({}), why, kRemedy)};
   }
 
-  Lent result(const std::vector<Hca*>& hcas, bool with_verbs) const {
+  // Returns the path of a lent file.
+  std::string path_of(const std::string& name) const {
+    return needed_.contains(name) ? fmt::format("{}/{}", fabric::kNeededDirectory, name) : lent_path(name);
+  }
+
+  Lent result(const std::vector<Hca*>& hcas, Use use) const {
     Lent lent;
     std::vector<std::string> providers;
     for (Hca* hca : hcas) {
@@ -270,17 +282,18 @@ class Borrower {
       if (std::ranges::find(listed, path) == listed.end()) drivers += (drivers.empty() ? "" : ":") + path;
     }
     lent.env.emplace_back("RDMAV_DRIVERS", drivers);
-    if (with_verbs) {
+    if (use != Use::kProviders) {
+      std::string path = fabric::kLentDirectory;
+      if (use == Use::kAll && !needed_.empty()) path += std::string(":") + fabric::kNeededDirectory;
       const std::string others = variable("LD_LIBRARY_PATH");
-      const auto listed = fabric::split(others, ':');
-      const bool is_first = listed.front() == fabric::kLentDirectory;  // a run of rdma-init before this one
+      const bool is_first = (others + ":").starts_with(path + ":");  // a run of rdma-init before this one
       lent.env.emplace_back("LD_LIBRARY_PATH", is_first         ? others
-                                               : others.empty() ? fabric::kLentDirectory
-                                                                : fmt::format("{}:{}", fabric::kLentDirectory, others));
+                                               : others.empty() ? path
+                                                                : fmt::format("{}:{}", path, others));
     }
-    lent.note =
-        fmt::format("uses the node's {}{}, because the image's libraries do not open {}",
-                    with_verbs ? "libibverbs with " : "", fabric::join(providers, ", "), fabric::join(lent.hcas, ", "));
+    lent.note = fmt::format("uses the node's {}{}, because the image's libraries do not open {}",
+                            use == Use::kProviders ? "" : "libibverbs with ", fabric::join(providers, ", "),
+                            fabric::join(lent.hcas, ", "));
     if (const std::string rest = rest_of(hcas); !rest.empty())
       lent.problem = fmt::format("the image's libraries do not open {}, and {}; remedy: {}", rest, why_, kRemedy);
     return lent;
@@ -288,8 +301,10 @@ class Borrower {
 
   fabric::Libraries image_;
   fabric::Verbs verbs_;
-  std::set<std::string> lent_;  // names of the files
-  unsigned abi_ = 0;            // private ABI of the lent libibverbs
+  Names lent_;
+  Names needed_;
+  Use use_ = Use::kProviders;  // that is checked
+  unsigned abi_ = 0;           // private ABI of the lent libibverbs
   std::vector<Hca*> unopened_;
   std::map<std::string, bool> fit_;                        // results of check()
   std::map<std::string, std::set<std::string>> versions_;  // of the image's libraries
@@ -304,9 +319,12 @@ Lent borrow(const std::string& root, const std::optional<fabric::SelectorList>& 
     return hca.is_accessible() && !is_accepted && !fabric::provider_of(hca).empty();
   });
   std::set<std::string> lent;
-  if (may_need)
-    fabric::Rooted(root).each_name(fabric::kLentDirectory, [&](std::string_view name) { lent.emplace(name); });
-  return lent.empty() ? Lent() : Borrower(root, std::move(lent)).decide(inventory, chosen);
+  std::set<std::string> needed;
+  const fabric::Rooted files(root);
+  if (may_need) files.each_name(fabric::kLentDirectory, [&](std::string_view name) { lent.emplace(name); });
+  if (lent.empty()) return {};
+  files.each_name(fabric::kNeededDirectory, [&](std::string_view name) { needed.emplace(name); });
+  return Borrower(root, std::move(lent), std::move(needed)).decide(inventory, chosen);
 }
 
 }  // namespace init

@@ -81,7 +81,8 @@ Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
     if (!node.pool || !node.pool->lend_providers) continue;
     const std::string provider = fabric::provider_of(*node.hca);
     if (provider.empty() || lendable.contains(provider)) continue;
-    const auto refused = cannot_give(input, fabric::kLentDirectory);
+    auto refused = cannot_give(input, fabric::kLentDirectory);
+    if (!refused) refused = cannot_give(input, fabric::kNeededDirectory);
     using Files = Result<std::vector<fabric::LentFile>>;
     lendable.emplace(
         provider, refused ? Files(*refused)

@@ -106,6 +106,7 @@ Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
 
 // Directories of a view that hold copies of the node's files.
 constexpr const char* kLentFolder = "lib";
+constexpr const char* kNeededFolder = "needed";
 constexpr const char* kTopologyFolder = "topology";
 
 // Replaces %d, as the kernel does for names such as "eth%d".
@@ -167,6 +168,7 @@ void add_mounts_of_copies(const PlanInput& input, Plan& plan) {
     if (executes) mount.options.pop_back();  // noexec
   };
   add(kLentFolder, fabric::kLentDirectory, true);
+  add(kNeededFolder, fabric::kNeededDirectory, true);
   add(kTopologyFolder, fabric::kTopologyDirectory, false);
 }
 
@@ -192,7 +194,7 @@ void add_lent(const PlanInput& input, const std::vector<const NodeHca*>& granted
       files[file.name] = file;
   }
   for (const auto& [name, file] : files)
-    add_copy(kLentFolder, file, plan.view);
+    add_copy(file.of_verbs ? kLentFolder : kNeededFolder, file, plan.view);
 }
 
 bool is_whole_node(const PlanInput& input, std::size_t granted) {

@@ -106,9 +106,11 @@ Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const O
     nodes.emplace_back(std::move(step));
   }
   std::move(nodes.begin(), nodes.end(), std::back_inserter(live.steps));
-  for (const PlannedMount& mount : plan.mounts)
-    live.steps.emplace_back(
-        BindDirectory{mount.source, mount.destination, layers_of(mount), mount.destination == fabric::kLentDirectory});
+  for (const PlannedMount& mount : plan.mounts) {
+    const std::string& at = mount.destination;
+    const bool lent = at == fabric::kLentDirectory || at == fabric::kNeededDirectory;
+    live.steps.emplace_back(BindDirectory{mount.source, at, layers_of(mount), lent});
+  }
   // These steps come after the file steps, which fail if the process does not belong to the bundle. Otherwise a wrong
   // process could get rights or limits.
   if (!plan.rdma_limits.empty()) live.steps.emplace_back(LimitRdma{plan.rdma_limits});

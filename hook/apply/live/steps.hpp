@@ -30,9 +30,9 @@ struct MakeNode {
   friend bool operator==(const MakeNode&, const MakeNode&) = default;
 };
 
-// A read-only bind mount of a directory of the node. For lent libraries (fabric::kLentDirectory) the destination is
-// made if it does not exist, files can be executed, and a failure is a warning; otherwise nothing happens without the
-// destination.
+// A read-only bind mount of a directory of the node. For lent libraries (fabric::kLentDirectory, kNeededDirectory) the
+// destination is made if it does not exist, files can be executed, and a failure is a warning; otherwise nothing
+// happens without the destination.
 struct BindDirectory {
   std::string source;
   std::string destination;

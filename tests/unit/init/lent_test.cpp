@@ -187,25 +187,36 @@ TEST_F(LentLibraries, NeedTheVersionsOfTheImagesCLibrary) {
   lend("bnxt_re", 6, 8, *verbs.abi);
   std::filesystem::copy_file(verbs.file.path, lent / "libibverbs.so.1",
                              std::filesystem::copy_options::overwrite_existing);
+  const std::filesystem::path needed = root_ / (fabric::kNeededDirectory + 1);
+  std::filesystem::create_directories(needed);
   for (const char* name : {"libnl-3.so.200", "libnl-route-3.so.200"})
-    std::filesystem::copy_file(here.find({name}).path, lent / name);
+    std::filesystem::copy_file(here.find({name}).path, needed / name);
   EXPECT_NE(borrowed().problem.find("of libc.so.6, which this image lacks (it has no glibc)"), std::string::npos)
       << borrowed().problem;
   write_file(root_ / "lib/libc.musl-x86_64.so.1", provider_library({}));
   EXPECT_NE(borrowed().problem.find("(its C library is musl)"), std::string::npos) << borrowed().problem;
   std::filesystem::create_directories(root_ / "lib64");
   std::filesystem::copy_file(libc, root_ / "lib64/libc.so.6");
-  EXPECT_EQ(borrowed().problem, "");
-  EXPECT_EQ(borrowed().env.size(), 2U);
-  // LD_LIBRARY_PATH would replace the image's libnl for all programs.
+  const auto path = [&] {
+    const auto env = borrowed().env;
+    EXPECT_EQ(borrowed().problem, "");
+    return env.size() == 2 ? env[1].second : "";
+  };
+  EXPECT_EQ(path(), "/run/rdma-init/lib:/run/rdma-init/needed");
+  // The image's own libraries are used if they serve.
+  for (const char* name : {"libnl-3.so.200", "libnl-route-3.so.200"})
+    std::filesystem::copy_file(here.find({name}).path, root_ / (std::string("lib64/") + name));
+  EXPECT_EQ(path(), "/run/rdma-init/lib");
+  // Other programs of the image may need its own library, which has versions that the node's lacks.
+  std::filesystem::remove(root_ / "lib64/libnl-route-3.so.200");
   const std::filesystem::path own = root_ / "lib64/libnl-3.so.200";
-  std::filesystem::copy_file(libc, own);
-  EXPECT_NE(borrowed().problem.find("libnl-3.so.200 of the image is newer than the node's: it has GLIBC_"),
-            std::string::npos)
+  std::filesystem::copy_file(libc, own, std::filesystem::copy_options::overwrite_existing);
+  EXPECT_NE(borrowed().problem.find("needs libnl-route-3.so.200, which this image lacks"), std::string::npos)
       << borrowed().problem;
   // A library that the loader rejects counts as missing.
   std::filesystem::resize_file(own, 10);
-  std::filesystem::remove(lent / "libnl-3.so.200");
+  EXPECT_EQ(path(), "/run/rdma-init/lib:/run/rdma-init/needed");
+  std::filesystem::remove(needed / "libnl-3.so.200");
   EXPECT_NE(borrowed().problem.find("needs libnl-3.so.200, which this image lacks"), std::string::npos)
       << borrowed().problem;
 }

@@ -750,8 +750,9 @@ TEST(Plan, CountPrefersHcasNearGpus) {
 
 TEST(Plan, MountsLentLibrariesForPoolsThatLend) {
   PlanScene scene = requesting("all");
-  scene.lendable.emplace("mlx5",
-                         std::vector<fabric::LentFile>{{"libibverbs.so.1", "/usr/lib/libibverbs.so.1", "1.2.3.4.5"}});
+  scene.lendable.emplace(
+      "mlx5", std::vector<fabric::LentFile>{{"libibverbs.so.1", "/usr/lib/libibverbs.so.1", "1.2.3.4.5", true},
+                                            {"libnl-3.so.200", "/usr/lib/libnl-3.so.200", "1.3.3.4.5"}});
   EXPECT_EQ(decide(scene)->mounts.size(), 0U) << "no pool lends";
   Pool pool;
   pool.name = "a";
@@ -760,11 +761,15 @@ TEST(Plan, MountsLentLibrariesForPoolsThatLend) {
   scene.config.pools = {pool};
   auto plan = *decide(scene);
   EXPECT_EQ(plan.view,
-            (std::vector<ViewEntry>{{"lib", "libibverbs.so.1", "", "1.2.3.4.5", "/usr/lib/libibverbs.so.1"}}));
-  EXPECT_EQ(plan.mounts, (std::vector<PlannedMount>{{"/run/rdma-init/lib",
-                                                     "/run/v/" + view_name(plan.view) + "/lib",
-                                                     "bind",
-                                                     {"bind", "ro", "nosuid", "nodev"}}}));
+            (std::vector<ViewEntry>{{"lib", "libibverbs.so.1", "", "1.2.3.4.5", "/usr/lib/libibverbs.so.1"},
+                                    {"needed", "libnl-3.so.200", "", "1.3.3.4.5", "/usr/lib/libnl-3.so.200"}}));
+  const auto mount = [&](const std::string& name) {
+    return PlannedMount{"/run/rdma-init/" + name,
+                        "/run/v/" + view_name(plan.view) + "/" + name,
+                        "bind",
+                        {"bind", "ro", "nosuid", "nodev"}};
+  };
+  EXPECT_EQ(plan.mounts, (std::vector<PlannedMount>{mount("lib"), mount("needed")}));
   // Libraries that cannot be lent do not keep the container from starting.
   scene.lendable.clear();
   scene.lendable.emplace("mlx5", fabric::Error{"cannot lend `libx`: it is not on the node", 0, "install it"});
