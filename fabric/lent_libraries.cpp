@@ -77,14 +77,14 @@ class Finder {
     const auto opened = libraries_.files().open(path);
     if (const int code = error_of(opened); code != 0) return sys_error(code, "cannot lend `{}`", path);
     const int file = std::get<UniqueFd>(opened).get();
-    found_[name] = {name, path, TRY(file_identity(file, path))};
+    const std::string identity = TRY(file_identity(file, path));
     ElfFile library(file);
     const auto needed_by_it = library.needed();
     const bool of_verbs = name == kVerbs || std::ranges::find(needed_by_it, kVerbs) != needed_by_it.end();
-    found_.at(name).of_verbs = of_verbs;
+    found_[name] = {name, path, identity, of_verbs};
     // Programs of the image may load a provider by its SONAME, too, as NCCL does (libmlx5.so.1).
     if (const std::string soname = library.soname(); is_plain_name(soname))
-      found_.try_emplace(soname, LentFile{soname, path, found_.at(name).identity, of_verbs});
+      found_.try_emplace(soname, LentFile{soname, path, identity, of_verbs});
     for (const std::string& needed : needed_by_it)
       TRY_VOID(add(needed));
     return {};
@@ -123,7 +123,8 @@ Result<LentFile> find_topology_file(const std::string& root, const std::string& 
     error.hint = "name a readable file in \"topology_file\" of config.json";
     return error;
   }
-  return LentFile{kTopologyName, root + path, TRY(file_identity(std::get<UniqueFd>(opened).get(), path))};
+  const std::string identity = TRY(file_identity(std::get<UniqueFd>(opened).get(), path));
+  return LentFile{kTopologyName, root + path, identity};
 }
 
 }  // namespace fabric

@@ -95,7 +95,8 @@ Result<std::vector<Offered>> offered_hcas(const NodeMap& node, const fabric::Inv
     } else {
       const auto terms = terms_for(*hca, Request(), config);
       const Network* network = terms ? terms->network : nullptr;
-      offered.push_back({hca->name(), TRY(planned_nodes(own, inventory, {hca})), {network, hca->pool}});
+      auto nodes = TRY(planned_nodes(own, inventory, {hca}));
+      offered.push_back({hca->name(), std::move(nodes), {network, hca->pool}});
     }
   }
   return offered;

@@ -33,7 +33,8 @@ Result<std::vector<HcaNodes>> nodes_by_hca(const ContainerRequest& requesting, c
     if (!node.hca->uverbs) continue;
     const bool is_granted =
         std::any_of(granted.begin(), granted.end(), [&](const PlannedHca& hca) { return hca.name == node.name(); });
-    all.push_back({node.name(), TRY(planned_nodes(own, inventory, {&node})), is_granted});
+    auto nodes = TRY(planned_nodes(own, inventory, {&node}));
+    all.push_back({node.name(), std::move(nodes), is_granted});
   }
   return all;
 }
