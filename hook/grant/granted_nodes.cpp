@@ -1,6 +1,7 @@
 #include "hook/grant/granted_nodes.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "fabric/text.hpp"
 #include "hook/base/failure.hpp"
