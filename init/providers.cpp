@@ -12,10 +12,9 @@
 #include "fabric/provider_names.hpp"
 
 namespace init {
+namespace {
 
 using Found = std::optional<fabric::VerbsProvider>;
-
-namespace {
 
 // Directories of providers in the packages of distributions.
 constexpr std::array kUsualDirectories = {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -65,24 +66,29 @@ std::string views_of(const ForeseeInput& input) {
   return input.ledger ? input.ledger->view_directory() : std::string(kLedgerPath) + "/views";
 }
 
-// Returns why copies cannot be mounted at the path. A mount that config.json already has there is left as it is.
-std::optional<Error> cannot_give(const ForeseeInput& input, const char* at) {
+// Returns why copies cannot be mounted at the directories. A mount that config.json already has there is left as it is.
+std::optional<Error> cannot_give(const ForeseeInput& input, std::vector<std::string> directories) {
   const ContainerSpec& spec = input.requesting.spec;
-  if (std::ranges::find(spec.mounts, at, &SpecMount::destination) != spec.mounts.end()) return std::nullopt;
+  std::erase_if(directories, [&](const std::string& at) {
+    return std::ranges::find(spec.mounts, at, &SpecMount::destination) != spec.mounts.end();
+  });
+  if (directories.empty()) return std::nullopt;
   const bool is_known = !input.bundle.empty() && !spec.root_path.empty();
-  return cannot_mount(at, spec.mounts,
+  return cannot_mount(directories, spec.mounts,
                       is_known ? std::filesystem::path(input.bundle) / spec.root_path : std::filesystem::path());
 }
 
 // Finds the libraries for the HCAs in pools that lend them. Reads nothing if no pool does.
 Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
-  Lendable lendable;
+  std::set<std::string> providers;
   for (const NodeHca& node : among.node.hcas()) {
-    if (!node.pool || !node.pool->lend_providers) continue;
-    const std::string provider = fabric::provider_of(*node.hca);
-    if (provider.empty() || lendable.contains(provider)) continue;
-    auto refused = cannot_give(input, fabric::kLentDirectory);
-    if (!refused) refused = cannot_give(input, fabric::kNeededDirectory);
+    if (node.pool && node.pool->lend_providers) providers.insert(fabric::provider_of(*node.hca));
+  }
+  providers.erase("");
+  Lendable lendable;
+  if (providers.empty()) return lendable;
+  const auto refused = cannot_give(input, {fabric::kLentDirectory, fabric::kNeededDirectory});
+  for (const std::string& provider : providers) {
     using Files = Result<std::vector<fabric::LentFile>>;
     lendable.emplace(
         provider, refused ? Files(*refused)
@@ -94,7 +100,7 @@ Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
 std::optional<Result<fabric::LentFile>> find_topology(const ForeseeInput& input) {
   const std::string& path = input.requesting.admin.topology_file;
   if (path.empty() || !input.variables) return std::nullopt;
-  if (auto refused = cannot_give(input, fabric::kTopologyDirectory)) return *std::move(refused);
+  if (auto refused = cannot_give(input, {fabric::kTopologyDirectory})) return *std::move(refused);
   return fabric::find_topology_file(input.node.root, path);
 }
 

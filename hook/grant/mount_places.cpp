@@ -66,26 +66,29 @@ Error nothing_at(const std::string& at, const std::string& why, const char* hint
 
 }  // namespace
 
-std::optional<Error> cannot_mount(const std::string& at, const std::vector<SpecMount>& mounts,
+std::optional<Error> cannot_mount(const std::vector<std::string>& directories, const std::vector<SpecMount>& mounts,
                                   const std::string& rootfs) {
   const UniqueFd root(rootfs.empty() ? -1 : ::open(rootfs.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   std::vector<SpecMount> placed = mounts;
   for (SpecMount& mount : placed) {
     const auto place = root.ok() ? place_in(root.get(), mount.destination) : usual_place(mount.destination);
     if (!place) {
-      return nothing_at(at,
+      return nothing_at(directories.front(),
                         fmt::format("a link of the image leads the mount at `{}` to an unknown place",
                                     fabric::printable(mount.destination)),
                         "mount the volume at a directory that the image has");
     }
     mount.destination = *place;
   }
-  if (is_in_bind(placed, at))
-    return nothing_at(at, "it is in a volume of the node", "mount the volume at another path of the container");
-  const bool may_be_there =
-      !root.ok() || open_in_root(root.get(), at, O_PATH | O_DIRECTORY).ok() || errno == ENOENT || errno == ENOSYS;
-  if (may_be_there) return std::nullopt;
-  return nothing_at(at, "the image has a link or a file there", "use an image with a directory at /run");
+  for (const std::string& at : directories) {
+    if (is_in_bind(placed, at))
+      return nothing_at(at, "it is in a volume of the node", "mount the volume at another path of the container");
+    const bool may_be_there =
+        !root.ok() || open_in_root(root.get(), at, O_PATH | O_DIRECTORY).ok() || errno == ENOENT || errno == ENOSYS;
+    if (!may_be_there)
+      return nothing_at(at, "the image has a link or a file there", "use an image with a directory at /run");
+  }
+  return std::nullopt;
 }
 
 }  // namespace hook

@@ -10,11 +10,11 @@
 
 namespace hook {
 
-// Returns why nothing can be mounted at the directory `at`: it is in a volume of the node, where the runtime would make
-// the mount point, or the image has a link or a file there. nullopt: it can be mounted. The runtime follows the links
-// of the image, such as /var/run of Debian's. rootfs: the image's file tree; empty: unknown. Then, and before
+// Returns why nothing can be mounted at one of the directories: it is in a volume of the node, where the runtime would
+// make the mount point, or the image has a link or a file there. nullopt: all can be mounted. The runtime follows the
+// links of the image, such as /var/run of Debian's. rootfs: the image's file tree; empty: unknown. Then, and before
 // Linux 5.6, only /var/run counts as a link.
-std::optional<Error> cannot_mount(const std::string& at, const std::vector<SpecMount>& mounts,
+std::optional<Error> cannot_mount(const std::vector<std::string>& directories, const std::vector<SpecMount>& mounts,
                                   const std::string& rootfs);
 
 }  // namespace hook

@@ -293,9 +293,9 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
     // Containers may have the former view mounted. It gets the name NAME@PID.START.N, and stays until no user has the
     // view NAME.
     (void)::renameat(fd, made.c_str(), fd, (name + made).c_str());
-    if (lacks > 0) return warnings;
-    warnings.push_back(
-        fmt::format("`{}/{}` was changed by another process; rdma-hook has made it again", views.path, name));
+    if (lacks == 0)
+      warnings.push_back(
+          fmt::format("`{}/{}` was changed by another process; rdma-hook has made it again", views.path, name));
     return warnings;
   }
   if (filled) filled = sys_error(errno, "cannot make `{}/{}`", views.path, name);

@@ -27,7 +27,7 @@ class MountPlaces : public testing::Test {
   // Returns the reason with a volume at the path; "": the copies can be mounted.
   std::string with_volume(const std::string& destination, bool is_bind = true, bool known = true) const {
     const std::vector<SpecMount> mounts = {{"/proc", false}, {"/dev", false}, {destination, is_bind}};
-    const auto error = cannot_mount("/run/rdma-init/lib", mounts, known ? image_.path() : "");
+    const auto error = cannot_mount({"/run/rdma-init/lib"}, mounts, known ? image_.path() : "");
     return error ? error->message.substr(error->message.find(": ") + 2) : "";
   }
   TempDir image_;
