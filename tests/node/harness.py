@@ -369,10 +369,10 @@ class NodeCase(TreeCase):
     def watched(self):
         return {directory: walk(directory) for directory in (self.victim, "/etc", "/dev", self.tree)}
 
-    @staticmethod
-    def mounted():
-        """Returns root and mount point of each mount of the node."""
-        return sorted(tuple(line.split()[3:5]) for line in read("/proc/self/mountinfo").splitlines())
+    def mounted(self):
+        """Returns root and mount point of each mount below the directories of the test. Other programs of this machine mount elsewhere."""
+        mounts = (tuple(line.split()[3:5]) for line in read("/proc/self/mountinfo").splitlines())
+        return sorted(mount for mount in mounts if mount[1].startswith((self.work + "/", self.tree + "/")))
 
     def assert_node_unchanged(self):
         now = self.watched()
