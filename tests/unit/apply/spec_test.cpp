@@ -308,7 +308,7 @@ Made made(const fabric::Inventory& inventory, const Config& config = {}) {
 }
 
 // Returns "mlx5_0: /dev/infiniband/uverbs0", one line per device.
-std::string devices_of(const Json& spec) {
+std::string annotated_devices(const Json& spec) {
   std::string text;
   for (const Json& device : spec["devices"]) {
     text += device["name"].get<std::string>() + ":";
@@ -323,7 +323,7 @@ TEST(CdiSpec, HasDevicePerHcaAndOneForAll) {
   const Json spec = made(rails(2)).spec;
   EXPECT_EQ(spec["cdiVersion"], "0.3.0");
   EXPECT_EQ(spec["kind"], "rdma-init.io/hca");
-  EXPECT_EQ(devices_of(spec),
+  EXPECT_EQ(annotated_devices(spec),
             "mlx5_0: /dev/infiniband/uverbs0\n"
             "mlx5_1: /dev/infiniband/uverbs1\n"
             "all: /dev/infiniband/uverbs0 /dev/infiniband/uverbs1\n");
@@ -344,7 +344,7 @@ TEST(CdiSpec, HasHcasOfPoolsAndConfiguredNodes) {
   rails_pool.selectors.if_names = {"rail1"};
   rails_pool.modes = {Mode::kShared};
   config.pools.push_back(rails_pool);
-  EXPECT_EQ(devices_of(made(rails(3), config).spec), "mlx5_1: /dev/infiniband/uverbs1\nall: /dev/infiniband/uverbs1\n");
+  EXPECT_EQ(annotated_devices(made(rails(3), config).spec), "mlx5_1: /dev/infiniband/uverbs1\nall: /dev/infiniband/uverbs1\n");
   Config nodes;
   nodes.nodes.rdma_cm = false;
   nodes.nodes.mode = 0660;
@@ -353,7 +353,7 @@ TEST(CdiSpec, HasHcasOfPoolsAndConfiguredNodes) {
   auto inventory = rails(1);
   inventory.hcas[0].mad_nodes = {{"umad0", "231:0", 1, ""}, {"issm0", "231:64", 1, ""}};
   const Json spec = made(inventory, nodes).spec;
-  EXPECT_EQ(devices_of(spec),
+  EXPECT_EQ(annotated_devices(spec),
             "mlx5_0: /dev/infiniband/uverbs0 /dev/infiniband/umad0\n"
             "all: /dev/infiniband/uverbs0 /dev/infiniband/umad0\n");
   EXPECT_FALSE(spec["containerEdits"].contains("deviceNodes"));
@@ -366,7 +366,7 @@ TEST(CdiSpec, WarnsOfHcaWithoutNodeOrValidName) {
   inventory.hcas[0].uverbs.reset();
   inventory.hcas[1].name = "mlx5 1";
   const Made spec = made(inventory);
-  EXPECT_EQ(devices_of(spec.spec), "mlx5_2: /dev/infiniband/uverbs2\nall: /dev/infiniband/uverbs2\n");
+  EXPECT_EQ(annotated_devices(spec.spec), "mlx5_2: /dev/infiniband/uverbs2\nall: /dev/infiniband/uverbs2\n");
   EXPECT_EQ(spec.warnings, (std::vector<std::string>{"`mlx5_0` is skipped: it has no uverbs node",
                                                      "`mlx5 1` is skipped: CDI does not allow this name"}));
   std::vector<std::string> none;

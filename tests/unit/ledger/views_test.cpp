@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace test_support;
 
-const std::vector<ViewEntry> kTwo = {{"infiniband", "", ""},
+const std::vector<ViewEntry> kTwoEntries = {{"infiniband", "", ""},
                                      {"infiniband", "mlx5_0", "../../a"},
                                      {"infiniband_verbs", "uverbs0", "../../b"},
                                      {"infiniband_verbs", "abi_version", "", "6\n"}};
@@ -63,10 +63,10 @@ class LedgerViews : public ConsistentLedger {
 };
 
 TEST_F(LedgerViews, SharesViewOfSameEntries) {
-  EXPECT_EQ(make(kTwo), "");
-  const ino_t made = inode(directory(kTwo));
-  EXPECT_EQ(make({kTwo.rbegin(), kTwo.rend()}), "") << "in any order";
-  EXPECT_EQ(inode(directory(kTwo)), made) << "containers have it mounted";
+  EXPECT_EQ(make(kTwoEntries), "");
+  const ino_t made = inode(directory(kTwoEntries));
+  EXPECT_EQ(make({kTwoEntries.rbegin(), kTwoEntries.rend()}), "") << "in any order";
+  EXPECT_EQ(inode(directory(kTwoEntries)), made) << "containers have it mounted";
   EXPECT_EQ(make(kView), "");
   EXPECT_EQ(make({}), "");
   EXPECT_EQ(entries(directory({})), "");
@@ -130,7 +130,7 @@ TEST_F(LedgerViews, CopiesLentLibrariesLaterIfThereWasNoSpace) {
 }
 
 TEST_F(LedgerViews, ReplacesChangedViewAndKeepsMountedOne) {
-  const std::string view = directory(kTwo);
+  const std::string view = directory(kTwoEntries);
   const std::string verbs = view + "/infiniband_verbs";
   const std::function<void()> changes[] = {
       [&] { write_file(view + "/infiniband/extra", "x"); },
@@ -167,38 +167,38 @@ TEST_F(LedgerViews, ReplacesChangedViewAndKeepsMountedOne) {
   };
   for (std::size_t number = 0; number < 2 * std::size(changes); ++number) {
     const auto& change = changes[number / 2];
-    EXPECT_EQ(make(kTwo), "");
-    if (number % 2 == 1) check(kTwo);
+    EXPECT_EQ(make(kTwoEntries), "");
+    if (number % 2 == 1) check(kTwoEntries);
     const std::string before = views();
     const int mounted = open(view.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
     change();
-    EXPECT_EQ(make(kTwo), "`" + view + "` was changed by another process; rdma-hook has made it again");
+    EXPECT_EQ(make(kTwoEntries), "`" + view + "` was changed by another process; rdma-hook has made it again");
     struct stat old {};
     EXPECT_EQ(fstat(mounted, &old), 0);
     EXPECT_GT(old.st_nlink, 0U) << "containers keep the mounted view";
     close(mounted);
     const ino_t made = inode(view);
-    EXPECT_EQ(make(kTwo), "");
+    EXPECT_EQ(make(kTwoEntries), "");
     EXPECT_EQ(inode(view), made);
     EXPECT_NE(views(), before) << "the old view stays";
   }
 }
 
 TEST_F(LedgerViews, RecordsChangeTimesAgainIfTheyDiffer) {
-  const std::string record = directory(kTwo) + "/checked";
-  check(kTwo);
+  const std::string record = directory(kTwoEntries) + "/checked";
+  check(kTwoEntries);
   const auto times = fs::read_symlink(record);
-  EXPECT_EQ(make(kTwo), "");
+  EXPECT_EQ(make(kTwoEntries), "");
   EXPECT_EQ(fs::read_symlink(record), times);
   fs::remove(record);
   fs::create_symlink("1.1.1.1 ", record);
-  EXPECT_EQ(make(kTwo), "") << "the view itself is unchanged";
+  EXPECT_EQ(make(kTwoEntries), "") << "the view itself is unchanged";
   EXPECT_EQ(fs::read_symlink(record), times);
-  const std::string verbs = directory(kTwo) + "/infiniband_verbs";
+  const std::string verbs = directory(kTwoEntries) + "/infiniband_verbs";
   chmod(verbs.c_str(), 0755);
   chmod(verbs.c_str(), 0555);
   fs::remove(record);
-  check(kTwo);
+  check(kTwoEntries);
   EXPECT_NE(fs::read_symlink(record), times);
 }
 
@@ -208,9 +208,9 @@ TEST_F(LedgerViews, HoldsItsEntriesAndIsClosedToWriting) {
   EXPECT_EQ(make({{"..", "x", "y"}}), "cannot make a view of `../x`: that is no name of a device");
   EXPECT_EQ(views(), "");
   const mode_t before = umask(0077);
-  EXPECT_EQ(make(kTwo), "");
+  EXPECT_EQ(make(kTwoEntries), "");
   umask(before);
-  const std::string view = directory(kTwo);
+  const std::string view = directory(kTwoEntries);
   EXPECT_EQ(entries(view), "infiniband infiniband_verbs");
   EXPECT_EQ(entries(view + "/infiniband"), "mlx5_0");
   EXPECT_EQ(fs::read_symlink(view + "/infiniband_verbs/uverbs0"), "../../b");
@@ -218,13 +218,13 @@ TEST_F(LedgerViews, HoldsItsEntriesAndIsClosedToWriting) {
   EXPECT_EQ(mode(view), 0555U) << "any user of a container can read it";
   EXPECT_EQ(mode(view + "/infiniband"), 0555U);
   EXPECT_EQ(mode(view + "/infiniband_verbs/abi_version"), 0444U);
-  EXPECT_EQ(views(), view_name(kTwo)) << "no other view";
+  EXPECT_EQ(views(), view_name(kTwoEntries)) << "no other view";
   EXPECT_EQ(entries(path_ + "/pending"), "");
 }
 
 TEST_F(LedgerViews, ConcurrentMakersFindCompleteView) {
   GrantUser user{web_.key, "c", myself()};
-  user.view = view_name(kTwo);
+  user.view = view_name(kTwoEntries);
   ASSERT_EQ(give(web_, {kAlone}, user), "") << "recover() removes views that no grant names";
   std::vector<std::thread> makers;
   std::atomic<int> wrong{0};
@@ -232,8 +232,8 @@ TEST_F(LedgerViews, ConcurrentMakersFindCompleteView) {
     makers.emplace_back([&] {
       const auto own = Ledger::open(path_);
       for (int round = 0; round < 20; ++round) {
-        const auto made = own ? own->make_view(view_name(kTwo), kTwo) : own.error();
-        if (!made || !made->empty() || !entries(directory(kTwo)).ends_with("infiniband infiniband_verbs")) ++wrong;
+        const auto made = own ? own->make_view(view_name(kTwoEntries), kTwoEntries) : own.error();
+        if (!made || !made->empty() || !entries(directory(kTwoEntries)).ends_with("infiniband infiniband_verbs")) ++wrong;
         if (round % 4 == 3 && (!own->recover() || !own->recover()->warnings.empty())) ++wrong;
       }
     });
@@ -241,14 +241,14 @@ TEST_F(LedgerViews, ConcurrentMakersFindCompleteView) {
   for (std::thread& maker : makers)
     maker.join();
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(views(), view_name(kTwo));
+  EXPECT_EQ(views(), view_name(kTwoEntries));
 }
 
 TEST_F(LedgerViews, RecoverKeepsViewsThatGrantsName) {
-  ASSERT_EQ(give_view(web_, kTwo), "");
+  ASSERT_EQ(give_view(web_, kTwoEntries), "");
   ASSERT_EQ(give_view(db_, kView, dead_process()), "");
-  write_file(directory(kTwo) + "/infiniband/full/of/files", "x");
-  EXPECT_NE(make(kTwo), "");
+  write_file(directory(kTwoEntries) + "/infiniband/full/of/files", "x");
+  EXPECT_NE(make(kTwoEntries), "");
   ASSERT_EQ(make({}), "");
   const auto me = myself();
   const std::string living = fmt::format("@{}.{}.9", me.pid, me.start_time);
@@ -257,10 +257,10 @@ TEST_F(LedgerViews, RecoverKeepsViewsThatGrantsName) {
   fs::create_directories(path_ + "/views/container-gone/infiniband");
   ASSERT_TRUE(ledger_.recover()->warnings.empty());
   const std::string kept = views();
-  for (const std::string& name : {view_name(kTwo), view_name(kTwo) + "@", living, std::string("none")})
+  for (const std::string& name : {view_name(kTwoEntries), view_name(kTwoEntries) + "@", living, std::string("none")})
     EXPECT_TRUE(has_text(kept, name)) << name;
   EXPECT_EQ(std::count(kept.begin(), kept.end(), ' '), 3) << kept;
-  EXPECT_TRUE(fs::is_symlink(directory(kTwo) + "/infiniband/mlx5_0"));
+  EXPECT_TRUE(fs::is_symlink(directory(kTwoEntries) + "/infiniband/mlx5_0"));
 
   ASSERT_TRUE(ledger_.leave(web_, web_.key));
   EXPECT_EQ(views(), kept) << "leave() does not read all grants";
@@ -269,7 +269,7 @@ TEST_F(LedgerViews, RecoverKeepsViewsThatGrantsName) {
 }
 
 TEST_F(LedgerViews, RecoverWarnsOfViewThatCannotBeRemoved) {
-  ASSERT_EQ(make(kTwo), "");
+  ASSERT_EQ(make(kTwoEntries), "");
   std::string deep = path_ + "/views/container-gone";
   for (int i = 0; i < 40; ++i)
     deep += "/d";
@@ -285,16 +285,16 @@ TEST_F(LedgerViews, RecoverWarnsOfViewThatCannotBeRemoved) {
 // The grant may name any of the views.
 TEST_F(LedgerViews, UnreadableGrantKeepsAllViews) {
   is_damaged_ = true;
-  ASSERT_EQ(make(kTwo), "");
+  ASSERT_EQ(make(kTwoEntries), "");
   write_file(path_ + "/grants/bad.json", "{");
   EXPECT_FALSE(ledger_.recover());
-  EXPECT_EQ(views(), view_name(kTwo));
+  EXPECT_EQ(views(), view_name(kTwoEntries));
 }
 
 TEST_F(LedgerViews, JoinWithoutViewKeepsEarlierView) {
-  ASSERT_EQ(give_view(web_, kTwo), "");
+  ASSERT_EQ(give_view(web_, kTwoEntries), "");
   ASSERT_EQ(give(web_, {kAlone}, {web_.key, "c", myself()}), "");
-  EXPECT_EQ(find(web_)->users.at(0).view, view_name(kTwo));
+  EXPECT_EQ(find(web_)->users.at(0).view, view_name(kTwoEntries));
 }
 
 }  // namespace
