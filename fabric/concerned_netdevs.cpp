@@ -1,6 +1,6 @@
 #include "fabric/concerned_netdevs.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdint>

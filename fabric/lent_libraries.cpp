@@ -1,6 +1,6 @@
 #include "fabric/lent_libraries.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <algorithm>

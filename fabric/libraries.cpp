@@ -1,7 +1,7 @@
 #include "fabric/libraries.hpp"
 
 #include <elf.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

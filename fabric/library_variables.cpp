@@ -1,6 +1,6 @@
 #include "fabric/library_variables.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,6 @@
 #include "fabric/netlink.hpp"
 
+#include <fmt/format.h>
 #include <linux/if.h>
 #include <linux/if_addr.h>
 #include <linux/if_link.h>

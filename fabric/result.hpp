@@ -5,7 +5,7 @@
 // no caller to reach. Exceptions of libraries (nlohmann/json, bad_alloc) are caught at the call.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <cstring>

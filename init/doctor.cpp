@@ -1,9 +1,10 @@
 #include "init/doctor.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 

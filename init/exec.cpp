@@ -2,7 +2,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>

@@ -1,9 +1,10 @@
 #include "init/format_env.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cctype>
+#include <nlohmann/json.hpp>
 
 #include "fabric/text.hpp"
 

@@ -1,7 +1,7 @@
 // Formats the decision as text for `rdma-init env`, and as JSON, also for `doctor --json`. Pure.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 

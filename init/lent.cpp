@@ -1,6 +1,6 @@
 #include "init/lent.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 #include "init/log.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <sys/uio.h>
 #include <unistd.h>

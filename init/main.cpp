@@ -1,5 +1,5 @@
 // rdma-init: the ENTRYPOINT ["rdma-init", "--"] of training images.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/auxv.h>
 #include <sys/utsname.h>
 #include <unistd.h>

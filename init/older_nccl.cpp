@@ -1,6 +1,6 @@
 // Values of the user that an older NCCL reads differently. The checks of the decision assume the newest NCCL, and the
 // actual version is often not known.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #include "init/doctor.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 

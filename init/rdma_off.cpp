@@ -1,6 +1,6 @@
 #include "init/rdma_off.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <strings.h>
 
 #include <algorithm>

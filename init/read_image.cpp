@@ -1,6 +1,6 @@
 // Reads the image's libraries. The author of the image controls these files, so every read is bounded and no file is
 // loaded.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>

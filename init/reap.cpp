@@ -1,7 +1,7 @@
 // The parent blocks all signals before the fork and until it exits, and one loop takes them from the queue. So no
 // signal is lost between fork and loop, no handler runs, and no default action can end this process.
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>

@@ -1,6 +1,6 @@
 #include "init/resolve.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 #include "init/settings.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>

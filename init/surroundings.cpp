@@ -1,6 +1,6 @@
 #include "init/surroundings.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <signal.h>
 #include <sys/ioctl.h>

@@ -1,10 +1,11 @@
 #include "init/topo.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "fabric/text.hpp"

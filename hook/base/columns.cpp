@@ -13,7 +13,7 @@ bool begins_column(char c) {
 }
 
 // Returns the number of bytes of the first `most` columns.
-std::size_t bytes_of(std::string_view text, std::size_t most) {
+std::size_t bytes_within(std::string_view text, std::size_t most) {
   std::size_t bytes = 0;
   for (std::size_t column = 0; bytes < text.size(); ++bytes)
     if (begins_column(text[bytes]) && column++ == most) break;
@@ -29,7 +29,7 @@ std::size_t columns_of(std::string_view text) {
 std::string shortened(std::string_view text, std::size_t most) {
   constexpr std::string_view kCut = "...";
   if (columns_of(text) <= most) return std::string(text);
-  return std::string(text.substr(0, bytes_of(text, most - kCut.size()))) + std::string(kCut);
+  return std::string(text.substr(0, bytes_within(text, most - kCut.size()))) + std::string(kCut);
 }
 
 void add_wrapped(std::string_view text, std::size_t first, std::size_t indent, std::string& out) {
@@ -46,8 +46,8 @@ void add_wrapped(std::string_view text, std::size_t first, std::size_t indent, s
       out += ' ';
       ++column;
     }
-    for (std::size_t bytes = bytes_of(word, kColumns - column); bytes < word.size();
-         bytes = bytes_of(word, kColumns - column)) {
+    for (std::size_t bytes = bytes_within(word, kColumns - column); bytes < word.size();
+         bytes = bytes_within(word, kColumns - column)) {
       out += word.substr(0, bytes);
       word.remove_prefix(bytes);
       next_line();

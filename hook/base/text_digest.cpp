@@ -1,6 +1,6 @@
 #include "hook/base/text_digest.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <bit>

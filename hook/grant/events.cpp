@@ -1,6 +1,6 @@
 #include "hook/grant/events.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <iterator>

@@ -1,6 +1,7 @@
 #include "hook/grant/hcas.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -1,6 +1,6 @@
 #include "hook/install/engine_settings.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

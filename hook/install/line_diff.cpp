@@ -1,6 +1,6 @@
 #include "hook/install/line_diff.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -16,7 +16,6 @@ namespace hook {
 namespace {
 
 using fabric::UniqueFd;
-using Kind = RuntimeState::Kind;
 
 // runc's state file contains the whole config.json, which may have half of this size.
 constexpr JsonLimits kStateLimits = {.bytes = std::size_t{32} << 20};
@@ -44,14 +43,14 @@ std::optional<std::string> bundle_of_labels(const Json& state) {
   return absolute_path(&path);
 }
 
-std::optional<std::string> bundle_of_document(Kind kind, const Json& document) {
-  return kind == Kind::kRunc ? bundle_of_labels(document) : absolute_path(member(document, "bundle"));
+std::optional<std::string> bundle_of_document(RuntimeState::Kind kind, const Json& document) {
+  return kind == RuntimeState::Kind::kRunc ? bundle_of_labels(document) : absolute_path(member(document, "bundle"));
 }
 
 // Returns the container's init. Errors: a member is missing or wrong; the start time is 0, which identifies no process.
 // crun writes 0 if it could not read the time.
-Result<ProcessIdentity> init_of(Kind kind, const Json& document) {
-  const bool is_runc = kind == Kind::kRunc;
+Result<ProcessIdentity> init_of(RuntimeState::Kind kind, const Json& document) {
+  const bool is_runc = kind == RuntimeState::Kind::kRunc;
   const char* const start = is_runc ? "init_process_start" : "process-start-time";
   ProcessIdentity init;
   init.pid = static_cast<pid_t>(
@@ -61,7 +60,7 @@ Result<ProcessIdentity> init_of(Kind kind, const Json& document) {
   return init;
 }
 
-Result<Presence> read_presence_of_text(const std::string& text, Kind kind, const std::string& bundle) {
+Result<Presence> read_presence_of_text(const std::string& text, RuntimeState::Kind kind, const std::string& bundle) {
   const Json document = TRY(parse_json(text, "the file", kStateLimits));
   const auto named = bundle_of_document(kind, document);
   if (!named) return wrong_member("bundle");
@@ -90,7 +89,7 @@ Result<Presence> look_below(const UniqueFd& root, const RuntimeState& state, con
 
 }  // namespace
 
-Result<RuntimeState> identify_runtime_state(Kind kind, const std::string& root) {
+Result<RuntimeState> identify_runtime_state(RuntimeState::Kind kind, const std::string& root) {
   struct stat status {};
   if (::stat(root.c_str(), &status) != 0) return cannot_read_state(errno, root);
   return RuntimeState{kind, root, status.st_dev, status.st_ino};
@@ -98,7 +97,7 @@ Result<RuntimeState> identify_runtime_state(Kind kind, const std::string& root) 
 
 Result<Presence> read_presence(const RuntimeState& state, const std::string& id, const std::string& bundle) {
   const UniqueFd root = TRY(open_root(state));
-  const std::string name = id + (state.kind == Kind::kRunc ? "/state.json" : "/status");
+  const std::string name = id + (state.kind == RuntimeState::Kind::kRunc ? "/state.json" : "/status");
   const std::string path = state.root + "/" + name;
   const UniqueFd file(::openat(root.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file.ok() && errno != ENOENT) return cannot_read_state(errno, path);
@@ -130,7 +129,7 @@ Result<bool> is_same_directory(const std::string& left, const std::string& right
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-std::optional<std::string> bundle_of_state(Kind kind, std::string_view text) {
+std::optional<std::string> bundle_of_state(RuntimeState::Kind kind, std::string_view text) {
   JsonFault fault;
   const auto document = try_parse_json(text, kStateLimits, fault);
   return document ? bundle_of_document(kind, *document) : std::nullopt;

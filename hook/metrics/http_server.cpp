@@ -1,6 +1,6 @@
 #include "hook/metrics/http_server.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>

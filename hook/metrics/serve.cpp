@@ -1,7 +1,7 @@
 #include "hook/metrics/serve.hpp"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <grp.h>
 #include <netinet/in.h>
 #include <poll.h>

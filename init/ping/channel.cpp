@@ -1,6 +1,6 @@
 #include "init/ping/channel.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 #include "init/ping/explain.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>

@@ -1,6 +1,6 @@
 // The report as SVG. A path per layer draws the runs of equal cells as strokes, in units of cells. It covers the half
 // of the matrix above the diagonal; the other half is its mirror image.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 #include "init/ping/job.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 // rdma-ping: tests all rails between all ranks of a job with exactly the choices of its NCCL.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 

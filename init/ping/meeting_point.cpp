@@ -1,6 +1,6 @@
 #include "init/ping/meeting_point.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>

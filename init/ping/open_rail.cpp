@@ -1,6 +1,6 @@
 #include "init/ping/open_rail.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "init/ping/options.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cctype>

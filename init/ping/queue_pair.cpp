@@ -1,7 +1,7 @@
 #include "init/ping/queue_pair.hpp"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

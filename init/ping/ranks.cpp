@@ -1,6 +1,6 @@
 #include "init/ping/ranks.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

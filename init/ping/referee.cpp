@@ -1,6 +1,6 @@
 #include "init/ping/referee.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 // The rounds of the referee: disjoint pairs of members meet, each pair with its own steps.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

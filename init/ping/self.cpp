@@ -1,6 +1,6 @@
 #include "init/ping/self.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 #include "init/ping/tester.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "shim/device_plugin/run.hpp"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 

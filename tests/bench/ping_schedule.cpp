@@ -1,7 +1,7 @@
 // ping_schedule MILLISECONDS [RAILS]: runs rdma-ping's schedule for up to 1,024 ranks against a model of ranks with a
 // fake clock, in which each pair of ranks takes MILLISECONDS. Prints a table in Markdown: rounds, the job's time, and
 // the time and memory that the referee and the model take together.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>

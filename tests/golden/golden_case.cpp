@@ -1,6 +1,6 @@
 #include "golden/golden_case.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <set>

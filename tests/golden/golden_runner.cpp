@@ -1,5 +1,5 @@
 // golden_runner PROGRAM CASE: runs one case and prints the differences.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Random nodes with random variables: NCCL takes exactly the ports that are reported as used, each at a GID of this
 // network namespace. The order of the devices, a port that is down, and a second run with the exports of the first run
 // do not change the result. RDMA_INIT_RANDOM_SEED is the first seed, RDMA_INIT_RANDOM_NODES the number of nodes.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // make-tree SNAPSHOT DIR [--full]             writes a snapshot as a file tree
 // make-tree --synthetic HCAS SLOTS DIR [VFS]  writes a node with HCAS rails and SLOTS GID slots each, with its own IPv4
 //                                             GID at index 3, and with VFS VFs of the first HCA
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 #include <string_view>

@@ -1,6 +1,6 @@
 #include "hook/apply/live/own_cgroup.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -24,14 +24,14 @@ using fabric::UniqueFd;
 
 constexpr std::string_view kReady = "ready: ";
 constexpr std::string_view kNotReady = "not ready: ";
-constexpr std::size_t kLongest = 4096;
+constexpr std::size_t kLongestState = 4096;
 
 std::string directory_of(const std::string& ledger) {
   return ledger + "/state";
 }
 
 std::string line_of(const ProbedState& state) {
-  return std::string(state.is_ready ? kReady : kNotReady) + fabric::one_line(state.text).substr(0, kLongest / 2);
+  return std::string(state.is_ready ? kReady : kNotReady) + fabric::one_line(state.text).substr(0, kLongestState / 2);
 }
 
 UniqueFd open_directory(const std::string& path) {
@@ -99,7 +99,7 @@ Result<UniqueFd> write_state(const std::string& ledger, const std::string& progr
 std::optional<ProbedState> read_state(int directory, const std::string& name) {
   const UniqueFd file = open_state(directory, name);
   if (!file.ok() || !is_locked(file)) return std::nullopt;
-  std::array<char, kLongest> bytes;
+  std::array<char, kLongestState> bytes;
   const ssize_t count = ::read(file.get(), bytes.data(), bytes.size());
   const std::string_view text(bytes.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
   const std::string_view line = text.substr(0, text.find('\n'));

@@ -1,7 +1,7 @@
 #include "hook/base/process/identity.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <linux/magic.h>
 #include <sys/vfs.h>
 #include <unistd.h>

@@ -10,10 +10,10 @@ namespace {
 using fabric::Address;
 
 constexpr std::size_t kLongestQuote = 300;
-constexpr unsigned kIpv4Offset = 96;
+constexpr unsigned kIpv4Bits = 96;
 
 // Returns the text of a member; an empty text if it is missing, null or no string.
-std::string text_of(const Json& object, const char* name) {
+std::string text_member(const Json& object, const char* name) {
   const auto member = object.find(name);
   return member != object.end() && member->is_string() ? member->get<std::string>() : std::string();
 }
@@ -35,7 +35,7 @@ struct Prefixed {
 std::optional<Prefixed> parse_prefixed(std::string_view text) {
   const auto cidr = fabric::parse_cidr(text);
   if (!cidr || text.find('/') == std::string_view::npos) return std::nullopt;
-  const unsigned offset = cidr->base.is_ipv4() ? kIpv4Offset : 0;
+  const unsigned offset = cidr->base.is_ipv4() ? kIpv4Bits : 0;
   if (cidr->prefix < offset) return std::nullopt;
   return Prefixed{cidr->base, cidr->prefix - offset};
 }
@@ -49,27 +49,27 @@ Result<std::optional<Address>> parse_gateway(const std::string& text, const Addr
 
 Result<RailAddress> parse_ip(const Json& entry) {
   if (!entry.is_object()) return make_error("a member of `ips` is no object");
-  const std::string text = text_of(entry, "address");
+  const std::string text = text_member(entry, "address");
   const auto address = parse_prefixed(text);
   if (!address) return make_error("`{}` is no address with a prefix", quote_output(text));
-  const auto gateway = TRY(parse_gateway(text_of(entry, "gateway"), address->address));
+  const auto gateway = TRY(parse_gateway(text_member(entry, "gateway"), address->address));
   return RailAddress{address->address, address->prefix, gateway};
 }
 
 Result<IpamResult::Route> parse_route(const Json& entry) {
   if (!entry.is_object()) return make_error("a member of `routes` is no object");
-  const std::string text = text_of(entry, "dst");
+  const std::string text = text_member(entry, "dst");
   const auto destination = parse_prefixed(text);
   if (!destination) return make_error("`{}` is no destination of a route", quote_output(text));
-  const auto gateway = TRY(parse_gateway(text_of(entry, "gw"), destination->address));
+  const auto gateway = TRY(parse_gateway(text_member(entry, "gw"), destination->address));
   // The bits beyond the prefix are cleared, because the kernel refuses a destination that has such bits.
   return IpamResult::Route{fabric::masked(destination->address, destination->prefix), destination->prefix, gateway};
 }
 
 // Returns the text of a plugin's error object, such as "no addresses left; 10.1.0.1-10.1.0.2 (CNI error 11)".
 std::string cni_error(const Json& object) {
-  std::string message = quote_output(text_of(object, "msg"));
-  const std::string details = quote_output(text_of(object, "details"));
+  std::string message = quote_output(text_member(object, "msg"));
+  const std::string details = quote_output(text_member(object, "details"));
   if (!details.empty()) message += message.empty() ? details : "; " + details;
   const auto code = object.find("code");
   return fmt::format("{} (CNI error {})", message,
@@ -82,7 +82,7 @@ bool is_cni_error(const Json& json) {
 }
 
 constexpr std::string_view kBegin = "IgnoreUnknown=1";
-constexpr std::size_t kLongestName = 253;  // the length of a DNS subdomain, the longest kind of pod name
+constexpr std::size_t kLongestPodName = 253;  // the length of a DNS subdomain, the longest kind of pod name
 
 struct CniArg {
   std::string_view name;
@@ -100,7 +100,7 @@ bool is_letter_or_digit(char c) {
 // Returns whether the text is a name in Kubernetes. Such a name has no ';' or '=', with which a name could add another
 // argument to CNI_ARGS.
 bool is_kubernetes_name(std::string_view text) {
-  return !text.empty() && text.size() <= kLongestName && is_letter_or_digit(text[0]) &&
+  return !text.empty() && text.size() <= kLongestPodName && is_letter_or_digit(text[0]) &&
          std::ranges::all_of(text, [](char c) { return is_letter_or_digit(c) || c == '-' || c == '.'; });
 }
 

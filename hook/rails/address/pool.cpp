@@ -77,7 +77,7 @@ Result<PoolClaims> read_claims(const LedgerDirectory& place) {
 }
 
 // Returns a range as text: "10.1.0.1-10.1.0.9".
-std::string to_string(const AddressRange& range) {
+std::string range_text(const AddressRange& range) {
   return fmt::format("{}-{}", fabric::to_string(range.from), fabric::to_string(range.to));
 }
 
@@ -123,7 +123,7 @@ Result<void> check_range(const AddressRange& range) {
     const auto [first, last] = ends_of(range);
     if (first <= range.from && range.to <= last) return {};
   }
-  return make_error("cannot allocate from `{}`: it is no range of `{}/{}`", to_string(range),
+  return make_error("cannot allocate from `{}`: it is no range of `{}/{}`", range_text(range),
                     fabric::to_string(range.subnet), range.prefix);
 }
 
@@ -133,7 +133,7 @@ Result<void> check_apart(const AddressRange& own, const AddressRange& other) {
   if (!own.rail || other.rail || other.to < own.from || own.to < other.from) return {};
   return Error{
       .message = fmt::format("range {} of rail {} overlaps range {}, which has no `rail` and so serves all rails",
-                             to_string(own), *own.rail, to_string(other)),
+                             range_text(own), *own.rail, range_text(other)),
       .code = EINVAL,
       .hint = "use ranges without overlap in config.json"};
 }
@@ -308,7 +308,7 @@ std::optional<Address> RangeDirectory::find_free(const AddressRange& range, cons
 Error RangeDirectory::used_up(const AddressRange& range, unsigned rail) const {
   const auto count = std::ranges::count_if(claims_, [&](const auto& held) { return contains(range, held.first); });
   return Error{.message = fmt::format("cannot allocate an address of {} for rail {}: no address is free ({} in use)",
-                                      to_string(range), rail, count),
+                                      range_text(range), rail, count),
                .code = EADDRNOTAVAIL,
                .hint = "run `rdma-hook recover`, or widen the range in config.json"};
 }

@@ -1,6 +1,6 @@
 #include "hook/rails/netlink/netdev_settings.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <linux/bpf.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
 #include "hook/rails/netlink/records.hpp"
 
+#include <fmt/format.h>
 #include <linux/fib_rules.h>
 #include <linux/if_addr.h>
 #include <linux/neighbour.h>

@@ -124,14 +124,14 @@ struct ArpFrame {
 };
 static_assert(sizeof(ArpFrame) == 42, "no padding: copied from and to the wire");
 
-constexpr std::size_t kIpv4Offset = 12;  // offset of an IPv4 address in its mapped form
+constexpr std::size_t kMappedIpv4 = 12;  // offset of an IPv4 address in its mapped form
 
 fabric::Address to_address(const std::uint8_t (&bytes)[4]) {
   return *fabric::netlink::to_address(AF_INET, bytes);
 }
 
 void put_address(const fabric::Address& address, std::uint8_t (&bytes)[4]) {
-  std::copy_n(address.bytes.begin() + kIpv4Offset, sizeof bytes, bytes);
+  std::copy_n(address.bytes.begin() + kMappedIpv4, sizeof bytes, bytes);
 }
 
 bool is_ipv4_over_ethernet(const ArpFrame& frame) {

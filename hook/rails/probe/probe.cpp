@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kLargestFrame = 2048;
+constexpr std::size_t kLargestPacket = 2048;
 // Limit on frames that are read after the deadline. If this process did not run for a while, frames that arrived in
 // time are still in the socket. The limit is needed because frames can arrive without end.
 constexpr unsigned kMostLateFrames = 1024;
@@ -71,7 +71,7 @@ constexpr sock_filter kFilter[] = {
     /* 15 */ load(BPF_B, 54),
     /* 16 */ BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ND_NEIGHBOR_SOLICIT, 1, 0),
     /* 17 */ drop_unless(17, ND_NEIGHBOR_ADVERT),
-    /* 18 */ BPF_STMT(BPF_RET | BPF_K, kLargestFrame),
+    /* 18 */ BPF_STMT(BPF_RET | BPF_K, kLargestPacket),
     /* 19 */ BPF_STMT(BPF_RET | BPF_K, 0),
 };
 static_assert(std::size(kFilter) == kDrop + 1);
@@ -198,7 +198,7 @@ void take_frame(std::span<const std::uint8_t> frame, int ifindex, const std::vec
 }
 
 Result<void> read_frame(int packet, const std::vector<Probe>& probes, std::vector<ProbeAnswer>& answers) {
-  std::uint8_t buffer[kLargestFrame];
+  std::uint8_t buffer[kLargestPacket];
   sockaddr_ll from{};
   socklen_t size = sizeof from;
   const ssize_t count =

@@ -18,7 +18,7 @@ std::string hex_of(const std::vector<std::uint8_t>& bytes) {
   return to_hex(bytes);
 }
 
-constexpr auto text_of = [](const auto& value) { return to_string(*value); };
+constexpr auto as_text = [](const auto& value) { return to_string(*value); };
 
 }  // namespace
 
@@ -31,12 +31,12 @@ void describe(Members& members, RailAddress& address) {
       "address", address.address, [](const fabric::Address& ip) { return to_string(ip); }, fabric::parse_address);
   members("prefix", address.prefix);
   members.require(address.prefix <= (address.address.is_ipv4() ? 32U : 128U), "prefix");
-  members.optional_text("gateway", address.gateway, text_of, fabric::parse_address);
+  members.optional_text("gateway", address.gateway, as_text, fabric::parse_address);
 }
 
 template <typename Members>
 void describe(Members& members, VfAttributes& vf) {
-  members.optional_text("mac", vf.mac, text_of, parse_mac);
+  members.optional_text("mac", vf.mac, as_text, parse_mac);
   each_vf_attribute([&](const char* name, auto attribute) { members.optional(name, vf.*attribute); });
 }
 

@@ -4,7 +4,7 @@
 //   sized-plugin SOCKET [EVENT...]     EVENT: numbers to subscribe to; "none": none. Default: CreateContainer
 //
 // Exit code 3: the runtime has closed the connection.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <cstdio>

@@ -2,7 +2,7 @@
 #include "hook/base/log.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <sys/socket.h>

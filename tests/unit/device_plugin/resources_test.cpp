@@ -1,5 +1,5 @@
 // The devices of a node, why one is not healthy, and which are preferred.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <chrono>

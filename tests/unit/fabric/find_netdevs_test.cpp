@@ -1,6 +1,6 @@
 #include "fabric/find_netdevs.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // The reports for users: the checks of doctor, its text and JSON, and the drawing of topo.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

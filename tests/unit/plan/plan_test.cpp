@@ -1,6 +1,6 @@
 // The HCAs of a container, the plan that follows, refusals, and renumbered uverbs nodes.
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "fabric/text.hpp"

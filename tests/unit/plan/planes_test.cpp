@@ -1,5 +1,5 @@
 // Rails with planes, and the planes that NCCL would connect.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // The stages, from a state on stdin to their result. The changes of createRuntime to a live container: tests/node.
 #include "hook/program/stages.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 #include "unit/rails/kernel_gid_model.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
 // Rails that are planned from netdevs, netdevs that must not leave the node, and the configuration of rails.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <linux/fib_rules.h>
 #include <linux/if_addr.h>

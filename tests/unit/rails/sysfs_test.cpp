@@ -1,6 +1,6 @@
 // Trees in the layout of sysfs: reading the GID table of a port, settings of a netdev, the number of a VF.
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
