@@ -216,13 +216,13 @@ Result<ListenAddress> parse_listen_address(std::string_view text) {
 }
 
 Result<UniqueFd> listen_at(const ListenAddress& listen) {
-  constexpr mode_t kDirectoryMode = 0755;
+  constexpr mode_t kSocketDirectoryMode = 0755;
   constexpr mode_t kSocketMode = 0660;
   const bool is_unix = !listen.path.empty();
   if (is_unix) {
     const std::string directory = listen.path.substr(0, std::max<std::size_t>(listen.path.rfind('/'), 1));
     // mkdir(2) applies the umask, which may remove permissions that clients of the socket need.
-    if (::mkdir(directory.c_str(), kDirectoryMode) == 0) ::chmod(directory.c_str(), kDirectoryMode);
+    if (::mkdir(directory.c_str(), kSocketDirectoryMode) == 0) ::chmod(directory.c_str(), kSocketDirectoryMode);
     TRY_VOID(remove_left_over(listen));
   }
   UniqueFd fd(::socket(listen.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
