@@ -49,7 +49,8 @@ void look_up_userns(ContainerSpec& spec) {
   constexpr std::size_t kLongestUidMap = 65536;
   const std::string& path = spec.userns_path ? *spec.userns_path : std::string();
   if (spec.maps_node_root || !path.starts_with("/proc/") || !path.ends_with(kNamespace)) return;
-  const auto read = fabric::sysfs::read_file(path.substr(0, path.size() - kNamespace.size()) + "/uid_map", kLongestUidMap);
+  const auto read =
+      fabric::sysfs::read_file(path.substr(0, path.size() - kNamespace.size()) + "/uid_map", kLongestUidMap);
   if (const auto* text = std::get_if<std::string>(&read); text && !text->empty())
     spec.maps_node_root = maps_root(*text);
 }

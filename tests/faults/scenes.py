@@ -769,11 +769,6 @@ class Rails(test_network.Rails):
         super().begin()
         self.before = self.node_state()
 
-    @classmethod
-    def mounted(cls):
-        """Returns the mounts without the network namespaces of pods."""
-        return [mount for mount in super().mounted() if not mount[1].startswith("/run/netns")]
-
     def pod_of(self, bundle):
         pod = "pod-" + bundle.id
         if pod not in self.pods:

@@ -31,6 +31,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
 GROUP = os.environ.get("RDMA_HOOK_TEST_GROUP", "")  # parent of all control groups; set for the inner process only
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SHARED_NODE = "/run/node"  # the tree of NodeCase
 DEADLINE = 60  # seconds; only a failure reaches it
 SKIP = 77
 MEMLOCK = 8 << 20  # bytes; the usual hard limit of an unprivileged process
@@ -321,8 +322,8 @@ class NodeCase(TreeCase):
     @classmethod
     def setUpClass(cls):
         if NodeCase.node is None:
-            must([MAKE_TREE, "--synthetic", str(Node.HCAS), "4", "/run/node"])
-            NodeCase.node = Node("/run/node")
+            must([MAKE_TREE, "--synthetic", str(Node.HCAS), "4", SHARED_NODE])
+            NodeCase.node = Node(SHARED_NODE)
 
     def setUp(self):
         super().setUp()
@@ -372,7 +373,7 @@ class NodeCase(TreeCase):
     def mounted(self):
         """Returns root and mount point of each mount below the directories of the test. Other programs of this machine mount elsewhere."""
         mounts = (tuple(line.split()[3:5]) for line in read("/proc/self/mountinfo").splitlines())
-        return sorted(mount for mount in mounts if mount[1].startswith((self.work + "/", self.tree + "/")))
+        return sorted(mount for mount in mounts if mount[1].startswith((self.work + "/", SHARED_NODE + "/")))
 
     def assert_node_unchanged(self):
         now = self.watched()

@@ -344,7 +344,8 @@ TEST(CdiSpec, HasHcasOfPoolsAndConfiguredNodes) {
   rails_pool.selectors.if_names = {"rail1"};
   rails_pool.modes = {Mode::kShared};
   config.pools.push_back(rails_pool);
-  EXPECT_EQ(annotated_devices(made(rails(3), config).spec), "mlx5_1: /dev/infiniband/uverbs1\nall: /dev/infiniband/uverbs1\n");
+  EXPECT_EQ(annotated_devices(made(rails(3), config).spec),
+            "mlx5_1: /dev/infiniband/uverbs1\nall: /dev/infiniband/uverbs1\n");
   Config nodes;
   nodes.nodes.rdma_cm = false;
   nodes.nodes.mode = 0660;

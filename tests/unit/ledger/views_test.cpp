@@ -24,9 +24,9 @@ namespace fs = std::filesystem;
 using namespace test_support;
 
 const std::vector<ViewEntry> kTwoEntries = {{"infiniband", "", ""},
-                                     {"infiniband", "mlx5_0", "../../a"},
-                                     {"infiniband_verbs", "uverbs0", "../../b"},
-                                     {"infiniband_verbs", "abi_version", "", "6\n"}};
+                                            {"infiniband", "mlx5_0", "../../a"},
+                                            {"infiniband_verbs", "uverbs0", "../../b"},
+                                            {"infiniband_verbs", "abi_version", "", "6\n"}};
 
 class LedgerViews : public ConsistentLedger {
  protected:
@@ -233,7 +233,8 @@ TEST_F(LedgerViews, ConcurrentMakersFindCompleteView) {
       const auto own = Ledger::open(path_);
       for (int round = 0; round < 20; ++round) {
         const auto made = own ? own->make_view(view_name(kTwoEntries), kTwoEntries) : own.error();
-        if (!made || !made->empty() || !entries(directory(kTwoEntries)).ends_with("infiniband infiniband_verbs")) ++wrong;
+        if (!made || !made->empty() || !entries(directory(kTwoEntries)).ends_with("infiniband infiniband_verbs"))
+          ++wrong;
         if (round % 4 == 3 && (!own->recover() || !own->recover()->warnings.empty())) ++wrong;
       }
     });
