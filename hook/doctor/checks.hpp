@@ -272,6 +272,8 @@ struct EngineLimit {
 };
 
 struct NodeEngines {
+  bool is_expected = false;  // the caller states that rdma-init is installed
+  bool has_slurm = false;    // the node has slurmd
   Result<std::vector<FoundEngine>> found = std::vector<FoundEngine>();
   std::vector<RefusedEngine> refused;
   Result<std::optional<InstallRecord>> record = std::optional<InstallRecord>();
@@ -295,10 +297,6 @@ std::vector<Check> check_engines(const NodeEngines& engines);
 // Returns the paths of rdma-init's programs in a text, such as "/usr/local/bin/rdma-hook", without duplicates. Skips
 // lines that begin with #.
 std::vector<std::string> our_programs_in(std::string_view text);
-// Returns the last LimitMEMLOCK= of a unit's text in bytes (systemd.exec(5)); nullopt if there is none or it cannot be
-// parsed. Accepts "infinity", "64K" and "8M:16M" (soft and hard limit; the hard limit is returned).
-std::optional<std::uint64_t> unit_memlock(std::string_view text);
-
 struct MemlockLimits {
   std::uint64_t soft = 0;  // bytes; UINT64_MAX: unlimited
   std::uint64_t hard = 0;

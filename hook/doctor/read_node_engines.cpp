@@ -13,6 +13,7 @@
 #include "hook/doctor/checks.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/node_files.hpp"
+#include "hook/install/unit.hpp"
 
 namespace hook {
 namespace {
@@ -201,29 +202,9 @@ std::optional<MemlockLimits> memlock_in(std::string_view limits) {
   return std::nullopt;
 }
 
-std::optional<std::uint64_t> unit_memlock(std::string_view text) {
-  constexpr std::string_view kKey = "LimitMEMLOCK";
-  constexpr std::string_view kUnits = "KMGT";
-  std::optional<std::uint64_t> limit;
-  for (std::string_view line : fabric::split(text, '\n')) {
-    const std::size_t equals = line.find('=');
-    if (equals == std::string_view::npos || fabric::trim(line.substr(0, equals)) != kKey) continue;
-    std::string_view value = fabric::trim(line.substr(equals + 1));
-    value = value.substr(value.find(':') + 1);  // the hard limit, if there are two
-    if (value == "infinity") {
-      limit = UINT64_MAX;
-      continue;
-    }
-    const std::size_t unit = value.empty() ? std::string_view::npos : kUnits.find(value.back());
-    if (unit != std::string_view::npos) value.remove_suffix(1);
-    limit = fabric::parse_number<std::uint64_t>(value);
-    if (limit && unit != std::string_view::npos) *limit <<= 10 * (unit + 1);
-  }
-  return limit;
-}
-
 NodeEngines read_node_engines(const std::string& root) {
   NodeEngines engines;
+  engines.has_slurm = find_engine_program(root, "slurmd").has_value();
   engines.found = find_engines(root);
   if (engines.found) {
     for (const FoundEngine& engine : *engines.found) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "fabric/text.hpp"
+#include "hook/install/engine_processes.hpp"
 #include "hook/install/node_files.hpp"
 
 namespace hook {
@@ -53,9 +54,11 @@ Result<FoundEngine> pick(const std::string& root, std::vector<FoundEngine> engin
   }
   exclude_by_other_layer(root, engines);
   if (engines.size() == 1) return engines.front();
-  if (engines.empty())
+  if (engines.empty()) {
+    const bool has_slurm = find_engine_program(root, "slurmd").has_value();
     return Error{"no container engine is installed on this node", EOPNOTSUPP,
-                 "install containerd, CRI-O, Docker or Podman"};
+                 has_slurm ? "for Slurm, add `--engine slurm`" : "install containerd, CRI-O, Docker or Podman"};
+  }
   return Error{fmt::format("several container engines are installed on this node: {}", names_of(engines)), EINVAL,
                "select one with --engine"};
 }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <variant>
 
 #include "fabric/sysfs.hpp"
@@ -20,7 +19,7 @@ namespace {
 
 namespace sysfs = fabric::sysfs;
 
-// Limit on reading. The files comm, status and stat of /proc and systemd units are never larger.
+// Limit on reading. The files comm, status and stat of /proc are never larger.
 constexpr std::size_t kLongestText = 1 << 20;
 
 std::optional<std::string> text_of(const std::string& path) {
@@ -79,52 +78,38 @@ std::optional<std::uint64_t> start_ticks(const EngineProcess& process) {
   return start_time_in(text_of(process.directory + "/stat").value_or(""));
 }
 
-std::string read_unit(const std::string& root, const std::string& unit) {
-  constexpr const char* kDirectories[] = {"/etc/systemd/system/", "/run/systemd/system/", "/usr/lib/systemd/system/",
-                                          "/lib/systemd/system/"};
-  std::string text;
-  for (const char* directory : kDirectories) {
-    const auto found = text_of(fmt::format("{}{}{}", root, directory, unit));
-    if (!found) continue;
-    text = *found;
-    break;
-  }
-  std::map<std::string, std::string>
-      drop_ins;  // by file name: an earlier directory's file hides later files of the same name (systemd.unit(5))
-  for (const char* directory : kDirectories) {
-    const std::string of_unit = fmt::format("{}{}{}.d", root, directory, unit);
-    for (const std::string& name : names_in(of_unit))
-      if (name.ends_with(".conf")) drop_ins.emplace(name, fmt::format("{}/{}", of_unit, name));
-  }
-  for (const auto& [name, path] : drop_ins)
-    text += "\n" + text_of(path).value_or("");
-  return text;
+std::string unit_of(const std::string& program) {
+  return (program == "dockerd" ? "docker" : program) + ".service";
 }
 
-std::optional<std::string> exec_start(std::string_view unit) {
-  constexpr std::string_view kKey = "ExecStart";
-  constexpr std::string_view kPrefixes = "-@:+!|";
-  std::optional<std::string> program;
-  for (const std::string_view line : fabric::split(unit, '\n')) {
-    const std::size_t equals = line.find('=');
-    if (equals == std::string_view::npos || fabric::trim(line.substr(0, equals)) != kKey) continue;
-    // systemd.service(5) allows these prefixes in front of the path, and quotes around it.
-    std::string_view value = fabric::trim(line.substr(equals + 1));
-    value.remove_prefix(std::min(value.size(), value.find_first_not_of(kPrefixes)));
-    const char end = value.starts_with('"') || value.starts_with('\'') ? value.front() : ' ';
-    if (end != ' ') value.remove_prefix(1);
-    value = value.substr(0, value.find(end));
-    program = value.starts_with('/') ? std::optional(std::string(value)) : std::nullopt;
+EngineStart read_engine_start(const std::string& root, const std::string& program) {
+  const std::string name = program.substr(program.rfind('/') + 1);
+  const Unit unit = read_unit(root, unit_of(name));
+  EngineStart start;
+  start.variables = read_unit_variables(root, unit);
+  if (auto command = exec_start(unit, start.variables)) {
+    start.command = *std::move(command);
+    return start;
   }
-  return program;
+  for (const EngineProcess& process : find_processes(root, {name})) {
+    if (process.in_container) continue;
+    const std::string line = text_of(process.directory + "/cmdline").value_or("");
+    for (const std::string_view word : fabric::split(line, '\0'))
+      start.command.words.emplace_back(word);
+    start.command.file = fmt::format("/proc/{}/cmdline", process.pid);
+    start.command.line = 1;
+    break;
+  }
+  return start;
 }
 
 std::optional<std::string> find_engine_program(const std::string& root, const std::string& name) {
   // The program of a running engine is preferred, because several programs of this name can be installed.
   for (const EngineProcess& process : find_processes(root, {name}))
     if (auto program = program_of(root, process)) return program;
-  auto by_unit = exec_start(read_unit(root, name == "dockerd" ? "docker.service" : name + ".service"));
-  if (by_unit && by_unit->ends_with("/" + name) && node_has(root, *by_unit, X_OK)) return by_unit;
+  const auto command = exec_start(read_unit(root, unit_of(name)), {});
+  if (command && command->words.front().ends_with("/" + name) && node_has(root, command->words.front(), X_OK))
+    return command->words.front();
   return find_program(root, name);
 }
 

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "hook/install/unit.hpp"
+
 namespace hook {
 
 struct EngineProcess {
@@ -23,15 +25,20 @@ std::vector<EngineProcess> find_processes(const std::string& root, const std::ve
 // Returns the start time of a process in clock ticks since the boot; nullopt if the process has ended.
 std::optional<std::uint64_t> start_ticks(const EngineProcess& process);
 
-// Returns the text of a systemd unit followed by its drop-ins, in the order of systemd.unit(5); an empty text if there
-// is no such unit.
-std::string read_unit(const std::string& root, const std::string& unit);
-// Returns the program in the last ExecStart= of a unit's text (systemd.service(5)). Returns nullopt if the text has no
-// ExecStart= or the path of the program is not absolute. Pure.
-std::optional<std::string> exec_start(std::string_view unit);
+// Returns the name of the systemd unit that starts an engine's program, such as "docker.service" for "dockerd".
+std::string unit_of(const std::string& program);
+
+// The command that starts an engine, and the variables of its unit.
+struct EngineStart {
+  UnitCommand command;  // no words: neither a unit nor a process of the engine shows it
+  UnitVariables variables;
+};
+// Reads how the node starts an engine's program, such as "/usr/bin/dockerd": by its unit, or, if the node has no such
+// unit, by the command line of its process.
+EngineStart read_engine_start(const std::string& root, const std::string& program);
 
 // Returns the path of an engine's program on the node; nullopt if the engine is not installed. Searches in this order:
-// the programs of running processes of root outside of containers, the unit NAME.service, find_program().
+// the programs of running processes of root outside of containers, its unit, find_program().
 std::optional<std::string> find_engine_program(const std::string& root, const std::string& name);
 
 }  // namespace hook

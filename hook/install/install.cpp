@@ -95,7 +95,9 @@ Result<EngineFacts> gather_facts(const InstallOptions& options, const Choice& ch
     if (error.hint.empty()) error.hint = "correct that configuration first; nothing was changed";
     return error;
   }
+  TRY_VOID(check_unit_runs(root, facts.engine.program));
   facts.settings = parse_engine_settings(*printed, facts.engine.engine == Engine::kCrio);
+  facts.start = read_engine_start(root, facts.engine.program);
   const bool has_spec = facts.way == InstallWay::kNri || facts.way == InstallWay::kHook;
   if (has_spec && (facts.engine.engine == Engine::kCrio || facts.engine.engine == Engine::kPodman))
     TRY_VOID(find_hooks_dirs(root, facts));
@@ -116,6 +118,9 @@ Result<EngineFacts> gather_slurm_facts(const InstallOptions& options) {
   facts.programs = options.programs;
   facts.slurm = SlurmNode{read_slurm_conf(options.root).value_or(SlurmConf{"/etc/slurm/slurm.conf", {}, {}, {}}),
                           node_has(options.root, "/etc/enroot/hooks.d", F_OK)};
+  // Without LimitMEMLOCK= systemd's default counts, which is 8 MiB or less.
+  if (const Unit unit = read_unit(options.root, "slurmd.service"); !unit.empty())
+    facts.slurm->memlock = unit_memlock(unit).value_or(0);
   return facts;
 }
 
@@ -154,7 +159,8 @@ Result<void> check_plan(const std::string& root, const EngineFacts& facts, const
     const bool there = TRY(read_node_file(root, kContainerdConfig)).has_value();
     const std::string config = fmt::format("\"{}{}\", ", kContainerdConfig, edited ? kCandidate : "");
     TRY_VOID(write_node_file(root, kCheckFile,
-                             fmt::format("version = {}\nimports = [{}\"{}{}\"]\n", facts.drop_in_version,
+                             fmt::format("version = {}\nimports = [{}\"{}{}\"]\n",
+                                         facts.config_version == 0 ? facts.drop_in_version : facts.config_version,
                                          edited || there ? config : "", plan.drop_in, kCandidate)));
     const auto printed = check_engine_candidate(root, facts.engine, kCheckFile);
     TRY_VOID(remove_node_file(root, kCheckFile));
@@ -292,8 +298,9 @@ std::string report_service(const EngineFacts& facts, bool is_put) {
   if (facts.way == InstallWay::kNri && !is_put)
     return fmt::format("start {}/rdma-nri: systemctl enable --now rdma-nri rdma-recover.timer\n", facts.programs);
   if (facts.way == InstallWay::kCdi)
-    return fmt::format("write the CDI devices: {}/rdma-hook cdi generate --engine {} --out /etc/cdi/rdma-init.json\n",
-                       facts.programs, to_string(facts.engine.engine));
+    return fmt::format(
+        "write the CDI devices: {}/rdma-hook cdi generate --engine {} --out /var/run/cdi/rdma-init.json\n",
+        facts.programs, to_string(facts.engine.engine));
   return {};
 }
 

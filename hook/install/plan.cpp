@@ -29,7 +29,7 @@ constexpr HooksFile kHooksFiles[] = {
 constexpr std::string_view kUsualPrograms = "/usr/local/bin/";
 
 std::string hooks_file(const EngineFacts& facts, std::string_view name) {
-  return fmt::format("{}/{}", facts.hooks_dir.empty() ? kOwnHooksDir : facts.hooks_dir, name);
+  return fmt::format("{}/{}", hooks_dir_of(facts), name);
 }
 
 // Adds the hook files whose names begin with `begin`, such as "rdma-hook-crio-verify". In the text of each file,
@@ -136,25 +136,34 @@ Result<std::string> crio_default(const EngineFacts& facts) {
                "set `default_runtime` in a file of /etc/crio/crio.conf.d, or use `--way hook`; nothing was changed"};
 }
 
-// Returns the lines of a handler `rdma` that is a copy of the default handler; add_copy_of_default() states the reason.
+constexpr const char* kCrioHandler = "crio.runtime.runtimes.rdma";
+
+// Returns the lines of a handler `rdma` that is a copy of the default handler, with the settings of `own` in place of
+// those of the default handler. All settings are copied: for a handler of the type oci without `monitor_path`, CRI-O
+// searches conmon in PATH when it starts, and does not start without it (pkg/config, TranslateMonitorFields).
+std::string crio_handler(const EngineFacts& facts, const std::string& table, EngineSettings own) {
+  for (const auto& [setting, value] : facts.settings)
+    // A handler that inherits would execute the default handler's runtime.
+    if (setting.table == table && setting.key != "inherit_default_runtime" && !is_empty_setting(value))
+      own.insert({{kCrioHandler, setting.key}, value});
+  std::string text = fmt::format("[{}]\n", kCrioHandler);
+  for (const auto& [setting, value] : own)
+    text += fmt::format("{} = {}\n", setting.key, value);
+  std::replace(text.begin(), text.end(), '\'', '"');
+  return text;
+}
+
+// Returns the lines of a handler `rdma` that equals the default handler; add_copy_of_default() states the reason.
 // Returns an empty text if a handler `rdma` exists, or if the default handler has no `runtime_path`: for a copy without
 // `runtime_path`, CRI-O would search a program with the name `rdma` in PATH.
 std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::string& table) {
-  constexpr const char* kTable = "crio.runtime.runtimes.rdma";
-  if (facts.settings.contains({kTable, "runtime_path"})) return {};
+  if (facts.settings.contains({kCrioHandler, "runtime_path"})) return {};
   if (setting_text(facts.settings, table, "runtime_path").empty()) {
     plan.said.push_back(
         fmt::format("no handler `rdma` is added: `crio config` prints no `runtime_path` in [{}]", table));
     return {};
   }
-  std::string text = fmt::format("\n[{}]\n", kTable);
-  for (const auto& [setting, value] : facts.settings) {
-    if (setting.table != table || is_empty_setting(value)) continue;
-    std::string line = fmt::format("{} = {}\n", setting.key, value);
-    std::replace(line.begin(), line.end(), '\'', '"');
-    text += line;
-  }
-  return text;
+  return "\n" + crio_handler(facts, table, {});
 }
 
 Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
@@ -176,21 +185,19 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
                                     crio_copy(plan, facts, table)));
   }
   const std::string program = facts.programs + "/rdma-runtime";
-  const std::string theirs = setting_text(facts.settings, "crio.runtime.runtimes.rdma", "runtime_path");
+  const std::string theirs = setting_text(facts.settings, kCrioHandler, "runtime_path");
   if (!theirs.empty() && theirs != program)
     return runtime_of_others("CRI-O's configuration", fmt::format("runtime_path = \"{}\"", program));
-  plan.meant[{"crio.runtime.runtimes.rdma", "runtime_path"}] = fmt::format("'{}'", program);
+  plan.meant[{kCrioHandler, "runtime_path"}] = fmt::format("'{}'", program);
   std::string behind = setting_text(facts.settings, table, "runtime_path");
   for (const auto& [setting, value] : facts.settings)
     if (setting.key == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
       behind = setting_text(facts.settings, setting.table, setting.key);
-  // rdma-runtime executes the runtime of the default handler, so the handler `rdma` must have the same state directory
-  // (`runtime_root`), such as /run/crun for crun.
-  const std::string state = setting_text(facts.settings, table, "runtime_root");
-  TRY_VOID(
-      add_own_file(plan, facts, kCrioDropIn,
-                   fmt::format("{}[crio.runtime.runtimes.rdma]\nruntime_path = \"{}\"\nruntime_type = \"oci\"\n{}",
-                               kOurs, program, state.empty() ? "" : fmt::format("runtime_root = \"{}\"\n", state))));
+  // rdma-runtime executes the runtime of the default handler, so the handler `rdma` must have the same settings, such
+  // as the state directory (`runtime_root`, /run/crun for crun).
+  EngineSettings own = plan.meant;
+  if (!facts.settings.contains({table, "runtime_type"})) own[{kCrioHandler, "runtime_type"}] = "'oci'";
+  TRY_VOID(add_own_file(plan, facts, kCrioDropIn, kOurs + crio_handler(facts, table, std::move(own))));
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
@@ -247,6 +254,7 @@ Result<InstallPlan> plan_for_engine(const EngineFacts& facts) {
     TRY_VOID(plan_slurm(plan, facts));
     return plan;
   }
+  TRY_VOID(check_start(facts));
   switch (facts.engine.engine) {
     case Engine::kContainerd: {
       if (facts.way == InstallWay::kCdi) {
@@ -314,6 +322,10 @@ Result<std::optional<std::string>> file_of(const EngineFacts& facts, const std::
   const auto found = facts.files.find(path);
   if (found == facts.files.end()) return make_error("`{}` was not read", path);
   return found->second;
+}
+
+std::string hooks_dir_of(const EngineFacts& facts) {
+  return facts.hooks_dir.empty() ? kOwnHooksDir : facts.hooks_dir;
 }
 
 bool is_nvidia_runtime(std::string_view program) {

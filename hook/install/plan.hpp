@@ -9,6 +9,7 @@
 
 #include "hook/base/result.hpp"
 #include "hook/base/words.hpp"
+#include "hook/install/engine_processes.hpp"
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/query_engine.hpp"
 #include "hook/install/record.hpp"
@@ -29,6 +30,8 @@ inline constexpr const char* kSlurm = "slurm";
 struct SlurmNode {
   SlurmConf conf;           // of a node without slurm.conf: the path that the administrator's file has, and no settings
   bool has_enroot = false;  // enroot reads its hooks in /etc/enroot/hooks.d
+  // LimitMEMLOCK of slurmd.service in bytes; UINT64_MAX: unlimited, or the node has no such unit.
+  std::uint64_t memlock = UINT64_MAX;
 };
 
 struct EngineFacts {
@@ -41,8 +44,12 @@ struct EngineFacts {
   bool are_runtimes_configured = false;  // whether rdma-init's configuration sets `runtimes`
   std::vector<std::string> hooks_dirs;   // directories that CRI-O or Podman reads
   std::string hooks_dir;                 // the first writable directory of hooks_dirs; empty: none
-  // containerd 2: the member `version` of the drop-in. It must equal the `version` of config.toml, because containerd
-  // does not merge drop-ins of another version.
+  EngineStart start;                     // how the node's unit starts the engine
+  // containerd 2: the `version` of config.toml; 0: it has none. A file that imports config.toml must have this version:
+  // containerd refuses an imported file with a higher one.
+  unsigned config_version = 0;
+  // containerd 2: the `version` of the drop-in, 2 or 3. containerd before 2.3 does not merge drop-ins of another
+  // version than that of config.toml; later releases merge a lower version.
   unsigned drop_in_version = 3;
   // containerd 1.7: whether install writes the first table of a handler into config.toml. Such a table makes containerd
   // drop its built-in default handler, so install then writes that handler too.
@@ -69,8 +76,13 @@ std::vector<std::string> plan_files(const EngineFacts& facts);
 // change, and the remedy has the lines to merge by hand.
 Result<InstallPlan> plan_install(const EngineFacts& facts);
 
-// Guesses the form of the configuration that containerd accepts from the text of config.toml: sets drop_in_version
-// (containerd 2) or replaces_default (containerd 1.7). The check by the engine decides whether the guess is right.
+// Checks the rules that an engine checks only when it starts: no option or variable of its unit replaces or excludes a
+// setting that install writes. Pure. Errors: EEXIST; the message has file and line of the option or variable.
+Result<void> check_start(const EngineFacts& facts);
+
+// Guesses the form of the configuration that containerd accepts from the text of config.toml: sets config_version and
+// drop_in_version (containerd 2) or replaces_default (containerd 1.7). The check by the engine decides whether the
+// guess is right.
 void guess_form(EngineFacts& facts, std::string_view config);
 // Switches drop_in_version or replaces_default to the value that guess_form() did not select. The caller does this if
 // the engine refuses the guessed form.
@@ -94,6 +106,9 @@ Result<std::optional<std::string>> file_of(const EngineFacts& facts, const std::
 // Adds to the plan a file that only install writes. Errors: EEXIST, the file exists with another text.
 Result<void> add_own_file(InstallPlan& plan, const EngineFacts& facts, const std::string& path,
                           const std::string& text);
+
+// Returns the directory of the hook files that install writes.
+std::string hooks_dir_of(const EngineFacts& facts);
 
 // Returns whether the program's name begins with "nvidia-container-runtime".
 bool is_nvidia_runtime(std::string_view program);

@@ -17,6 +17,8 @@ constexpr const char* kOwnDropIn = "/rdma-init.toml";
 constexpr const char* kVerifySpec = "/etc/containerd/rdma-verify.json";
 constexpr const char* kHookSpec = "/etc/containerd/rdma-hook.json";
 constexpr const char* kRunc = "io.containerd.runc.v2";
+// The newest version of config.toml that the plan was tested with: containerd 2.3.
+constexpr unsigned kNewestConfig = 4;
 constexpr const char* kNriTable = "plugins.'io.containerd.nri.v1.nri'";
 
 struct TomlMember {
@@ -81,12 +83,41 @@ std::string systemd_cgroup(const EngineFacts& facts) {
   return found == facts.settings.end() ? "false" : found->second;
 }
 
-void add_handler(TomlTables& tables, const EngineFacts& facts, const std::string& name, std::vector<TomlMember> members,
-                 const std::string& program) {
-  members.insert(members.begin(), {"runtime_type", toml_string(kRunc)});
+bool has_member(const std::vector<TomlMember>& members, std::string_view key) {
+  return std::any_of(members.begin(), members.end(), [&](const TomlMember& member) { return member.key == key; });
+}
+
+// Adds a handler that is a copy of the default handler, with `members` and `options` in place of its settings. All
+// settings are copied, because a container of the new handler must start as one of the default handler does
+// (NoPivotRoot, snapshotter, Root).
+void add_copy_of_default(TomlTables& tables, const EngineFacts& facts, const std::string& name,
+                         const std::vector<TomlMember>& members, std::vector<TomlMember> options) {
+  const std::string from = handler_table(facts, default_handler(facts));
+  std::vector<TomlMember> all;
+  for (const auto& [setting, value] : facts.settings) {
+    if (is_empty_setting(value)) continue;
+    if (setting.table == from && !has_member(members, setting.key)) all.push_back({setting.key, value});
+    if (setting.table == from + ".options" && !has_member(options, setting.key))
+      options.push_back({setting.key, value});
+  }
+  if (!has_member(all, "runtime_type")) all.insert(all.begin(), {"runtime_type", toml_string(kRunc)});
+  all.insert(all.end(), members.begin(), members.end());
+  add_tables(tables, handler_table(facts, name), std::move(all), std::move(options));
+}
+
+// Adds a handler that executes runc, or `program` in place of runc if it is not empty.
+void add_runc_handler(TomlTables& tables, const EngineFacts& facts, const std::string& name,
+                      std::vector<TomlMember> members, const std::string& program) {
   std::vector<TomlMember> options;
   if (!program.empty()) options.push_back({"BinaryName", toml_string(program)});
   options.push_back({"SystemdCgroup", systemd_cgroup(facts)});
+  const std::string type = setting_text(facts.settings, handler_table(facts, default_handler(facts)), "runtime_type");
+  if (type.empty() || type == kRunc) {
+    add_copy_of_default(tables, facts, name, members, std::move(options));
+    return;
+  }
+  // The settings of a default handler that does not execute runc have no meaning for runc.
+  members.insert(members.begin(), {"runtime_type", toml_string(kRunc)});
   add_tables(tables, handler_table(facts, name), std::move(members), std::move(options));
 }
 
@@ -117,10 +148,7 @@ void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vect
   if (facts.engine.major == 1) {
     if (!facts.settings.contains({handler, "runtime_type"})) members.push_back({"runtime_type", toml_string(kRunc)});
     for (const auto& [setting, value] : facts.settings) {
-      const std::string& key = setting.key;
-      const bool is_ours =
-          std::any_of(members.begin(), members.end(), [&](const TomlMember& member) { return member.key == key; });
-      if (is_empty_setting(value) || is_ours) continue;
+      if (is_empty_setting(value) || has_member(members, setting.key)) continue;
       if (setting.table == handler) members.push_back({setting.key, value});
       if (setting.table == handler + ".options") options.push_back({setting.key, value});
     }
@@ -130,31 +158,24 @@ void add_default_handler(TomlTables& tables, const EngineFacts& facts, std::vect
 
 // Adds the handler `rdma` as a copy of the default handler, so that a pod with RuntimeClass `rdma` also starts on nodes
 // with way NRI. On a node without rdma-init the handler is missing, so the pod does not start there.
-void add_copy_of_default(TomlTables& tables, const EngineFacts& facts) {
-  const std::string from = handler_table(facts, default_handler(facts));
+void add_handler_for_nri(TomlTables& tables, const EngineFacts& facts) {
   const std::string theirs = base_spec_of(facts, default_handler(facts));
-  const std::string handler = handler_table(facts, "rdma");
   // A handler `rdma` that install did not write is kept, because pods may depend on it.
-  if (facts.settings.contains({handler, "runtime_type"})) return;
+  if (facts.settings.contains({handler_table(facts, "rdma"), "runtime_type"})) return;
   std::vector<TomlMember> members;
-  std::vector<TomlMember> options;
-  for (const auto& [setting, value] : facts.settings) {
-    if (is_empty_setting(value) || setting.key == "base_runtime_spec" || setting.key == "pod_annotations") continue;
-    if (setting.table == from) members.push_back({setting.key, value});
-    if (setting.table == from + ".options") options.push_back({setting.key, value});
-  }
-  if (!facts.settings.contains({from, "runtime_type"})) members.push_back({"runtime_type", toml_string(kRunc)});
   if (!theirs.empty() || !facts.base_spec.empty())
     members.push_back({"base_runtime_spec", toml_string(theirs.empty() ? kVerifySpec : theirs)});
-  members.push_back({"pod_annotations", annotations_of(facts, from)});
-  add_tables(tables, handler, std::move(members), std::move(options));
+  members.push_back({"pod_annotations", annotations_of(facts, handler_table(facts, default_handler(facts)))});
+  add_copy_of_default(tables, facts, "rdma", members, {});
 }
 
 TomlTables tables_of(const EngineFacts& facts) {
   TomlTables tables;
   std::vector<TomlMember> of_default;
   const auto ours = [&](const std::string& name) {
-    return TomlMember{"pod_annotations", annotations_of(facts, handler_table(facts, name))};
+    const bool exists = facts.settings.contains({handler_table(facts, name), "runtime_type"});
+    return TomlMember{"pod_annotations",
+                      annotations_of(facts, handler_table(facts, exists ? name : default_handler(facts)))};
   };
   if (facts.way == InstallWay::kNri) {
     const auto off = facts.settings.find({kNriTable, "disable"});
@@ -168,11 +189,12 @@ TomlTables tables_of(const EngineFacts& facts) {
         tables.push_back({handler_table(facts, name), std::move(members)});
       }
     }
-    add_copy_of_default(tables, facts);
+    add_handler_for_nri(tables, facts);
   } else if (facts.way == InstallWay::kRuntime) {
-    add_handler(tables, facts, "rdma", {ours("rdma")}, facts.programs + "/rdma-runtime");
+    add_runc_handler(tables, facts, "rdma", {ours("rdma")}, facts.programs + "/rdma-runtime");
   } else {
-    add_handler(tables, facts, "rdma-hook", {{"base_runtime_spec", toml_string(kHookSpec)}, ours("rdma-hook")}, {});
+    add_runc_handler(tables, facts, "rdma-hook", {{"base_runtime_spec", toml_string(kHookSpec)}, ours("rdma-hook")},
+                     {});
   }
   if (!of_default.empty() || facts.replaces_default) add_default_handler(tables, facts, std::move(of_default));
   return tables;
@@ -357,11 +379,14 @@ void guess_form(EngineFacts& facts, std::string_view config) {
     facts.replaces_default = config.find(".runtimes.") == std::string_view::npos;
     return;
   }
+  constexpr std::string_view kKey = "version=";
   for (const std::string_view line : fabric::split(config, '\n')) {
-    const std::string text = bare(line);
-    if (text.starts_with("version=2")) facts.drop_in_version = 2;
-    if (text.starts_with("version=2") || text.starts_with('[')) return;
+    const std::string text = bare(line.substr(0, line.find('#')));
+    if (text.starts_with('[')) break;
+    if (text.starts_with(kKey))
+      facts.config_version = fabric::parse_number<unsigned>(std::string_view(text).substr(kKey.size())).value_or(0);
   }
+  facts.drop_in_version = facts.config_version == 2 ? 2 : 3;
 }
 
 void change_form(EngineFacts& facts) {
@@ -378,6 +403,13 @@ std::vector<std::string> containerd_files(const EngineFacts& facts) {
 
 Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts) {
   TRY_VOID(check_plugins_are_on(facts));
+  if (facts.engine.major >= 2 && facts.config_version == 1)
+    return Error{
+        fmt::format("{} has version 1, below which containerd loads no drop-in of version 2 or 3", kContainerdConfig),
+        EINVAL, "replace it by the output of `containerd config migrate`"};
+  if (facts.config_version > kNewestConfig)
+    plan.said.push_back(fmt::format("{} has version {}, which this release does not know: containerd's check decides",
+                                    kContainerdConfig, facts.config_version));
   TomlTables tables = tables_of(facts);
   TRY_VOID(check_handler_is_ours(facts, tables));
   for (const TomlTable& table : tables)

@@ -37,24 +37,27 @@ struct ScriptSetting {
   const char* setting;
   const char* script;
   const char* call;
-  bool is_added;  // whether slurm.conf needs the setting on every site
+  const char* purpose;  // what the line of slurm.conf is for, if not every site needs it; "": every site needs it
 };
-constexpr ScriptSetting kScriptSettings[] = {{"Prolog", "prolog", " || exit 1", true},
-                                             {"Epilog", "epilog", "", true},
-                                             {"HealthCheckProgram", "health-check", "", false},
-                                             {"TaskProlog", "task-prolog", "", false}};
+constexpr ScriptSetting kScriptSettings[] = {
+    {"Prolog", "prolog", " || exit 1", ""},
+    {"Epilog", "epilog", "", ""},
+    {"HealthCheckProgram", "health-check", "",
+     ", and a HealthCheckInterval: Slurm then drains an idle node whose RDMA would break a job"},
+    {"TaskProlog", "task-prolog", "", ": steps without a container then get the variables of NCCL"}};
 
 // Adds the lines that the administrator adds to slurm.conf, or to the site's own scripts that slurm.conf names. install
 // never changes slurm.conf: it is the site's, and equal on all nodes.
-void say_lines(const SlurmConf& conf, InstallPlan& plan) {
+void say_lines(const SlurmNode& slurm, InstallPlan& plan) {
+  const SlurmConf& conf = slurm.conf;
   const std::size_t before = plan.said.size();
   if (!conf.error.empty()) plan.said.push_back(conf.error + ": add only lines for settings that it does not have");
-  for (const auto& [setting, script, call, is_added] : kScriptSettings) {
+  for (const auto& [setting, script, call, purpose] : kScriptSettings) {
     const std::string path = script_path(script);
     const auto found = conf.settings.find(in_lower_case(setting));
     if (conf.values.contains(path)) continue;
     if (found == conf.settings.end() || found->second.empty()) {
-      if (is_added) plan.said.push_back(fmt::format("add to `{}`: {}={}", conf.path, setting, path));
+      plan.said.push_back(fmt::format("add to `{}`: {}={}{}", conf.path, setting, path, purpose));
     } else {
       const bool is_pattern = found->second.find_first_of("*?[") != std::string::npos;
       plan.said.push_back(fmt::format("`{}` has {}={}: add to {}: [ ! -x {} ] || {}{}", conf.path, setting,
@@ -62,6 +65,9 @@ void say_lines(const SlurmConf& conf, InstallPlan& plan) {
                                       is_pattern ? "a script that matches" : "that script", path, path, call));
     }
   }
+  if (slurm.memlock != UINT64_MAX)
+    plan.said.emplace_back(
+        "add LimitMEMLOCK=infinity to [Service] with `systemctl edit slurmd.service`, then restart slurmd");
   if (propagates_memlock(conf.settings))
     plan.said.push_back(fmt::format("set in `{}`: {}", conf.path, setting_with_memlock(conf.settings)));
   if (plan.said.size() > before)
@@ -99,7 +105,7 @@ Result<void> plan_slurm(InstallPlan& plan, const EngineFacts& facts) {
   for (const auto& [name, sample] : kSlurmScripts)
     if (name != kEnrootHook || facts.slurm->has_enroot)
       TRY_VOID(add_own_file(plan, facts, script_path(name), script_text(sample, facts.programs)));
-  say_lines(facts.slurm->conf, plan);
+  say_lines(*facts.slurm, plan);
   return {};
 }
 

@@ -51,6 +51,13 @@ bool has_reloaded(const std::string& root, const InstallRecord& record) {
   return has_runtime != record.is_restored();
 }
 
+// If root is not this process's root, the PATH of this process has no meaning, and in a chroot systemctl does nothing
+// and exits with 0 unless SYSTEMD_IGNORE_CHROOT is set (systemd, docs/ENVIRONMENT.md).
+Result<Answer> query_systemctl(const std::string& root, std::vector<std::string> command, int patience_ms) {
+  command[0] = find_program(root, command[0]).value_or("/usr/bin/systemctl");
+  return query_program(root, command, root.empty() ? "" : "SYSTEMD_IGNORE_CHROOT=1", patience_ms);
+}
+
 bool has_read(const std::string& root, const InstallRecord& record) {
   const auto now = write_time_now();
   if (now && record.written &&
@@ -65,6 +72,19 @@ bool is_restart_due(const std::string& root, const InstallRecord& record) {
   return record.is_unread() && !command_of(record).empty() && !has_read(root, record);
 }
 
+Result<void> check_unit_runs(const std::string& root, const std::string& program) {
+  if (!find_program(root, "systemctl")) return {};
+  const std::string unit = unit_of(program.substr(program.rfind('/') + 1));
+  const auto answer =
+      query_systemctl(root, {"systemctl", "show", "--property=ActiveState,SubState", unit}, kPatienceMs);
+  // Without an answer of systemd nothing is known.
+  if (!answer || !answer->done) return {};
+  const bool failed = answer->text.find("ActiveState=failed") != std::string::npos;
+  if (!failed && answer->text.find("SubState=auto-restart") == std::string::npos) return {};
+  return Error{fmt::format("`{}` does not start: systemd reports {}", unit, failed ? "failed" : "auto-restart"), EBUSY,
+               fmt::format("read `journalctl -u {}`, correct the cause and start it; nothing was changed", unit)};
+}
+
 std::string restart_due_line(const InstallRecord& record) {
   // The message names the last of the engine's files in the record, because that file refers to the engine's other
   // files. It never names a file of rdma-init, because the engine does not read files of rdma-init.
@@ -76,14 +96,9 @@ std::string restart_due_line(const InstallRecord& record) {
 }
 
 Result<std::string> restart_engine(const std::string& root, const InstallRecord& record) {
-  auto command = command_of(record);
+  const auto command = command_of(record);
   const std::string line = fabric::join(command, " ");
-  // If root is not this process's root, the PATH of this process has no meaning.
-  command[0] = find_program(root, command[0]).value_or("/usr/bin/systemctl");
-  // In a chroot, systemctl does nothing and exits with 0 unless SYSTEMD_IGNORE_CHROOT is set (systemd,
-  // docs/ENVIRONMENT.md).
-  const Answer answer =
-      TRY(query_program(root, command, root.empty() ? "" : "SYSTEMD_IGNORE_CHROOT=1", kRestartPatienceMs));
+  const Answer answer = TRY(query_systemctl(root, command, kRestartPatienceMs));
   if (answer.done) return fmt::format("done: {}\n", line);
   return Error{fmt::format("`{}`: {}", line, shown(fabric::trim(answer.messages), 400)), EIO,
                fmt::format("correct the cause, then run `{}`; all files are written", line)};

@@ -62,7 +62,9 @@ void check_doctor(const std::string& text) {
   for (const std::string& program : hook::our_programs_in(text))
     require(program.starts_with('/') && program.find_first_of(" \t\n\"'") == std::string::npos, "a path of a program",
             program);
-  (void)hook::unit_memlock(text);
+  const hook::Unit unit = hook::parse_unit(text, "/unit");
+  (void)hook::unit_memlock(unit);
+  (void)hook::exec_start(unit, {});
   for (const auto& [port, mtu] : hook::parse_ibv_devinfo(text))
     require(!port.first.empty() && mtu > 0, "a port has a name and an MTU", port.first);
   if (const auto priorities = hook::parse_dcb_pfc(text))

@@ -13,7 +13,10 @@ import time
 RECORD = "var/lib/rdma-init/install.json"
 VERSIONS = {"containerd": "containerd x/v2 2.1.9", "containerd-1": "containerd x 1.7.24", "containerd-0": "containerd x 1.6.20", "crio": "crio version 1.34.1",
             "dockerd": "Docker version 26.1.5", "podman": "podman version 5.4.2", "slurmd": "slurm 24.11.5"}
-# Prints the file and its imports, as containerd prints its configuration. It refuses a table that occurs twice.
+# Prints the file and its imports, as containerd prints its configuration. It refuses a table that occurs twice, and a version above that of
+# the first file (containerd 2.3, cmd/containerd/server/config, LoadConfigWithPlugins). Without a command the engine starts: then CRI-O also
+# refuses a handler of type oci without a monitor (pkg/config, TranslateMonitorFields), and dockerd an option that daemon.json has, too
+# (daemon/config, findConfigurationConflicts).
 STAND_IN = r"""#!/bin/sh
 case "$*" in
   # Podman does not print its version if its configuration is invalid.
@@ -21,6 +24,7 @@ case "$*" in
   "oci spec") echo '{"process": {"rlimits": []}, "hooks": {}}'; exit ;;
 esac
 file=${CONTAINERS_CONF:-DEFAULT}
+flags=$* first=0
 while [ $# != 0 ]; do
   case $1 in
     -c | --config-file) file=$2; shift ;;
@@ -33,6 +37,9 @@ read_all() {
   twice=$(grep '^\[' "$1" | sort | uniq -d)
   [ -z "$twice" ] || echo "duplicated tables: $twice" >> /tmp/twice
   [ "$(tr -cd '[' < "$1" | wc -c)" = "$(tr -cd ']' < "$1" | wc -c)" ] || echo "half an array" >> /tmp/twice
+  version=$(sed -n -e '/^\[/q' -e 's/^version = \([0-9]*\).*/\1/p' "$1")
+  [ "$first" != 0 ] || first=${version:-0}
+  [ "${version:-0}" -le "$first" ] || echo "drop-in config version $version higher than root config version $first" >> /tmp/twice
   sed -e 's/^imports = \[ *\].*/imports = []/' "$1"
   case "$0 $1" in */crio\ *.conf) cat /etc/crio/crio.conf.d/*.conf ;; esac
   sed -n -e 's/^imports = \[\(.*\)\]$/\1/p' "$1" | tr -d '",' | while read -r imports; do
@@ -43,7 +50,19 @@ read_all() {
 read_all "$file" > /tmp/all
 if grep -q 'syntax error' /tmp/all; then echo "level=error" >&2; echo "line 1: syntax error" >&2; exit 1; fi
 if [ -s /tmp/twice ]; then cat /tmp/twice >&2; exit 1; fi
-sed -e 's/  # .*//' /tmp/all
+case "$0 $flags" in
+  */crio*config*) ;;
+  */crio*)
+    awk '/^\[crio.runtime.runtimes/ {if (name && !monitor) print name; name = $0; monitor = 0} /^\[/ && !/^\[crio.runtime.runtimes/ {if (name && !monitor) print name; name = ""}
+      /^monitor_path/ {monitor = 1} END {if (name && !monitor) print name}' /tmp/all > /tmp/without
+    if [ -s /tmp/without ]; then echo "failed to translate monitor fields for runtime $(cat /tmp/without): exec: conmon: not found" >&2; exit 1; fi ;;
+  */dockerd*--validate*) ;;
+  */dockerd*--add-runtime*) if grep -q '"runtimes"' /tmp/all; then echo "specified both as a flag and in the configuration file: runtimes" >&2; exit 1; fi ;;
+esac
+# containerd 2 prints the names of version 3.
+case "VERSION" in */v2*) sed -e 's/io\.containerd\.grpc\.v1\.cri"\.containerd/io.containerd.cri.v1.runtime".containerd/' -e 's/  # .*//' /tmp/all ;;
+  *) sed -e 's/  # .*//' /tmp/all ;;
+esac
 """
 CONFIGS = {"containerd": "/etc/containerd/config.toml", "crio": "/etc/crio/crio.conf", "docker": "/etc/docker/daemon.json",
            "podman": "/etc/containers/containers.conf", "slurm": "/etc/slurm/slurm.conf"}
@@ -85,8 +104,22 @@ allowed_annotations = [
 	"io.kubernetes.cri-o.Devices",
 	"io.kubernetes.cri-o.ShmSize",
 ]
+inherit_default_runtime = false
+monitor_path = "/usr/libexec/crio/conmon"
+monitor_cgroup = "pod"
 monitor_env = [
+	"PATH=/usr/libexec/crio",
 ]
+platform_runtime_paths = {"linux/arm64" = "/usr/libexec/crio/crun-arm64"}
+a_later_release = 7
+"""
+# The settings that a handler has from the default one, with the order of their names.
+CRIO_COPY = """a_later_release = 7
+allowed_annotations = ["io.kubernetes.cri-o.Devices", "io.kubernetes.cri-o.ShmSize"]
+monitor_cgroup = "pod"
+monitor_env = ["PATH=/usr/libexec/crio"]
+monitor_path = "/usr/libexec/crio/conmon"
+platform_runtime_paths = {"linux/arm64" = "/usr/libexec/crio/crun-arm64"}
 """
 BEHIND = "etc/rdma-init/conf.d/90-engine.json"
 # Engine, its stand-in, way (None: install selects it), configuration, {file: a part of its content afterwards}
@@ -143,12 +176,20 @@ CASES = [
         "usr/share/containers/oci/hooks.d/rdma-hook-podman-annotations-poststop.json": '"/opt/rdma/bin/rdma-hook"'}),
     ("crio", "crio", None, CRIO, {
         "etc/crio/crio.conf.d/90-rdma-init.conf":
-        'enable_nri = true\n\n[crio.runtime.runtimes.rdma]\n'
-        'allowed_annotations = ["io.kubernetes.cri-o.Devices", "io.kubernetes.cri-o.ShmSize"]\n'
-        'runtime_path = "/usr/libexec/crio/crun"\nruntime_root = "/run/crun"\n',
+        f'enable_nri = true\n\n[crio.runtime.runtimes.rdma]\n{CRIO_COPY}runtime_path = "/usr/libexec/crio/crun"\nruntime_root = "/run/crun"\n',
         "usr/share/containers/oci/hooks.d/rdma-hook-crio-verify-createRuntime.json": '"/opt/rdma/bin/rdma-hook"'}),
     ("crio", "crio", "runtime", CRIO, {
-        "etc/crio/crio.conf.d/90-rdma-init.conf": 'runtime_root = "/run/crun"', BEHIND: "/usr/libexec/crio/crun"}),
+        "etc/crio/crio.conf.d/90-rdma-init.conf":
+        f'[crio.runtime.runtimes.rdma]\n{CRIO_COPY}runtime_path = "/opt/rdma/bin/rdma-runtime"\nruntime_root = "/run/crun"\nruntime_type = "oci"\n',
+        BEHIND: "/usr/libexec/crio/crun"}),
+    # config.toml of each version, and drop-ins of a version below.
+    *[("containerd", "containerd", way, f"version = {version}  # x\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n" + TWO.partition("\n")[2], {
+        "etc/containerd/conf.d/rdma-init.toml": "version = 3\n"}) for version in (3, 4, 5) for way in ("nri", "runtime")],
+    ("containerd", "containerd", "runtime", ONE, {"etc/containerd/conf.d/rdma-init.toml": "version = 2\n"}),
+    # A handler has all settings of the default one.
+    ("containerd", "containerd", "runtime", TWO.replace("  SystemdCgroup", "  NoPivotRoot = true\n  SystemdCgroup").replace("  pod_ann", '  snapshotter = "x"\n  pod_ann'), {
+        "etc/containerd/conf.d/rdma-init.toml": '  snapshotter = "x"\n  pod_annotations = ["a/*", "rdma-init.io/*", "k8s.volcengine.com/*", "cni.spidernet.io/*"]\n\n'
+        '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.rdma.options]\n  BinaryName = "/opt/rdma/bin/rdma-runtime"\n  SystemdCgroup = true\n  NoPivotRoot = true\n'}),
 ]
 CASES += [
     ("slurm", "slurmd", None, "ClusterName=x\nProlog=/site/prolog\n", {
@@ -175,6 +216,7 @@ REFUSED = [
     ("containerd", "containerd-1", "runtime", OTHERS % (2, "grpc.v1.cri"), "handler `rdma` already exists with another BinaryName: '/x'"),
     ("containerd", "containerd", None, 'disabled_plugins = ["io.containerd.nri.v1.nri"]\n', "or use `--way runtime`"),
     ("containerd", "containerd-1", "runtime", 'disabled_plugins = ["cri"]\n', "lists `cri`; remedy: remove it"),
+    ("containerd", "containerd", "runtime", "version = 1\n", "has version 1, below which containerd loads no drop-in"),
     ("docker", "dockerd", "nri", None, "use `--way runtime` or `--way cdi`", UNSUPPORTED),
     ("docker", "dockerd", None, b'{"a": "\xff"}', "daemon.json"),
     ("crio", "crio", None, "syntax error", "syntax error"),
@@ -200,7 +242,7 @@ def lay_out(root, engine, stand_in, text):
     for directory in ("bin", "etc", "tmp", "usr/bin", "usr/share", "var"):
         (root / directory).mkdir(parents=True)
     shutil.copy(shutil.which("busybox"), root / "bin/busybox")
-    for applet in ("sh", "cat", "sed", "tr", "grep", "sort", "uniq", "wc"):
+    for applet in ("sh", "cat", "sed", "tr", "grep", "sort", "uniq", "wc", "awk"):
         (root / "bin" / applet).symlink_to("busybox")
     for name in (stand_in, "ctr"):
         program = root / "usr/bin" / name.removesuffix("-1").removesuffix("-0")
@@ -260,6 +302,12 @@ class Node:
         assert self.now() == before, sorted(set(self.now()) ^ set(before))
         return result
 
+    def starts(self, *flags):
+        """Checks that the engine starts, with the options of its unit."""
+        name = {"docker": "dockerd"}.get(self.chosen[1], self.chosen[1])
+        started = subprocess.run([*self.call[:-6], "chroot", self.root, f"/usr/bin/{name}", *flags], capture_output=True, text=True, check=False)
+        assert started.returncode == 0, started
+
     def uninstalled(self, *arguments):
         """Uninstalls, and checks that each file has its former state."""
         self.done("--uninstall", *arguments)
@@ -291,6 +339,8 @@ def install_and_uninstall(node, wanted):
     assert "would write" in output and node.now() == node.before
     foreseen = patched(node, output) if shutil.which("patch") else None
     assert "wrote" in node.done(*node.chosen)
+    if node.chosen[1] != "slurm":
+        node.starts()
     installed = node.now()
     assert foreseen in (None, {path: content for path, (_, content) in installed.items() if path != RECORD}), output
     for path, text in wanted.items():
@@ -528,6 +578,57 @@ def overridden():
             node.unchanged("a later drop-in of CRI-O sets" if way == "nri" else "a different runtime `rdma`", *node.chosen)
 
 
+UNITS = "etc/systemd/system"
+# Engine, stand-in, way, {file: its text}, a part of the error; "": install succeeds, and the engine starts with the options.
+START_RULES = [
+    ("docker", "dockerd", "runtime", {f"{UNITS}/docker.service": "[Service]\nExecStart=/usr/bin/dockerd \\\n  --add-runtime=kata=/k -H fd://\n"},
+     f"/{UNITS}/docker.service, line 2: `--add-runtime=kata=/k`: dockerd would not start with this option and `runtimes` in daemon.json"),
+    ("docker", "dockerd", "cdi", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd --add-runtime=kata=/k\n"}, ""),
+    ("docker", "dockerd", "cdi", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd --feature buildkit\n"}, "line 1: `--feature buildkit`"),
+    # The drop-in replaces the command of the unit, and its variable is in a file.
+    ("docker", "dockerd", "runtime", {
+        "usr/lib/systemd/system/docker.service": "ExecStart=/usr/bin/dockerd --add-runtime=kata=/k\n",
+        f"{UNITS}/docker.service.d/10-x.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/dockerd $OPTS\nEnvironmentFile=-/etc/default/docker\n",
+        "etc/default/docker": "OPTS='--config-file /etc/d.json'\n"}, f"/{UNITS}/docker.service.d/10-x.conf, line 3: `--config-file /etc/d.json`: docker would not read"),
+    ("docker", "dockerd", "runtime", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd --config-file=/etc/docker/daemon.json\n"}, ""),
+    ("containerd", "containerd", "nri", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd -c /etc/c.toml\n"}, "`-c /etc/c.toml`: containerd would not read"),
+    ("containerd", "containerd", "nri", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd --config /etc/containerd/config.toml\n"}, ""),
+    ("containerd", "containerd", "cdi", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd -c /etc/c.toml\n"}, ""),
+    ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --enable-nri=false\n"}, "`--enable-nri=false`: crio would use it in place of `enable_nri`"),
+    ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --enable-nri=false\n"}, ""),
+    ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --config-dir /etc/x/\n"}, "`--config-dir /etc/x/`: crio would not read `/etc/crio/crio.conf.d`"),
+    ("crio", "crio", "hook", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio\nEnvironment=CONTAINER_HOOKS_DIR=/a,/b\n"}, "line 2: `CONTAINER_HOOKS_DIR=/a,/b`: crio would use it"),
+    ("crio", "crio", "hook", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --hooks-dir /a --hooks-dir /usr/share/containers/oci/hooks.d\n"}, ""),
+    ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio $A\nEnvironment='A=--runtimes rdma:/x'\n"}, "`--runtimes rdma:/x`: crio would use it in place of"),
+]
+
+
+def start_rules():
+    """What an engine checks only when it starts is checked before a file is written, by a dry run too."""
+    for engine, stand_in, way, texts, error in START_RULES:
+        with Node(engine, stand_in, way, CRIO if engine == "crio" else None) as node:
+            for path, text in texts.items():
+                node.put(path, text)
+            if error:
+                for dry_run in ([], ["--dry-run"]):
+                    node.unchanged(error, *node.chosen, *dry_run)
+                continue
+            node.done(*node.chosen)
+            flags = next(iter(texts.values())).partition("ExecStart=")[2].split("\n")[0].split()[1:]
+            node.starts(*flags)
+            node.done("--uninstall")
+
+
+def failed_unit():
+    """An engine that did not start before install: nothing is changed."""
+    for state in ("ActiveState=failed\nSubState=failed", "ActiveState=activating\nSubState=auto-restart"):
+        with Node("containerd", text=TWO) as node:
+            node.put("usr/bin/systemctl", f"#!/bin/sh\necho '{state}'\n", 0o755)
+            node.unchanged("`containerd.service` does not start: systemd reports", *node.chosen)
+            node.put("usr/bin/systemctl", "#!/bin/sh\necho 'ActiveState=inactive\nSubState=dead'\n", 0o755)
+            node.done(*node.chosen)
+
+
 def read_only():
     """On a read-only file system install reports the cause and leaves no file, also no record."""
     script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
@@ -678,7 +779,12 @@ def slurm_lines():
         assert "set in `/etc/slurm/slurm.conf`: PropagateResourceLimitsExcept=NOFILE,MEMLOCK\n" in said, said
     with Node("slurm", "slurmd") as node:
         (node.root / "etc/enroot/hooks.d").rmdir()
+        unit = node.put("etc/systemd/system/slurmd.service", "[Service]\nExecStart=/usr/sbin/slurmd\n")
         said = node.done(*node.chosen)
+        assert "add to `/etc/slurm/slurm.conf`: HealthCheckProgram=/etc/slurm/rdma-init/health-check, and a HealthCheckInterval" in said, said
+        assert "add to `/etc/slurm/slurm.conf`: TaskProlog=/etc/slurm/rdma-init/task-prolog: steps without" in said, said
+        assert "add LimitMEMLOCK=infinity to [Service] with `systemctl edit slurmd.service`" in said, said
+        unit.unlink()
         assert "set in `/etc/slurm/slurm.conf`: PropagateResourceLimitsExcept=MEMLOCK\n" in said, said
         for line in ("Prolog=/etc/slurm/rdma-init/prolog", "Epilog=/etc/slurm/rdma-init/epilog"):
             assert f"add to `/etc/slurm/slurm.conf`: {line}\n" in said, said
@@ -712,7 +818,10 @@ def selected_engine():
         node.refused("cannot execute `/usr/bin/crio`: its interpreter `/usr/libexec/gone`: open", "--engine", "crio")
     with Node("docker", "dockerd") as node:
         (node.root / "usr/bin/dockerd").unlink()
-        node.unchanged("no container engine is installed on this node", code=UNSUPPORTED)
+        node.unchanged("no container engine is installed on this node; remedy: install containerd", code=UNSUPPORTED)
+        slurmd = node.put("usr/bin/slurmd", "#!/bin/sh\n", 0o755)
+        node.unchanged("no container engine is installed on this node; remedy: for Slurm, add `--engine slurm`", code=UNSUPPORTED)
+        slurmd.unlink()
         for name in ("k3s", "rke2", "microk8s"):
             node.unchanged(f"`{name}` is not installed on this node; remedy: install it", "--engine", name, code=UNSUPPORTED)
         assert node.run("--engine", "k3s", "--way", "hook").returncode == 2
@@ -755,7 +864,7 @@ def distributions():
         with Image("containerd") as node:
             (node.root / "usr/bin/containerd").unlink()
             generated = node.put(f"{K3S}/config.toml", GENERATED % imports)
-            node.put("etc/systemd/system/k3s-agent.service", "[Service]\n")
+            node.put("etc/systemd/system/k3s-agent.service", "[Service]\nType=notify\n")
             features = node.root / FEATURES
             features.mkdir(parents=True)
             file = node.root / K3S / name
@@ -894,7 +1003,7 @@ def queried_engine():
             found(version)
 
 
-SYSTEMCTL = '#!/bin/sh\nif [ -e /tmp/fail ]; then echo "no such unit" >&2; exit 1; fi\necho "$SYSTEMD_IGNORE_CHROOT $*" >> /tmp/systemctl\n'
+SYSTEMCTL = '#!/bin/sh\n[ "$1" != show ] || exit 0\nif [ -e /tmp/fail ]; then echo "no such unit" >&2; exit 1; fi\necho "$SYSTEMD_IGNORE_CHROOT $*" >> /tmp/systemctl\n'
 
 
 class Image(Node):
@@ -1120,7 +1229,7 @@ def main():
         with Node(engine, stand_in, way, text) as node:
             node.unchanged(words, *node.chosen, code=code[0] if code else 1)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
-    checks = [overridden, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
+    checks = [overridden, start_rules, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
               changeable_programs, without_bound, as_the_samples, slurm_lines, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]

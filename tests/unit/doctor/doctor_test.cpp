@@ -82,13 +82,7 @@ TEST(Doctor, JsonHasNoBidirectionalControls) {
   EXPECT_TRUE(std::all_of(json.begin(), json.end(), [](char c) { return c == '\n' || (c >= ' ' && c < 0x7f); }));
 }
 
-TEST(Doctor, FindsMemlockOfUnitAndProgramsInEngineFile) {
-  EXPECT_EQ(unit_memlock("[Service]\nLimitMEMLOCK=64K\n"), 65536U);
-  EXPECT_EQ(unit_memlock("LimitMEMLOCK=64K\n  LimitMEMLOCK=8M:infinity\n"), UINT64_MAX);
-  EXPECT_EQ(unit_memlock("LimitMEMLOCK=1G:2G"), 2ULL << 30);
-  EXPECT_EQ(unit_memlock("LimitMEMLOCK=65536"), 65536U);
-  EXPECT_EQ(unit_memlock("#LimitMEMLOCK=64K\nLimitNOFILE=1"), std::nullopt);
-  EXPECT_EQ(unit_memlock("LimitMEMLOCK=much"), std::nullopt);
+TEST(Doctor, FindsProgramsInEngineFile) {
   EXPECT_EQ(our_programs_in("{\"path\": \"/usr/local/bin/rdma-runtime\", \"x\": '/a/rdma-hook'}\n# /b/rdma-hook\n"
                             "BinaryName = \"/usr/local/bin/rdma-runtime\"\n/x/rdma-hook.old /x/my-rdma-hook rdma-hook"),
             (Strings{"/usr/local/bin/rdma-runtime", "/a/rdma-hook"}));

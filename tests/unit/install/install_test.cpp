@@ -120,13 +120,6 @@ unfinished = [
   EXPECT_EQ(settings, wanted);
 }
 
-TEST(ExecStart, ReturnsLastAssignment) {
-  EXPECT_EQ(exec_start("[Service]\nExecStart=/a/containerd --x\n"), "/a/containerd");
-  EXPECT_EQ(exec_start("ExecStart=/a\nExecStart=\n ExecStart = -@\"/b c/d\" x"), "/b c/d");
-  EXPECT_EQ(exec_start("ExecStart=/a\nExecStart="), std::nullopt);
-  EXPECT_EQ(exec_start("ExecStart=containerd\nExecStartPre=/x"), std::nullopt);
-}
-
 TEST(EngineSettings, FindsLostAndMissingSettings) {
   const EngineSettings before{
       {{"t", "kept"}, "'a'"}, {{"t", "none"}, "[]"}, {{"", "version"}, "2"}, {{"t", "set"}, "1"}};
