@@ -6,6 +6,7 @@
 namespace fabric {
 
 Argument split_argument(std::string_view argument) {
+  if (argument == "-h") return {"help", std::nullopt};
   argument.remove_prefix(std::min<std::size_t>(2, argument.size()));
   const std::size_t equals = argument.find('=');
   if (equals == std::string_view::npos) return {argument, std::nullopt};
@@ -39,7 +40,7 @@ std::vector<std::string_view> given_options(std::span<char* const> arguments) {
   std::vector<std::string_view> names;
   for (const std::string_view argument : arguments) {
     if (argument == "--") break;
-    if (argument.starts_with("--")) names.push_back(split_argument(argument).name);
+    if (is_option(argument)) names.push_back(split_argument(argument).name);
   }
   return names;
 }

@@ -25,6 +25,11 @@ struct Option {
   std::string_view commands = {};  // commands that accept the option, separated by spaces; empty: all
 };
 
+// Returns whether an argument has the form of an option: "--name", "--name=value", or "-h" for "--help".
+inline bool is_option(std::string_view argument) {
+  return argument.starts_with("--") || argument == "-h";
+}
+
 // An argument of the form "--name" or "--name=value", split at the first "=".
 struct Argument {
   std::string_view name;  // without "--"; messages quote only the name, because the value may be a secret
@@ -62,7 +67,7 @@ template <typename Options>
 Result<void> apply_option(std::span<const Option<Options>> table, std::span<char* const> arguments, std::size_t& at,
                           Options& options) {
   const std::string_view argument = arguments[at];
-  if (!argument.starts_with("--")) return make_error("unexpected argument `{}`", printable(argument));
+  if (!is_option(argument)) return make_error("unexpected argument `{}`", printable(argument));
   const Argument given = split_argument(argument);
   const auto* const option = find_option(table, given.name);
   if (!option) return unknown_option(table, given.name);

@@ -440,7 +440,8 @@ Result<Inventory> parse_snapshot(std::string_view text) {
   try {
     json = Json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    return make_error("not valid JSON: {}", fabric::one_line(error.what()));
+    return Error{fmt::format("not valid JSON: {}", one_line(json_cause(error.what()))), EINVAL,
+                 "pass the output of `rdma-init snapshot`"};
   }
   if (!json.is_object()) return make_error("expected a JSON object");
   Members members(&json);

@@ -253,6 +253,14 @@ std::optional<int> errno_number(std::string_view name) {
   return number;
 }
 
+std::string_view json_cause(std::string_view message) {
+  constexpr std::string_view kPosition = "parse error at ";
+  const auto end = message.starts_with("[json.exception") ? message.find("] ") : std::string_view::npos;
+  if (end != std::string_view::npos) message.remove_prefix(end + 2);
+  if (message.starts_with(kPosition)) message.remove_prefix(kPosition.size());
+  return message;
+}
+
 std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words) {
   // distance() takes time in proportion to the product of both lengths, so a text above this length is not compared.
   constexpr std::size_t kLongestWord = 64;

@@ -34,6 +34,9 @@ std::optional<std::pair<unsigned, unsigned>> version_of(std::string_view text);
 std::string_view trim(std::string_view text);
 // Splits text: "a,,b" is {"a", "", "b"}, and "" is {""}.
 std::vector<std::string_view> split(std::string_view text, char separator);
+// Returns the part of a message of nlohmann's parser that is for users: "[json.exception.parse_error.101] parse error
+// at line 2, column 7: syntax error ..." gives "line 2, column 7: syntax error ...".
+std::string_view json_cause(std::string_view message);
 // Returns the word that a user who wrote `text` probably meant: the one that needs the fewest changed letters, case
 // ignored. Returns an empty word if each word needs more than one changed letter and more than a third of its letters.
 std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words);

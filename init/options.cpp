@@ -225,7 +225,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
       options.program = argv + i + 1;
       break;
     }
-    if (argument.starts_with("--")) {
+    if (fabric::is_option(argument)) {
       TRY_VOID(apply_argument(options, arguments, i));
       continue;
     }

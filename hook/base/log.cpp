@@ -107,6 +107,10 @@ void Log::set_container(std::string_view id) {
   container_ = fabric::printable(id);
 }
 
+void Log::set_without_container() {
+  has_no_container_ = true;
+}
+
 void Log::hold() {
   holds_ = true;
 }
@@ -174,6 +178,12 @@ void Log::write(Severity severity, std::string_view message) const {
 
 void Log::put(Severity severity, const std::string& text) const {
   if (severity != Severity::kDebug) say(program_ + ": " + text + "\n");
+  if (severity == Severity::kError && has_no_container_ && stderr_ == Stderr::kNone && !syslog_.ok() &&
+      (::fcntl(STDERR_FILENO, F_GETFL) & O_APPEND) == 0)
+    write_at_once(
+        STDERR_FILENO,
+        "rdma-hook: error: stdin has no state of a container, and neither syslog nor a pipe takes the reason; "
+        "remedy: add `2>&1 | cat`\n");
   if (!syslog_.ok()) return;
   const std::string record =
       fmt::format("<{}>{}[{}]: {}", kDaemonFacility | static_cast<int>(severity), program_, ::getpid(), text);

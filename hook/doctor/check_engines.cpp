@@ -47,6 +47,11 @@ bool is_set_up(const NodeEngines& engines) {
   return (engines.record && *engines.record) || !engines.files.empty() || find_process(engines, "rdma-nri");
 }
 
+// A node on which rdma-init is not installed is no broken node, unless the caller expects it there.
+Grade grade_without_installation(const NodeEngines& engines) {
+  return engines.is_expected ? Grade::kBroken : Grade::kNote;
+}
+
 // An engine older than the tested versions may work, so it gets a note. An engine that refuses its configuration cannot
 // start again, so it is `broken`.
 void check_found(const NodeEngines& engines, Check& check) {
@@ -54,10 +59,9 @@ void check_found(const NodeEngines& engines, Check& check) {
     check.add(Grade::kWarning, "engines", engines.found.error().message, fabric::remedy_of(engines.found.error()));
     return;
   }
-  if (engines.found->empty() && !is_set_up(engines)) {
-    check.add(Grade::kBroken, "engines", "no container engine is installed",
+  if (engines.found->empty() && !is_set_up(engines) && !engines.has_slurm)
+    check.add(grade_without_installation(engines), "engines", "no container engine is installed",
               "install containerd, CRI-O, Docker or Podman");
-  }
   for (const FoundEngine& engine : *engines.found) {
     for (const auto& [of, major, minor] : kOldestTried) {
       if (engine.engine != of || !engine.trouble.empty()) continue;
@@ -151,7 +155,9 @@ Check check_engine(const NodeEngines& engines) {
     check.add(Grade::kWarning, "file", message, "run doctor as root");
   // If the check already has another finding, this finding may only be its consequence and is not added.
   if (!is_set_up(engines) && engines.record && check.findings.empty())
-    check.add(Grade::kBroken, "engine", "no engine is configured: no container gets an HCA", kInstall);
+    check.add(grade_without_installation(engines), "engine",
+              "rdma-init is not installed: no container gets an HCA from it",
+              engines.found && engines.found->empty() ? "run `rdma-hook install --engine slurm`" : kInstall);
   check_restarts(engines, check);
   check_plugin(engines, check);
   check_verify(engines, check);
@@ -161,9 +167,11 @@ Check check_engine(const NodeEngines& engines) {
       names.push_back(engine.trouble.empty()
                           ? fmt::format("{} {}.{}", to_string(engine.engine), engine.major, engine.minor)
                           : std::string(to_string(engine.engine)));
+  if (names.empty() && engines.has_slurm) names.emplace_back("slurmd");
   check.summary = fabric::join(names, ", ");
   if (engines.record && *engines.record)
-    check.summary += fmt::format("; {} configured, way {}", (*engines.record)->engine, (*engines.record)->way);
+    check.summary += fmt::format("{}{} configured, way {}", names.empty() ? "" : "; ", (*engines.record)->engine,
+                                 (*engines.record)->way);
   return check;
 }
 

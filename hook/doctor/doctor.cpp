@@ -182,6 +182,7 @@ LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inve
 // unasked: errors of programs that earlier checks could not execute.
 std::vector<Check> check_all_engines(const NodeSettings& node, std::vector<Error> unasked) {
   NodeEngines engines = read_node_engines(node.root);
+  engines.is_expected = node.is_installed;
   std::move(unasked.begin(), unasked.end(), std::back_inserter(engines.unasked));
   std::vector<Check> checks = check_engines(engines);
   if (const auto slurm = read_slurm_facts(node.root)) checks.push_back(check_slurm(*slurm));

@@ -26,6 +26,7 @@ struct NodeSettings {
   std::string ledger = kLedgerPath;
   Engine engine = Engine::kRunc;         // the calling engine
   bool engine_is_named = true;           // false: `engine` is the default for an unknown caller (hook/oci/caller.hpp)
+  bool is_installed = false;             // doctor: the caller states that rdma-init is installed
   std::optional<Rlimit> engine_memlock;  // RLIMIT_MEMLOCK of the engine, which containers inherit; nullopt: unknown
   // Reads the node for a process that stays; nullptr: each request reads the node whole.
   fabric::KeptNode* kept = nullptr;

@@ -61,8 +61,7 @@ template <typename Options>
 Result<void> apply_options(std::span<const fabric::Option<Options>> table, std::span<char* const> arguments,
                            std::string_view program, Options& options) {
   for (std::size_t at = 0; at < arguments.size() && !options.help && !options.version; ++at) {
-    const bool is_help = std::string_view(arguments[at]) == "-h";
-    const auto done = is_help ? kHelpOption<Options>.apply(options, "") : apply_option(table, arguments, at, options);
+    const auto done = apply_option(table, arguments, at, options);
     if (!done) return Error{done.error().message, EINVAL, fmt::format("`{} --help` lists the options", program)};
   }
   return {};

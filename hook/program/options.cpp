@@ -1,8 +1,11 @@
 #include "hook/program/options.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -52,6 +55,7 @@ Result<Command> parse_command(std::string_view text) {
     return Error{fmt::format("`{}` runs in the container or after its start: HCAs cannot be granted there", text),
                  ENOTSUP, "use createRuntime"};
   }
+  if (text == "uninstall") return usage_error("unknown command `uninstall` (did you mean `install --uninstall`?)");
   std::vector<std::string_view> words;
   for (const auto& command : kCommands)
     words.push_back(command.word);
@@ -84,10 +88,15 @@ Result<void> set_engine(Options& options, std::string_view value) {
   }
   const auto engine = parse_engine(value);
   if (!engine) {
-    return make_error("--engine `{}`: expected {}", printable(value),
-                      options.command == Command::kInstall
-                          ? "docker, podman, crio, containerd, k3s, rke2, microk8s or slurm"
-                          : "runc, docker, podman, crio or containerd");
+    constexpr std::string_view kForInstall[] = {"docker", "podman",   "crio",  "containerd",
+                                                "k3s",    "microk8s", "slurm", "rke2"};
+    constexpr std::string_view kForOthers[] = {"runc", "docker", "podman", "crio", "containerd"};
+    const bool is_install = options.command == Command::kInstall;
+    const auto words = is_install ? std::span<const std::string_view>(kForInstall) : kForOthers;
+    return make_error("--engine `{}`: expected {}{}", printable(value),
+                      is_install ? "docker, podman, crio, containerd, k3s, rke2, microk8s or slurm"
+                                 : "runc, docker, podman, crio or containerd",
+                      fabric::suggestion("", fabric::nearest_word(value, words)));
   }
   options.node.engine = *engine;
   options.node.engine_is_named = true;
@@ -114,6 +123,11 @@ Result<void> set_way(Options& options, std::string_view value) {
   return {};
 }
 
+Result<void> set_installed(Options& options, std::string_view) {
+  options.node.is_installed = true;
+  return {};
+}
+
 Result<void> set_help(Options& options, std::string_view) {
   options.command = Command::kHelp;
   return {};
@@ -124,7 +138,6 @@ Result<void> set_version(Options& options, std::string_view) {
   return {};
 }
 
-// Other commands refuse the options of `install`.
 constexpr std::string_view kInstall = "install";
 
 constexpr fabric::Option<Options> kOptions[] = {
@@ -136,7 +149,7 @@ constexpr fabric::Option<Options> kOptions[] = {
      set_engine, "createRuntime prestart poststop verify plan cdi install"},
     kConfigOption<Options>,
     {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
-     "plan devices cdi"},
+     "createRuntime prestart verify plan devices metrics cdi doctor"},
     kRootOption<Options>,
     kLedgerOption<Options>,
     {"bundle", "DIR", "the container's bundle", set_text<&Options::bundle>, "plan"},
@@ -176,6 +189,8 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"json", "", "print JSON", set_flag<&Options::json>, "plan devices recover check-config config doctor install"},
     {"verify", "", "base-spec: add only `rdma-hook verify`, for use with rdma-nri", set_flag<&Options::verify>,
      "base-spec"},
+    {"installed", "", "doctor: report as broken that rdma-init is not installed, in place of a note", set_installed,
+     "doctor"},
     {"quiet", "", "doctor: print only warnings and errors", set_flag<&Options::quiet>, "doctor"},
     {"job", "",
      "doctor: print only a fault that certainly breaks a job with RDMA, in one line, and exit with 2 (for Slurm's "
@@ -207,7 +222,8 @@ constexpr Usage kUsages[] = {
      "checks DIR/config.json of a mounted ConfigMap and makes it the cluster's file"},
     {"cdi", "generate [--out FILE]", "prints HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`"},
     {"base-spec", "[--verify] < SPEC", "adds this hook and RLIMIT_MEMLOCK to the output of `ctr oci spec`"},
-    {"doctor", "[--json|--quiet]", "checks the node from kernel to engine; prints problems with remedies"},
+    {"doctor", "[--json|--quiet] [--installed]",
+     "checks the node from kernel to engine; prints problems with remedies"},
     {"install", "[--way NAME]", "configures containerd, CRI-O, Docker, Podman or Slurm"},
     {"install", "--uninstall", "restores the engine's files"},
     {"install", "--status [--json]", "prints the installed files and their changes since"}};
@@ -273,6 +289,9 @@ Result<void> complete(Options& options) {
                      options.command == Command::kCdiGenerate;
   if (options.node.engine_is_named) options.install.engine = options.node.engine;
   options.install.root = options.node.root;
+  // Below a root that does not exist, each look-up would find nothing, and the node would seem to have no HCA.
+  if (struct stat status{}; !options.node.root.empty() && ::stat(options.node.root.c_str(), &status) != 0)
+    return usage_error(fmt::format("--root `{}`: {}", printable(options.node.root), std::strerror(errno)));
   if (options.programs && (!options.programs->starts_with('/') || options.hook))
     return usage_error("--programs requires an absolute path on the node and excludes --hook");
   if (options.install.distribution && (options.command != Command::kInstall || options.install.way))
@@ -284,10 +303,6 @@ Result<void> complete(Options& options) {
   // A snapshot has no modules and no device nodes.
   if (options.job && (options.json || options.node.snapshot))
     return usage_error("--job excludes --json and --snapshot");
-  // Other commands would ignore --probe and do their normal work, and the caller would take their exit code for the
-  // answer of the probe.
-  if (options.probe && options.command != Command::kConfigApply)
-    return usage_error("--probe is an option of config apply");
   // A relative path would be lost, because the server changes its working directory to /.
   const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
   if (options.listen && (is_relative(options.node.ledger) || is_relative(options.node.root)))
@@ -335,10 +350,10 @@ Result<Options> parse_options(std::span<char* const> arguments) {
       continue;
     }
     const auto* const option = fabric::find_option(kTable, fabric::split_argument(argument).name);
-    auto done = option && option->commands == kInstall && command != Command::kInstall
+    // A command would ignore an option of other commands, and the caller would think that it had an effect.
+    auto done = option && !fabric::is_for(option->commands, word)
                     ? Result<void>(make_error("`{}` has no option `--{}`", word, option->name))
-                : argument == "-h" ? set_help(options, {})
-                                   : fabric::apply_option(kTable, arguments, i, options);
+                    : fabric::apply_option(kTable, arguments, i, options);
     if (!done) return usage_error(std::move(done).error().message);
   }
   // `rdma-hook plan --help` describes only plan.

@@ -26,8 +26,10 @@ constexpr int kStdinTimeoutMs = 10000;
 
 // Reads the state from stdin and sets the container in the call, so that all later messages name it.
 Result<OciState> read_state(Call& call) {
-  const std::string text = TRY(read_state_text(STDIN_FILENO, kStdinTimeoutMs));
-  OciState state = TRY(parse_oci_state(text));
+  const auto text = read_state_text(STDIN_FILENO, kStdinTimeoutMs);
+  auto parsed = text ? parse_oci_state(*text) : Result<OciState>(text.error());
+  if (!parsed) call.log.set_without_container();
+  OciState state = TRY(std::move(parsed));
   call.container = state.id;
   call.log.set_container(state.id);
   return state;

@@ -99,7 +99,7 @@ constexpr auto kTwins = kTable.first(kTable.size() - 2);
 
 Result<void> apply(Options& options, std::span<char* const> arguments, std::size_t& at) {
   const std::string_view argument = arguments[at];
-  if (!argument.starts_with("--"))
+  if (!fabric::is_option(argument))
     return make_error("unexpected argument `{}`; put the command after `--`", printable(argument));
   const std::string_view name = fabric::split_argument(argument).name;
   const auto* const option = fabric::find_option(kTable, name);

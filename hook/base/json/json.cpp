@@ -116,16 +116,10 @@ class Builder final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception& error) override {
-    // The text of nlohmann is "[json.exception.parse_error.101] parse error at line 2, column 7: syntax error while
-    // ...", or without a position "[json.exception.out_of_range.406] number overflow ...". Keep the part after both
-    // prefixes.
-    std::string_view text = error.what();
-    const auto skip = [&](std::string_view mark, std::string_view end) {
-      const std::size_t at = text.starts_with(mark) ? text.find(end) : std::string_view::npos;
-      if (at != std::string_view::npos) text.remove_prefix(at + end.size());
-    };
-    skip("[json.exception", "] ");
-    skip("parse error at", ": ");
+    // The position is removed too: this parser knows the line.
+    std::string_view text = fabric::json_cause(error.what());
+    const std::size_t colon = text.starts_with("line ") ? text.find(": ") : std::string_view::npos;
+    if (colon != std::string_view::npos) text.remove_prefix(colon + 2);
     // In this message, only the token comes from the document, so only the token may be long and is cut. The text
     // around the token is nlohmann's own.
     const std::size_t at = std::min(text.find("'" + token + "'"), text.size() - 1) + 1;

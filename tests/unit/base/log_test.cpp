@@ -74,6 +74,26 @@ TEST_F(LogTest, WritesToPipeAndSocketButNotToFile) {
   EXPECT_EQ(test_support::read_file(path), "");
 }
 
+TEST_F(LogTest, WritesFixedLineToFileOnlyWithoutContainer) {
+  if (::access("/dev/log", F_OK) == 0) GTEST_SKIP() << "syslog takes the error";
+  const test_support::TempDir directory;
+  const std::string path = directory / "errors";
+  const auto written = [&](int flags, bool has_container) {
+    test_support::write_file(path, "");
+    const fabric::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags));
+    ::dup2(fd.get(), STDERR_FILENO);
+    Log log = Log::of_stage();
+    if (!has_container) log.set_without_container();
+    log.error({"$(reboot)", 0, {}});
+    restore();
+    return test_support::read_file(path);
+  };
+  EXPECT_EQ(written(0, true), "");
+  EXPECT_EQ(written(O_APPEND, false), "");
+  EXPECT_EQ(written(0, false).find("$(reboot)"), std::string::npos);
+  EXPECT_TRUE(written(0, false).starts_with("rdma-hook: error: stdin has no state of a container"));
+}
+
 TEST_F(LogTest, StageWritesWarningOnce) {
   const Ends pipe(Ends::kPipe);
   ::dup2(pipe.writer.get(), STDERR_FILENO);
