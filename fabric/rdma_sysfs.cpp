@@ -34,6 +34,15 @@ struct AllEntries {
   std::optional<ClassEntries> mad;
 };
 
+// The link of an entry of a class directory.
+struct ClassLink {
+  // nullopt: it cannot be read; or there is a directory in place of the link (EINVAL), as in a file tree.
+  std::optional<std::string> target;
+  // The entry was renamed or removed, or moved to another network namespace, after an earlier read found it. This is
+  // no file tree without links: the identity of the entry is unknown.
+  bool is_gone = false;
+};
+
 // A directory of sysfs. Its members read entries and record failed reads in scan.unread.
 struct NotedDirectory {
   const Scan& scan;
@@ -57,12 +66,13 @@ struct NotedDirectory {
     return std::move(*text);
   }
 
-  // Returns the target of a link. EINVAL is not recorded: in a file tree, a class may have directories in place of
-  // links.
-  std::optional<std::string> link(const std::string& entry) const {
-    auto target = directory.read_link(entry.c_str());
-    if (const int code = errno; !target && code != EINVAL) note(Part::kView, entry, code);
-    return target;
+  // Reads the link of an entry of a class directory. A failed read other than EINVAL and ENOENT is recorded.
+  ClassLink link(const std::string& entry) const {
+    ClassLink link{directory.read_link(entry.c_str())};
+    const int code = link.target ? 0 : errno;
+    link.is_gone = code == ENOENT;
+    if (code != EINVAL) note(Part::kView, entry, code);
+    return link;
   }
 };
 
@@ -126,25 +136,30 @@ std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, co
 }
 
 // Reads the uverbs node of an HCA that may be allocated to a container; with scan.mad_nodes, also its umad and issm
-// nodes.
-void read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Directory& dir, Hca& hca) {
+// nodes. Returns false if one of these nodes is gone.
+bool read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Directory& dir, Hca& hca) {
   if (scan.classes.verbs) {
     const NotedDirectory verbs{scan, *scan.classes.verbs, kVerbsClass, hca.name};
     for (const std::string& entry : entries_of(entries.verbs, verbs, Part::kHcas, dir)) {
       hca.uverbs = uverbs_number(entry);
       hca.uverbs_dev = verbs.text(Part::kNodes, entry + "/dev");
-      hca.verbs_link = verbs.link(entry);
+      auto link = verbs.link(entry);
+      if (link.is_gone) return false;
+      hca.verbs_link = std::move(link.target);
     }
   }
-  if (!scan.classes.mad || !scan.mad_nodes) return;
+  if (!scan.classes.mad || !scan.mad_nodes) return true;
   const NotedDirectory mad{scan, *scan.classes.mad, kMadClass, hca.name};
   for (const std::string& entry : entries_of(entries.mad, mad, Part::kNodes, dir)) {
     const auto dev = mad.text(Part::kNodes, entry + "/dev");
     const int port = parse_number<int>(mad.text(Part::kNodes, entry + "/port").value_or("")).value_or(1);
     // Without its device number, the node cannot be created in a container.
     if (!dev || port < 1) continue;
-    hca.mad_nodes.push_back({entry, *dev, static_cast<unsigned>(port), mad.link(entry).value_or("")});
+    auto link = mad.link(entry);
+    if (link.is_gone) return false;
+    hca.mad_nodes.push_back({entry, *dev, static_cast<unsigned>(port), std::move(link.target).value_or("")});
   }
+  return true;
 }
 
 // Opens the node with the flags of libibverbs. Returns the errno, 0 if it opens.
@@ -434,10 +449,12 @@ bool lacks_v2(const Port& port) {
 }
 
 // Returns true if the HCA was renamed during the read: a container can rename HCAs in a shared RDMA subsystem. The
-// uverbs node is found by the name of the HCA. So after a rename it may belong to another HCA.
+// uverbs, umad and issm nodes are found by the name of the HCA. So after a rename they may belong to another HCA.
 bool was_renamed(const Directory& infiniband, const Hca& hca) {
   const std::string_view device = device_in_link(*hca.class_link);
-  if (hca.verbs_link && device_in_link(*hca.verbs_link) != device) return true;
+  const auto is_of_another = [&](std::string_view link) { return !link.empty() && device_in_link(link) != device; };
+  if (hca.verbs_link && is_of_another(*hca.verbs_link)) return true;
+  if (std::ranges::any_of(hca.mad_nodes, is_of_another, &MadNode::link)) return true;
   // The links of all software HCAs name the same device, so the GUIDs are compared.
   if (device != kNoDevice || hca.node_guid.empty()) return false;
   return infiniband.read_text((hca.name + "/node_guid").c_str()) != hca.node_guid;
@@ -447,6 +464,11 @@ bool was_renamed(const Directory& infiniband, const Hca& hca) {
 std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string& name, const AllEntries& entries) {
   const Directory& infiniband = *scan.classes.infiniband;
   const NotedDirectory all{scan, infiniband, kInfinibandClass, name};
+  // The name leads to another HCA, or to none, than at an earlier read. ESTALE keeps callers from deciding without it.
+  const auto stale = [&] {
+    all.note(Part::kHcas, name, ESTALE);
+    return std::nullopt;
+  };
   Hca hca;
   hca.name = name;
   if (!facts.pci) return hca;
@@ -458,7 +480,8 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
       return std::nullopt;
     }
   }
-  auto link = all.link(name);
+  auto [link, is_gone] = all.link(name);
+  if (is_gone) return stale();
   auto path = pci::addresses_in_path(link.value_or(""));
   // The last address in the class link is the HCA's own PCI function. For a subfunction it is the parent function,
   // because the HCA is on the auxiliary bus of that function.
@@ -485,11 +508,8 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
     hca.fw_ver = opened->read_text("fw_ver");
   }
   if (hands_out) {
-    read_hand_out_nodes(scan, entries, *opened, hca);
-    if (hca.class_link && was_renamed(infiniband, hca)) {
-      all.note(Part::kHcas, name, ESTALE);
-      return std::nullopt;
-    }
+    if (!read_hand_out_nodes(scan, entries, *opened, hca)) return stale();
+    if (hca.class_link && was_renamed(infiniband, hca)) return stale();
   }
   if (!scan.hand_out) find_node(scan, entries, hca);
   if (!hca.pci && scan.whole_tables && !scan.hand_out) hca.parent = opened->read_text("parent");

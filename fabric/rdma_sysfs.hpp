@@ -139,7 +139,8 @@ void read_gids_in_use(const Scan& scan, Hca& hca);
 // Reads node GUID, PCI vendor, PCI device and PF of the HCAs.
 void read_models(const Classes& classes, std::vector<Hca>& hcas);
 
-// Reads the named HCAs. Names that no longer exist are left out.
+// Reads the named HCAs. Names that no longer exist are left out. An HCA that was renamed, or moved to another network
+// namespace, during the read is left out too, and scan.unread receives ESTALE for it.
 std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& names);
 
 }  // namespace rdma_sysfs

@@ -178,8 +178,8 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
       TRY(locks.holdings(input.owner, largest_limits(names, *input.requesting.request, input.requesting.admin)));
   for (const auto& [name, why] : known.unknown)
     // The ledger books an HCA under its device. If the device is unknown, a grant of the HCA cannot be found, so the
-    // HCA counts as held.
-    holdings[name].exclusive_owner = fmt::format("an unknown owner ({})", why);
+    // HCA counts as held by another owner.
+    holdings[name] = {.exclusive_owner = fmt::format("an unknown owner ({})", why)};
   ForeseenPlan foreseen = TRY(decide_shortlist(input, among, holdings, shortlist));
   foreseen.locks = std::move(locks);
   for (const auto& [name, holding] : holdings) {

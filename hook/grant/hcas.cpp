@@ -156,10 +156,19 @@ KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& 
   KnownDevices known;
   std::vector<std::string> others;
   for (const std::string& name : names) {
+const std::string* KnownDevices::booked_under(const std::string& name) const {
+  if (unknown.contains(name)) return nullptr;
+  const auto device = devices.find(name);
+  return device == devices.end() ? &name : &device->second;
+}
+
     if (!add_device(name, inventory, known)) others.push_back(name);
   }
-  // If every name is left, the file tree has no links (--root).
-  if (others.empty() || others.size() == names.size()) return known;
+  const auto was_listed = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
+  // If the inventory has all HCAs and no link, the file tree has no links (--root): read_node() leaves out an HCA with
+  // a link that is gone, and records any other failed read.
+  const bool is_without_links = others.size() == names.size() && std::ranges::all_of(names, was_listed);
+  if (others.empty() || is_without_links) return known;
   const Inventory found = fabric::read_hcas_elsewhere(root, root + "/sys", others);
   for (const std::string& name : others) {
     if (!add_device(name, found, known) && !find_hca(found, name)) known.unknown.emplace(name, "it no longer exists");
@@ -169,13 +178,12 @@ KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& 
 
 std::vector<PlannedHca> named_by_now(const std::vector<PlannedHca>& booked, const std::vector<std::string>& names,
                                      const fabric::Inventory& inventory, const std::string& root) {
-  const HcaDevices devices = devices_of(names, inventory, root).devices;
+  const KnownDevices known = devices_of(names, inventory, root);
   std::vector<PlannedHca> hcas;
   for (const std::string& name : names) {
-    const auto device = devices.find(name);
-    const std::string& key = device == devices.end() ? name : device->second;
+    const std::string* const key = known.booked_under(name);
     for (const PlannedHca& hca : booked) {
-      if (booked_as(hca) != key) continue;
+      if (!key || booked_as(hca) != *key) continue;
       hcas.push_back(hca);
       hcas.back().name = name;
     }

@@ -43,6 +43,10 @@ struct KnownDevices {
   // An HCA of a snapshot, or of a file tree without links or GUIDs, has no entry and is booked under its name.
   HcaDevices devices;
   std::map<std::string, std::string> unknown;  // HCA -> why its device is unknown; such an HCA counts as held
+
+  // Returns the name under which the ledger books the HCA: its device, or its name if it has none. nullptr: its device
+  // is unknown.
+  const std::string* booked_under(const std::string& name) const;
 };
 
 // Returns the device (see KnownDevices) of each HCA of `names`. Reads HCAs that the inventory lacks from /sys, such as

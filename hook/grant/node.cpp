@@ -1,6 +1,7 @@
 #include "hook/grant/node.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -40,8 +41,20 @@ Result<fabric::NodeReadOptions> options_for(const ContainerRequest& requesting, 
   return read;
 }
 
+// Most reads of a node while HCAs are renamed, or move to another network namespace, during each of them.
+constexpr int kMostReads = 4;
+
+bool was_stale(const fabric::Inventory& inventory) {
+  return std::ranges::any_of(inventory.unread, [](const fabric::Unread& unread) { return unread.code == ESTALE; });
+}
+
+// Reads the node, again if the name of an HCA led to two devices during the read. Otherwise the move of one HCA into a
+// pod would refuse containers that start at the same time.
 fabric::Inventory read_by(const NodeSettings& node, const fabric::NodeReadOptions& options) {
-  return node.kept ? node.kept->read(options) : fabric::read_node(options);
+  for (int left = kMostReads;;) {
+    auto inventory = node.kept ? node.kept->read(options) : fabric::read_node(options);
+    if (--left == 0 || !was_stale(inventory)) return inventory;
+  }
 }
 
 // Adds the HCAs of `survey`, with their netdevs and failed reads, that the inventory lacks and that are not in `names`.

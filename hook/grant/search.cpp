@@ -110,17 +110,13 @@ class Search {
     return grant && !grant->stale ? std::move(grant->hcas) : std::vector<PlannedHca>();
   }
 
-  const std::string& key_of(const std::string& hca) const {
-    const auto device = known_.devices.find(hca);
-    return device == known_.devices.end() ? hca : device->second;
-  }
-
   // Returns the units of these HCAs by their present names.
   std::map<std::string, unsigned> units_of(const std::vector<PlannedHca>& hcas) const {
     std::map<std::string, unsigned> units;
     for (const fabric::Hca& hca : ranked_.hcas) {
+      const std::string* const key = known_.booked_under(hca.name);
       for (const PlannedHca& held : hcas)
-        if (booked_as(held) == key_of(hca.name)) units[hca.name] = held.held_only ? 0 : held.units;
+        if (key && booked_as(held) == *key) units[hca.name] = held.held_only ? 0 : held.units;
     }
     return units;
   }
@@ -147,10 +143,11 @@ class Search {
   // Looks up an HCA in the index. An HCA that looked held is not looked up again in this call.
   Holding look_up(const std::string& hca, unsigned most) {
     Holding holding;
-    if (known_.unknown.contains(hca) || held_.contains(hca)) {
+    const std::string* const key = known_.booked_under(hca);
+    if (!key || held_.contains(hca)) {
       holding.exclusive_owner = "?";
     } else if (input_.ledger) {
-      holding = input_.ledger->glance(key_of(hca), input_.owner.key, most);
+      holding = input_.ledger->glance(*key, input_.owner.key, most);
       if (holding.exclusive_owner || (most > 0 && holding.others >= most)) held_.insert(hca);
     }
     return holding;

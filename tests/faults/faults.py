@@ -101,7 +101,11 @@ def deeds(process, call, arguments, first):
 KILLS = ("before", "after", "root")
 
 
-def points_of(calls):
+def points_of(calls, own_deeds=None):
+    """own_deeds: returns the deeds of a call with this object; None: those of its errnos and kills."""
+    if own_deeds:
+        return [Point(process, call, number, deed, arguments) for process, call, number, *arguments in calls
+                if call not in QUIET for deed in own_deeds(process, arguments[-1])]
     points, seen = [], set()
     for process, call, number, *arguments in calls:
         if call in QUIET:
@@ -124,7 +128,7 @@ def absence(scene, point):
     """Returns the reason if a new recording lacks the call, because the call depends on time, such as a repeated poll. Returns
     None if every recording has it."""
     for _ in range(RECORDINGS):
-        if str(point) not in {str(other) for other in points_of(scene.calls())}:
+        if str(point) not in {str(other) for other in points_of(scene.calls(), scene.own_deeds)}:
             return "a new recording of the scene has no such call"
     return None
 
@@ -164,7 +168,7 @@ def told(error):
 def disturb(make, most, only, kills, row_of):
     scene = make()
     calls = [] if hasattr(scene, "damages") else scene.calls()
-    points = points_of(calls) if calls else [Harm(*how) for how in scene.damages()]
+    points = points_of(calls, scene.own_deeds) if calls else [Harm(*how) for how in scene.damages()]
     if kills:
         points = [point for point in points if getattr(point, "deed", None) in KILLS]
     row = row_of(Row(scene.label, len([call for call in calls if call[1] not in QUIET]), len(points)))

@@ -1,10 +1,12 @@
 // inject RESULT all PROGRAM ARG0 ARGS...: runs PROGRAM and records its system calls.
 // inject RESULT POINT DEED PROGRAM ARG0 ARGS...: does one deed at one system call of PROGRAM or of a child.
 //
-// POINT is PROCESS:CALL:NUMBER, the NUMBERth CALL of that process, from 1. `0` is PROGRAM, `0.2` its second child. So a
-// point is the same in the next run, independent of other processes and of the number of other calls.
+// POINT is PROCESS:CALL:NUMBER, the NUMBERth CALL of that process, from 1; NUMBER 0 is each CALL. `0` is PROGRAM, `0.2`
+// its second child. So a point is the same in the next run, independent of other processes and of the number of other
+// calls.
 // DEED is an errno, which the call returns without being made; `before` or `after`, SIGKILL to the calling process;
-// `root`, SIGKILL to PROGRAM before the call.
+// `root`, SIGKILL to PROGRAM before the call; `run=PATH`, which executes PATH before the call and waits for its end;
+// `wait=MS`, which delays the call.
 // RESULT gets a line "call PROCESS CALL NUMBER ARGUMENTS... OBJECT" for each call, "reached" after the deed, and
 // "ended code N" or "ended signal N" of PROGRAM.
 //
@@ -57,8 +59,9 @@ struct Deed {
   std::string process;
   std::string call;
   unsigned number = 0;
-  enum class Kind { kNone, kErrno, kBefore, kAfter, kRoot } kind = Kind::kNone;
-  long error = 0;
+  enum class Kind { kNone, kErrno, kBefore, kAfter, kRoot, kRun, kWait } kind = Kind::kNone;
+  long value = 0;  // kErrno: errno; kWait: milliseconds
+  std::string program = {};
 };
 
 [[noreturn]] void fail(const char* what) {
@@ -191,18 +194,33 @@ class Tracer {
       std::fprintf(result_, "call %s %s %u %lx %lx %lx %lx %s\n", process.name.c_str(), name.c_str(), number,
                    arguments[0], arguments[1], arguments[2], arguments[3],
                    printable(object_of(pid, name, arguments.data())).c_str());
-    } else if (!done_ && process.name == deed_.process && number == deed_.number && name == deed_.call) {
+    } else if (!done_ && process.name == deed_.process && name == deed_.call &&
+               (deed_.number == 0 || number == deed_.number)) {
       reach(pid, process);
     }
   }
 
   void reach(pid_t pid, Process& process) {
-    done_ = true;
+    done_ = deed_.number != 0;
     std::fprintf(result_, "reached\n");
     process.hit = deed_.kind == Deed::Kind::kErrno || deed_.kind == Deed::Kind::kAfter;
     if (deed_.kind == Deed::Kind::kErrno) ::ptrace(PTRACE_POKEUSER, pid, offsetof(user_regs_struct, orig_rax), -1L);
     if (deed_.kind == Deed::Kind::kBefore) ::kill(pid, SIGKILL);
     if (deed_.kind == Deed::Kind::kRoot) ::kill(root_, SIGKILL);
+    if (deed_.kind == Deed::Kind::kRun) execute();
+    if (deed_.kind == Deed::Kind::kWait) ::usleep(static_cast<useconds_t>(deed_.value * 1000));
+  }
+
+  void execute() const {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::execl(deed_.program.c_str(), deed_.program.c_str(), nullptr);
+      std::_Exit(126);
+    }
+    int status = 0;
+    while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (child < 0 || status != 0) fail(deed_.program.c_str());
   }
 
   void leave(pid_t pid, Process& process) {
@@ -210,7 +228,7 @@ class Tracer {
     if (deed_.kind == Deed::Kind::kAfter)
       ::kill(pid, SIGKILL);
     else
-      ::ptrace(PTRACE_POKEUSER, pid, offsetof(user_regs_struct, rax), -deed_.error);
+      ::ptrace(PTRACE_POKEUSER, pid, offsetof(user_regs_struct, rax), -deed_.value);
   }
 
   void end(pid_t pid, int status) {
@@ -244,11 +262,19 @@ Deed parse(const std::string& point, const std::string& deed) {
   result.process = point.substr(0, first);
   result.call = point.substr(first + 1, last - first - 1);
   result.number = static_cast<unsigned>(std::strtoul(point.c_str() + last + 1, nullptr, 10));
-  result.error = std::strtol(deed.c_str(), nullptr, 10);
-  if (result.error > 0) result.kind = Deed::Kind::kErrno;
+  result.value = std::strtol(deed.c_str(), nullptr, 10);
+  if (result.value > 0) result.kind = Deed::Kind::kErrno;
   if (deed == "before") result.kind = Deed::Kind::kBefore;
   if (deed == "after") result.kind = Deed::Kind::kAfter;
   if (deed == "root") result.kind = Deed::Kind::kRoot;
+  if (deed.starts_with("run=")) {
+    result.kind = Deed::Kind::kRun;
+    result.program = deed.substr(4);
+  }
+  if (deed.starts_with("wait=")) {
+    result.kind = Deed::Kind::kWait;
+    result.value = std::strtol(deed.c_str() + 5, nullptr, 10);
+  }
   return result;
 }
 

@@ -48,6 +48,7 @@ class Scene(harness.NodeCase):
     not_ours = "^$"  # calls with this object are no part of the product
     takes_back = False  # the command releases a grant: if another container has the HCA too, both share it
 
+    own_deeds = None  # returns the deeds at a call with this object; None: those of its errnos and kills
     def __init__(self, held=False):
         super().__init__("run")
         self.setUpClass()
@@ -302,6 +303,50 @@ class CountCreateRuntime(CreateRuntime):
 
 
 class FirstCreateRuntime(CreateRuntime):
+class Renamed:
+    """The HCA is renamed before a call that reads it, and keeps the new name until the command has ended, as if a container with
+    CAP_NET_ADMIN renamed it."""
+    quick = 60
+    other_name = "hca_9"
+
+    def begin(self):
+        super().begin()
+        self.classes = os.path.realpath(self.node.tree + "/sys/class/infiniband")
+        status = os.stat(self.classes)
+        self.times = (status.st_atime_ns, status.st_mtime_ns)
+        self.names_of_hca = [f"{self.classes}/{name}" for name in (HCA, self.other_name)]
+        self.script = write(self.work + "/rename", "#!/bin/sh\nexec mv -T {} {}\n".format(*self.names_of_hca), 0o755)
+
+    def own_deeds(self, process, read_object):
+        return [f"run={self.script}"] if process == "0" and "/class/infiniband" in read_object else []
+
+    def leave(self, outcome):
+        if os.path.lexists(self.names_of_hca[1]):
+            os.rename(*reversed(self.names_of_hca))
+            os.utime(self.classes, ns=self.times)
+        self.assert_booked_by_device()
+        super().leave(outcome)
+
+    def holders(self):
+        """The record has the name that the HCA had then."""
+        return {HCA if name == self.other_name else name: owners for name, owners in super().holders().items()}
+
+    def assert_booked_by_device(self):
+        """Otherwise no later command finds the grant: it looks for the device."""
+        for file in os.listdir(self.ledger_directory + "/grants"):
+            record = json.loads(read(f"{self.ledger_directory}/grants/{file}").splitlines()[0])
+            for hca in [*record["hcas"], *(hca for user in record["users"] for hca in user.get("hcas", []))]:
+                self.assertIn("device", hca, "the HCA is booked under its name")
+
+
+class RenamedCreateRuntime(Renamed, CreateRuntime):
+    name = "createRuntime, HCA renamed"
+
+
+class RenamedCountCreateRuntime(Renamed, CountCreateRuntime):
+    name = "createRuntime, a count, HCA renamed"
+
+
     """createRuntime on a node without a ledger."""
     name = "first createRuntime of a node"
     holds = (False,)
@@ -977,7 +1022,7 @@ def children(pid):
         return []
 
 
-ALL = [CreateRuntime, CountCreateRuntime, FirstCreateRuntime, CreateRuntimeAgain, CreateRuntimeByRunc, Poststop, PoststopInPod,
+ALL = [CreateRuntime, CountCreateRuntime, RenamedCreateRuntime, RenamedCountCreateRuntime, FirstCreateRuntime, CreateRuntimeAgain, CreateRuntimeByRunc, Poststop, PoststopInPod,
        OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeDelete, SecondCreate, OtherRoot, Nri,
        NriRestart, GenerateCdi, SharedRails, ExclusiveRails, SharedPoststop, NriRails, NriSharedRails, Bind, Damage,
        DamageOfRails]

@@ -432,6 +432,27 @@ TEST(Unplug, LeavesOutHcasWithADanglingLinkOrWithoutADirectory) {
   EXPECT_TRUE(fabric::rdma_sysfs::read_hcas(scan, {"mlx5_7"}).empty());
 }
 
+// The HCA was in the list, but its link is gone. That is no file tree with a directory in place of the link.
+TEST(Unplug, HcaWithoutLinkIsStale) {
+  const TempDir root;
+  lay_out(rails(1), root.path());
+  const fabric::rdma_sysfs::Classes classes(root / "sys");
+  std::vector<fabric::Unread> unread;
+  const fabric::rdma_sysfs::Scan scan{.classes = classes,
+                                      .root = root.path(),
+                                      .facts = {.node = false, .identity = true},
+                                      .hand_out = true,
+                                      .unread = &unread};
+  EXPECT_TRUE(fabric::rdma_sysfs::read_hcas(scan, {"mlx5_0"}).at(0).class_link);
+  EXPECT_TRUE(unread.empty());
+  EXPECT_TRUE(fabric::rdma_sysfs::read_hcas(scan, {"mlx5_7"}).empty());
+  ASSERT_EQ(unread.size(), 1U);
+  EXPECT_EQ(unread[0].code, ESTALE);
+  fs::create_directory(root / "sys/class/infiniband/mlx5_8");
+  EXPECT_FALSE(fabric::rdma_sysfs::read_hcas(scan, {"mlx5_8"}).at(0).class_link);
+  EXPECT_EQ(unread.size(), 1U);
+}
+
 // Another process removes the HCA and restores it during the reads. rename() moves the complete directory at once,
 // while descriptors in it are open, as an unplug in the kernel does.
 TEST(Unplug, ReadsATreeThatChangesDuringTheRead) {

@@ -1,7 +1,11 @@
 // Grants on a node of files with its own ledger: read, decide, book, apply, settle and roll back.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
@@ -10,6 +14,7 @@
 #include "hook/grant/booking.hpp"
 #include "hook/grant/foresee.hpp"
 #include "hook/grant/grant.hpp"
+#include "hook/grant/hcas.hpp"
 #include "support/inventories.hpp"
 #include "support/results.hpp"
 #include "support/tree.hpp"
@@ -361,6 +366,73 @@ void GrantTest::expect_held_under_any_name(const std::string& other, const std::
 
 TEST_F(GrantTest, RenamedHcaStaysWithItsOwner) {
   expect_held_under_any_name("mlx5_0", "mlx5_1");
+}
+
+// A process that renames the first or second HCA and restores its name, again and again. Only the link in the class
+// directory gets another name, in one step, as in the kernel.
+class Renamer {
+ public:
+  Renamer(const std::string& sys, const std::string& hca) : parent_(getpid()), pid_(fork()) {
+    if (pid_ != 0) return;
+    const std::string link = sys + "/class/infiniband/" + hca;
+    const std::string other = sys + "/class/infiniband/hca_9";
+    while (getppid() == parent_) {  // ends with its parent
+      rename(link.c_str(), other.c_str());
+      rename(other.c_str(), link.c_str());
+    }
+    _exit(0);
+  }
+  Renamer(const Renamer&) = delete;
+  Renamer& operator=(const Renamer&) = delete;
+  ~Renamer() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  pid_t parent_;
+  pid_t pid_;
+};
+
+TEST_F(GrantTest, HcaThatIsRenamedDuringTheReadIsNotGivenTwice) {
+  constexpr int kStarts = 400;
+  const char* const selections[] = {"mlx5_1", "hca_9", "all", "mlx5_0,mlx5_1"};
+  const auto device_of = [](const PlannedHca& hca) { return hca.device; };
+  int free = 0;
+  for (const bool is_held : {true, false}) {
+    if (is_held) {
+      ASSERT_EQ(refusal("mlx5_1", Mode::kExclusive, "web-1"), "");
+    }
+    const Renamer renamer(sys_, "mlx5_1");
+    for (int i = 0; i < kStarts; ++i) {
+      if (!refusal(selections[i % 4]).empty()) continue;
+      const auto hcas = must(grant_of("web-2")).hcas;
+      for (const PlannedHca& hca : hcas)
+        ASSERT_NE(device_of(hca), "") << hca.name << " is booked under its name";
+      ASSERT_TRUE(!is_held || std::ranges::find(hcas, "0000.11.00.0", device_of) == hcas.end()) << "given twice";
+      free += is_held ? 0 : 1;
+      ASSERT_TRUE(leave("web-2"));
+    }
+    if (is_held) {
+      ASSERT_TRUE(leave("web-1"));
+    }
+  }
+  EXPECT_GT(free, 0) << "a rename does not refuse every container";
+}
+
+TEST_F(GrantTest, HcaThatCannotBeFoundIsHeld) {
+  fabric::Inventory inventory;
+  inventory.hcas.emplace_back().name = "mlx5_0";
+  EXPECT_TRUE(devices_of({"mlx5_0"}, inventory, node_.root).unknown.empty()) << "a file tree without links";
+  const KnownDevices known = devices_of({"mlx5_0", "hca_9"}, inventory, node_.root);
+  EXPECT_EQ(*known.booked_under("mlx5_0"), "0000.10.00.0");
+  EXPECT_EQ(known.booked_under("hca_9"), nullptr);
+  inventory.hcas.clear();
+  EXPECT_EQ(devices_of({"hca_9"}, inventory, node_.root).booked_under("hca_9"), nullptr);
+  // No HCA can take the name of another one's device.
+  PlannedHca booked{"mlx5_1", Mode::kHca, 1, {}};
+  booked.device = "0000.11.00.0";
+  EXPECT_TRUE(named_by_now({booked}, {"0000.11.00.0"}, inventory, node_.root).empty());
 }
 
 // A node with two rxe devices. They have no device link, and their node GUIDs derive from the MAC addresses of their
