@@ -24,21 +24,6 @@ namespace {
 // A call that waits for the lock of a chosen HCA so long chooses another HCA.
 constexpr int kShortlistTimeoutMs = 1000;
 
-// Returns for each HCA the largest limit of the configuration. The ledger stops counting held units at this limit,
-// because a higher count leads to the same decision.
-std::map<std::string, unsigned> largest_limits(const std::vector<std::string>& names, const Request& request,
-                                               const Config& config) {
-  unsigned largest = may_be(Mode::kExclusive, request, config) ? 1 : 0;
-  for (const Pool& pool : config.pools) {
-    for (const auto& [mode, limit] : pool.limits)
-      largest = std::max(largest, limit);
-  }
-  std::map<std::string, unsigned> limits;
-  for (const std::string& name : names)
-    limits[name] = largest;
-  return limits;
-}
-
 // A runtime makes the mounts of config.json as the root of the container's user namespace. That user cannot read the
 // ledger's directory, and an overlay in a user namespace needs Linux 5.11. So createRuntime makes the mount later, as
 // the node's root.
@@ -174,8 +159,7 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
   if (!locked && shortlist && locked.error().code == EAGAIN)
     return ForeseenPlan{.plan = {}, .locks = std::nullopt, .unavailable = *shortlist, .lost_to_others = true};
   auto locks = TRY(std::move(locked));
-  Holdings holdings =
-      TRY(locks.holdings(input.owner, largest_limits(names, *input.requesting.request, input.requesting.admin)));
+  Holdings holdings = TRY(locks.holdings(input.owner, bounds_of(among)));
   for (const auto& [name, why] : known.unknown)
     // The ledger books an HCA under its device. If the device is unknown, a grant of the HCA cannot be found, so the
     // HCA counts as held by another owner.

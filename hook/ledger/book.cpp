@@ -59,11 +59,11 @@ Result<std::optional<StoredGrant>> exclusive_of_others(const LedgerFiles& files,
   return grant;
 }
 
-// Returns the units of the HCA that other keys hold; `most` is explained at count_others(). If a grant cannot be
-// checked, the units of its index entry count. doubt: receives the text that describes the first such grant.
-Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned most,
-                              std::string& doubt) {
-  return count_others(files, hca, key, most, [&](const IndexEntry& entry) {
+// Returns the units of the HCA that other keys hold, as count_others(). If a grant cannot be checked, the units of its
+// index entry count. doubt: receives the text that describes the first such grant.
+Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key,
+                              UnitBounds bounds, std::string& doubt) {
+  return count_others(files, hca, key, bounds, [&](const IndexEntry& entry) {
     const auto checked = check_entry(files, hca, entry);
     if (checked.has_value()) return *checked;
     if (doubt.empty()) doubt = doubtful_owner(files, entry.key, checked.error());
@@ -73,7 +73,7 @@ Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, 
 
 // Returns the units of one HCA that other owners hold, and the exclusive owner. A grant that cannot be checked blocks
 // this HCA only, so that one damaged record does not stop every start on the node.
-Holding others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned limit) {
+Holding others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key, UnitBounds bounds) {
   Holding holding;
   std::string looked_at;
   const auto other = exclusive_of_others(files, hca, key, looked_at);
@@ -82,8 +82,8 @@ Holding others_holding(const LedgerFiles& files, const std::string& hca, const s
     return holding;
   }
   if (*other) holding.exclusive_owner = (*other)->owner.label;
-  if (limit == 0) return holding;
-  const auto units = others_units(files, hca, key, limit, holding.doubtful);
+  if (bounds.most == 0) return holding;
+  const auto units = others_units(files, hca, key, bounds, holding.doubtful);
   if (!units) holding.exclusive_owner = doubtful_owner(files, "", units.error());
   if (units) holding.others = *units;
   return holding;
@@ -125,7 +125,7 @@ Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant, co
 LockedHcas::LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas)
     : files_(std::move(files)), hcas_(std::move(hcas)) {}
 
-Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<std::string, unsigned>& limits) const {
+Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<std::string, UnitBounds>& bounds) const {
   if (!is_file_name(requesting.key, kLongestKey))
     return make_error("internal error: grant key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", requesting.key);
   std::vector<PlannedHca> own;
@@ -140,8 +140,9 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
   asked_for_ = requesting.key;
   free_.clear();
   for (const Locked& hca : hcas_) {
-    const auto limit = limits.find(hca.name);
-    Holding holding = others_holding(*files_, hca.key, requesting.key, limit == limits.end() ? 0 : limit->second);
+    const auto of_hca = bounds.find(hca.name);
+    Holding holding =
+        others_holding(*files_, hca.key, requesting.key, of_hca == bounds.end() ? UnitBounds() : of_hca->second);
     if (!holding.exclusive_owner) free_.insert(hca.key);
     const PlannedHca* held = find_hca(own, hca.key);
     if (held) {
@@ -167,7 +168,7 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
     }
     if (hca.mode != Mode::kExclusive) continue;
     std::string doubt;
-    if (TRY(others_units(*files_, key, owner.key, 1, doubt)) > 0) {
+    if (TRY(others_units(*files_, key, owner.key, {1, 1}, doubt)) > 0) {
       return Error{.message = fmt::format("cannot allocate `{}` exclusively: {}", hca.name,
                                           doubt.empty() ? "other containers hold it" : "it is held by " + doubt),
                    .hint = "wait until the HCA is released, or request another HCA",

@@ -27,10 +27,10 @@ using HcaDevices = std::map<std::string, std::string>;
 class LockedHcas {
  public:
   // Returns for each locked HCA the units that `requesting` and other owners hold, for make_plan(). Releases a stale
-  // grant only if it belongs to `requesting`, if it holds the HCA exclusively, or if the HCA's number in `limits` is
-  // reached. limits: for each HCA, the number of units at which counting stops, because more do not change the
-  // decision. Errors: the grant of `requesting` cannot be locked or read.
-  Result<Holdings> holdings(const Owner& requesting, const std::map<std::string, unsigned>& limits) const;
+  // grant only if it belongs to `requesting`, if it holds the HCA exclusively, or if the units of other owners reach
+  // the HCA's bounds. bounds: by the HCA's name; missing: units of other owners are not counted. Errors: the grant of
+  // `requesting` cannot be locked or read.
+  Result<Holdings> holdings(const Owner& requesting, const std::map<std::string, UnitBounds>& bounds) const;
   // Makes book() fail with ESTALE if the owner's grant then holds other HCAs than these. For a decision that depends on
   // HCAs of the owner that this object has not locked.
   void expect_own(const std::vector<PlannedHca>& hcas);

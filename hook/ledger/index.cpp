@@ -319,7 +319,7 @@ Result<void> remove_index(const LedgerFiles& files, const std::string& key, cons
   return {};
 }
 
-Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned most,
+Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key, UnitBounds bounds,
                               const IsValid& is_valid) {
   std::uint64_t sure = 0;
   std::uint64_t unsure = 0;
@@ -334,8 +334,8 @@ Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, 
     if (entry.key == key) return true;
     unsure += std::max(entry.units, 1U);  // an entry name with 0 units is damaged: count 1 unit
     unread.push_back(std::move(entry));
-    if (sure + unsure >= most) look();
-    return sure < most;
+    if (sure + unsure >= bounds.least) look();
+    return sure < bounds.most;
   }));
   return static_cast<unsigned>(std::min<std::uint64_t>(sure + unsure, std::numeric_limits<unsigned>::max()));
 }

@@ -75,10 +75,10 @@ Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, 
 Result<void> replace_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key);
 
 using IsValid = std::function<bool(const IndexEntry&)>;
-// Returns the units of this HCA in the entries of other keys, stale entries included. If their sum reaches `most`,
-// checks the entries with is_valid(), which removes stale ones, and goes on with the valid ones. So a result of `most`
-// or more counts valid entries only.
-Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned most,
+// Returns the units of this HCA in the entries of other keys, stale entries included. If their sum reaches
+// bounds.least, checks the entries with is_valid(), which removes stale ones, and goes on with the valid ones. So a
+// result of bounds.least or more counts valid entries only. Stops counting at bounds.most. bounds: both are at least 1.
+Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key, UnitBounds bounds,
                               const IsValid& is_valid);
 // Returns all entries of an HCA, stale ones too.
 Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca);

@@ -220,7 +220,7 @@ Holding Ledger::glance(const std::string& hca, std::string_view key, unsigned mo
   const auto holder = exclusive_key(*files_, hca);
   if (!holder || (*holder && **holder != key)) holding.exclusive_owner = kUnknown;
   if (most == 0 || holding.exclusive_owner) return holding;
-  const auto units = count_others(*files_, hca, key, most, [](const IndexEntry&) { return true; });
+  const auto units = count_others(*files_, hca, key, {most, most}, [](const IndexEntry&) { return true; });
   if (!units) holding.exclusive_owner = kUnknown;
   if (units) holding.others = *units;
   return holding;

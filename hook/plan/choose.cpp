@@ -275,6 +275,36 @@ Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
   return room;
 }
 
+UnitBounds bounds_for(const Terms& terms, unsigned units) {
+  if (terms.mode == Mode::kExclusive) return {.least = 1, .most = 1};
+  const unsigned limit = terms.limit.value_or(0);
+  if (limit == 0) return {};
+  const unsigned wanted = terms.mode == Mode::kSharedMulti ? std::clamp(units, 1U, limit) : 1;
+  return {.least = limit - wanted + 1, .most = limit};
+}
+
+std::map<std::string, UnitBounds> bounds_of(const Candidates& among) {
+  std::map<std::string, UnitBounds> bounds;
+  if (!among.matched) return bounds;
+  const auto add = [&](const std::string& name, UnitBounds more) {
+    if (more.most == 0) return;
+    const auto [known, is_new] = bounds.emplace(name, more);
+    if (!is_new)
+      known->second = {.least = std::min(known->second.least, more.least),
+                       .most = std::max(known->second.most, more.most)};
+  };
+  const auto units = among.matched->count.value_or(static_cast<unsigned>(among.matched->groups.size()));
+  for (const NodeHca* node : among.matched->hcas()) {
+    const auto terms = terms_for(*node, among.request, among.config);
+    if (!terms) continue;
+    add(node->name(), bounds_for(*terms, units));
+    if (terms->mode != Mode::kExclusive) continue;
+    for (const std::string& vf : vfs_of(*node, among.inventory))
+      add(vf, bounds_for(*terms));
+  }
+  return bounds;
+}
+
 bool has_place(const Terms& terms, const Holding& holding) {
   return holding.own || (held_against(terms.mode, holding).empty() && (!terms.limit || holding.others < *terms.limit));
 }

@@ -1,6 +1,7 @@
 // Chooses HCAs for a container from the candidates of its request, by their present grants.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,12 @@ struct Room {
   bool held = false;  // other owners cause the limit
 };
 Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input);
+
+// Returns the bounds for an HCA of which a container with these terms requests `units`.
+UnitBounds bounds_for(const Terms& terms, unsigned units = 1);
+// Returns the bounds of each candidate, by its name; missing: the decision does not depend on a number. A VF of an HCA
+// that can be allocated exclusively has the bounds of both.
+std::map<std::string, UnitBounds> bounds_of(const Candidates& among);
 
 // Returns whether the grants of the HCA itself leave a unit for the container. Part of room_for(): the HCA's PF, VFs
 // and GID tables also limit the units.

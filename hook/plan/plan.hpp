@@ -128,11 +128,19 @@ struct Plan {
 };
 
 // The present grants of an HCA, as far as a plan depends on them.
+// The numbers of units of other owners at which a decision about an HCA changes: the ledger counts exactly from `least`
+// to `most`. 0: the decision does not depend on the number.
+struct UnitBounds {
+  unsigned least = 0;
+  unsigned most = 0;
+  friend bool operator==(const UnitBounds&, const UnitBounds&) = default;
+};
+
 struct Holding {
   bool own = false;                            // the requesting container or its pod has the HCA
   unsigned own_units = 0;                      // granted units; 0: only booked (PlannedHca::held_only)
   std::optional<std::string> exclusive_owner;  // label of another owner, for the message
-  unsigned others = 0;                         // units of other owners; below the limit, stale grants count too
+  unsigned others = 0;                         // units of other owners; below UnitBounds::least, stale grants count too
   std::string doubtful = {};                   // describes another owner of unknown state, for the message
   friend bool operator==(const Holding&, const Holding&) = default;
 };

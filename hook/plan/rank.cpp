@@ -66,8 +66,7 @@ class Ranking {
     const auto terms = terms_for(node, input_.request, input_.config);
     if (!terms) return false;
     if (input_.own.contains(node.name())) return true;
-    const unsigned most = terms->mode == Mode::kExclusive ? 1 : terms->limit.value_or(0);
-    const bool is_free = has_place(*terms, glance_.holding(node.name(), most));
+    const bool is_free = has_place(*terms, glance_.holding(node.name(), bounds_for(*terms).most));
     if (!is_free) held_.push_back(&node);
     return is_free;
   }

@@ -32,11 +32,11 @@ struct CountNode {
   TempDir directory;
   NodeSettings settings;
 
-  explicit CountNode(unsigned hcas) {
-    auto inventory = test_support::rails(hcas, 1);
+  explicit CountNode(unsigned hcas, unsigned slots = 1) {
+    auto inventory = test_support::rails(hcas, slots);
     for (fabric::Hca& hca : inventory.hcas)
       hca.uverbs_dev = fmt::format("231:{}", 192 + *hca.uverbs);
-    lay_out(inventory, directory / "node");
+    lay_out(inventory, directory / "node", {.full = slots > 1});
     settings.root = directory / "node";
     settings.ledger = directory / "ledger";
   }
@@ -117,6 +117,41 @@ TEST(Search, PrefersActiveHcaOfDeadHolder) {
   EXPECT_EQ(must(create(node, ledger, dead, counting("1"))), "mlx5_0");
   EXPECT_EQ(must(create(node, ledger, container("a"), counting("1"))), "mlx5_0");
   EXPECT_EQ(must(create(node, ledger, container("b"), counting("1"))), "mlx5_1") << "the holder of mlx5_0 lives";
+}
+
+// The pool's limit for mode shared is above the number of dead users, and mode exclusive counts each user.
+TEST(Search, DeadSharedUsersDoNotBlockAnotherMode) {
+  const CountNode node(2, 64);
+  const Ledger ledger = node.ledger();
+  const auto asking = [](const std::string& selection, Mode mode) {
+    ContainerRequest requesting = counting(selection, mode);
+    Pool& pool = requesting.admin.pools.emplace_back();
+    pool.name = "all";
+    pool.modes = {Mode::kShared, Mode::kSharedMulti, Mode::kExclusive};
+    pool.limits = {{Mode::kShared, 4}, {Mode::kSharedMulti, 4}};
+    return requesting;
+  };
+  const auto leave_dead = [&](unsigned count, const char* hca) {
+    for (unsigned i = 0; i < count; ++i) {
+      Grantee dead = container(fmt::format("dead{}", i));
+      dead.user.process = dead_process();
+      ASSERT_EQ(must(create(node, ledger, dead, asking(hca, Mode::kShared))), hca);
+    }
+  };
+  for (const char* selection : {"mlx5_0", "1", "mlx5_0,mlx5_1"}) {
+    leave_dead(1, "mlx5_0");
+    EXPECT_TRUE(has_text(must(create(node, ledger, container("a"), asking(selection, Mode::kExclusive))), "mlx5_"));
+    ASSERT_TRUE(ledger.release_grant(container("a").owner.key));
+  }
+  // Two netdevs fit beside two living users, not beside two dead ones and one that lives.
+  leave_dead(3, "mlx5_0");
+  EXPECT_EQ(must(create(node, ledger, container("a"), asking("mlx5_0,mlx5_0", Mode::kSharedMulti))), "mlx5_0");
+  ASSERT_TRUE(ledger.release_grant(container("a").owner.key));
+  leave_dead(1, "mlx5_0");
+  EXPECT_EQ(must(create(node, ledger, container("live"), asking("mlx5_0", Mode::kShared))), "mlx5_0");
+  EXPECT_TRUE(has_text(error_message(create(node, ledger, container("a"), asking("mlx5_0", Mode::kExclusive))),
+                       "is shared with 1 other user"));
+  EXPECT_EQ(ledger_problems(node.settings.ledger), "");
 }
 
 // A decision among all would wait for the lock.

@@ -93,7 +93,8 @@ class Worker {
     {
       auto locked = TRY(ledger.lock({name(first), name(second)}));
       const unsigned limit = mode == Mode::kExclusive ? 1 : kLimit;
-      const auto holdings = TRY(locked.holdings(owner_, {{name(first), limit}, {name(second), limit}}));
+      const auto holdings =
+          TRY(locked.holdings(owner_, {{name(first), {limit, limit}}, {name(second), {limit, limit}}}));
       std::vector<PlannedHca> wanted;
       for (const std::size_t hca : {first, second}) {
         const auto& holding = holdings.at(name(hca));
@@ -299,7 +300,7 @@ class LedgerCrash : public testing::Test {
   std::string compete(const Ledger& ledger) const {
     auto locked = ledger.lock({"mlx5_0"});
     if (!locked) return locked.error().message;
-    const auto holdings = locked->holdings(rival_, {{"mlx5_0", 1}});
+    const auto holdings = locked->holdings(rival_, {{"mlx5_0", {1, 1}}});
     if (!holdings) return holdings.error().message;
     if (holdings->at("mlx5_0").exclusive_owner || holdings->at("mlx5_0").others > 0) return "";
     const auto booked = locked->book(rival_, {{"mlx5_0", Mode::kExclusive, 1, {}}}, {rival_.key, "rival", myself()});
@@ -392,7 +393,8 @@ TEST(LedgerCost, DoesNotGrowWithTheNumberOfGrants) {
       {
         auto locked = ledger.lock({hca.name});
         const unsigned limit = hca.mode == Mode::kExclusive ? 1U : 0U;
-        if (!locked || !locked->holdings(web, {{hca.name, limit}}) || !locked->book(web, {hca}, user)) return false;
+        if (!locked || !locked->holdings(web, {{hca.name, {limit, limit}}}) || !locked->book(web, {hca}, user))
+          return false;
       }
       return ledger.settle(web.key) && ledger.leave(web, web.key);
     };

@@ -209,7 +209,7 @@ class LedgerFailedLookup : public ConsistentLedger {
   // Returns whether another container would get the HCA, and whether recover() keeps the grant.
   static int look(const Ledger& ledger, const Owner& requesting) {
     const auto locked = ledger.lock({kAlone.name});
-    const auto holdings = locked ? locked->holdings(requesting, {{kAlone.name, 1}}) : locked.error();
+    const auto holdings = locked ? locked->holdings(requesting, {{kAlone.name, {1, 1}}}) : locked.error();
     const auto recovered = ledger.recover();
     if (!holdings || !recovered) return kFailed;
     return holdings->at(kAlone.name).exclusive_owner && recovered->returned.empty() ? kHeld : kFree;

@@ -28,7 +28,7 @@ class LedgerTest : public ConsistentLedger {
   Holding ask(const Owner& owner, unsigned limit, const std::string& hca = "mlx5_0") {
     auto locked = ledger_.lock({hca});
     EXPECT_OK(locked);
-    auto holdings = locked->holdings(owner, {{hca, limit}});
+    auto holdings = locked->holdings(owner, {{hca, {limit, limit}}});
     EXPECT_OK(holdings);
     return holdings ? (*holdings)[hca] : Holding{};
   }
@@ -407,7 +407,7 @@ TEST_F(LedgerTest, NamesGrantThatCannotBeParsed) {
     write(text);
     EXPECT_TRUE(has_text(error_message(ledger_.find(web_.key)), file));
     EXPECT_FALSE(ledger_.list());
-    const auto holdings = must(ledger_.lock({"mlx5_0"})->holdings(db_, {{"mlx5_0", 1}}));
+    const auto holdings = must(ledger_.lock({"mlx5_0"})->holdings(db_, {{"mlx5_0", {1, 1}}}));
     EXPECT_TRUE(holdings.at("mlx5_0").exclusive_owner) << "an unreadable grant keeps its HCA";
   }
 }

@@ -155,7 +155,7 @@ class LedgerRecord : public ConsistentLedger {
   bool is_refused(const Owner& owner, const PlannedHca& hca) {
     {
       const auto locked = ledger_.lock({hca.name});
-      const auto holdings = locked->holdings(owner, {{hca.name, 1}});
+      const auto holdings = locked->holdings(owner, {{hca.name, {1, 1}}});
       if (!holdings) return true;
       const Holding& holding = holdings->at(hca.name);
       if (!holding.exclusive_owner && holding.others == 0) return false;
@@ -323,7 +323,8 @@ TEST_F(LedgerRecord, DamagedRecordHoldsItsOwnHcasOnly) {
   const std::string holder = "the grant `" + grant_file(web_) +
                              "`, which cannot be read: its checksum is wrong (if nothing uses that grant any more, "
                              "remove the file and run `rdma-hook recover`)";
-  const auto holdings = must(ledger_.lock({"mlx5_0", "mlx5_1"})->holdings(db_, {{"mlx5_0", 1}, {"mlx5_1", 1}}));
+  const auto holdings =
+      must(ledger_.lock({"mlx5_0", "mlx5_1"})->holdings(db_, {{"mlx5_0", {1, 1}}, {"mlx5_1", {1, 1}}}));
   EXPECT_EQ(holdings.at("mlx5_0").exclusive_owner, holder);
   EXPECT_FALSE(holdings.at("mlx5_1").exclusive_owner);
   EXPECT_EQ(holdings.at("mlx5_1").others, 0U);
@@ -337,7 +338,7 @@ TEST_F(LedgerRecord, DamagedRecordCountsAsSharer) {
   damage(web_);
   EXPECT_EQ(give(db_, {kSharedByTwo}), "") << "there is room";
   const Owner third = container_owner("third", "/");
-  const auto holdings = must(ledger_.lock({"mlx5_0"})->holdings(third, {{"mlx5_0", 2}}));
+  const auto holdings = must(ledger_.lock({"mlx5_0"})->holdings(third, {{"mlx5_0", {2, 2}}}));
   EXPECT_FALSE(holdings.at("mlx5_0").exclusive_owner);
   EXPECT_EQ(holdings.at("mlx5_0").others, 2U);
   EXPECT_TRUE(holdings.at("mlx5_0").doubtful.starts_with("the grant `" + grant_file(web_) + "`, which cannot be read"));

@@ -140,7 +140,7 @@ std::string LedgerScene::users(const hook::Owner& owner) const {
 
 std::string LedgerScene::holder(const hook::Owner& requesting) const {
   const auto locked = ledger_.lock({kAlone.name});
-  const auto holdings = locked ? locked->holdings(requesting, {{kAlone.name, 1}}) : locked.error();
+  const auto holdings = locked ? locked->holdings(requesting, {{kAlone.name, {1, 1}}}) : locked.error();
   return holdings ? holdings->at(kAlone.name).exclusive_owner.value_or("") : holdings.error().message;
 }
 
