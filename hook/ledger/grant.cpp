@@ -136,7 +136,8 @@ void settle_user(StoredGrant& grant, StoredUser& user) {
 }
 
 Grant recorded_grant(const StoredGrant& grant) {
-  Grant result{.owner = grant.owner, .hcas = held_hcas(grant), .users = {}, .since = grant.since};
+  Grant result{
+      .owner = grant.owner, .hcas = held_hcas(grant), .users = {}, .since = grant.since, .changed = grant.changed};
   for (const StoredUser& user : grant.users) {
     result.users.push_back(user.user);
     result.pending = result.pending || user.worker.has_value();

@@ -73,7 +73,8 @@ struct Grant {
   Owner owner;
   std::vector<PlannedHca> hcas;
   std::vector<GrantUser> users;
-  std::int64_t since = 0;  // seconds since the epoch
+  std::int64_t since = 0;                     // seconds since the epoch, for people: the node's time can jump
+  std::optional<std::uint64_t> changed = {};  // StoredGrant::changed
   bool pending = false;
   bool stale = false;  // result of is_stale()
 };
@@ -82,7 +83,7 @@ struct Grant {
 // marker file in pending/. The change is unfinished as long as this file exists.
 struct StepWorker {
   ProcessIdentity process;
-  std::uint64_t change = 0;
+  std::uint64_t change = 0;  // nanoseconds of CLOCK_MONOTONIC at which the change began
   friend bool operator==(const StepWorker&, const StepWorker&) = default;
 };
 
@@ -106,6 +107,9 @@ struct StoredGrant {
   std::vector<PlannedHca> hcas;  // HCAs of settled users
   std::vector<StoredUser> users;
   std::int64_t since = 0;
+  // The latest StepWorker::change of the record; set by read_grant(). A change that is done stays in the record until
+  // the next write, so that nullopt only means that the time is not known.
+  std::optional<std::uint64_t> changed = {};
 };
 
 // Returns the HCAs that the grant holds: grant.hcas and the HCAs of unfinished changes, one entry for each HCA.

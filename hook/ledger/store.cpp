@@ -75,7 +75,8 @@ std::string marker_name(std::string_view key, const StepWorker& worker) {
 }
 
 // The current time is the number of the change. A counter would start again when this process executes another program,
-// which has the same pid and start time.
+// which has the same pid and start time. The clock does not jump with the node's time: rdma-nri derives the age of a
+// grant from it.
 StepWorker new_worker(const LedgerFiles& files) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return {files.self, static_cast<std::uint64_t>(now / std::chrono::nanoseconds(1))};
@@ -112,7 +113,9 @@ Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const st
   auto grant = TRY(read_record(files, key));
   if (!grant) return grant;
   for (StoredUser& user : grant->users) {
-    if (user.worker) TRY_VOID(check_steps(files, *grant, user));
+    if (!user.worker) continue;
+    grant->changed = std::max(grant->changed.value_or(0), user.worker->change);
+    TRY_VOID(check_steps(files, *grant, user));
   }
   return grant;
 }

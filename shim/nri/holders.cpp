@@ -35,7 +35,7 @@ Result<Doubtful> doubtful_containers(const Ledger& ledger) {
   for (const hook::Grant& grant : TRY(ledger.list(&unread))) {
     if (grant.owner.netns) found.namespaces.emplace_back(grant.owner.netns->path, grant.owner.key);
     for (const GrantUser& user : grant.users) {
-      if (is_unbound(grant, user)) found.unbound.emplace(user.id, grant.since);
+      if (is_unbound(grant, user)) found.unbound.emplace(user.id, grant.changed);
       if (user.pod.empty()) found.podless.insert(user.id);
     }
   }

@@ -30,9 +30,9 @@ bool is_unbound(const hook::Grant& grant, const hook::GrantUser& user);
 // Parts of grants whose end the ledger alone cannot detect: the runtime or the kernel must report it. Collected in one
 // pass over all grants.
 struct Doubtful {
-  // Users of unbound grants: container id, and Grant::since. They are in the node's network namespace, and only the
+  // Users of unbound grants: container id, and Grant::changed. They are in the node's network namespace, and only the
   // runtime can report their end.
-  std::map<std::string, std::int64_t> unbound;
+  std::map<std::string, std::optional<std::uint64_t>> unbound;
   // Ids of containers whose grant does not record their pod: a hook or an earlier version of this plugin made the
   // grant.
   std::set<std::string> podless;

@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <iterator>
 #include <memory>
 #include <string_view>
@@ -233,13 +232,15 @@ Result<void> RdmaPlugin::synchronize_end() {
   returns_due_ = true;
   requesting_pods_.clear();
   // A container that the runtime did not list may be alive if it is young: containerd 1.7 may synchronize during the
-  // creation of a container, before it lists that container.
-  const std::int64_t now = std::time(nullptr);
-  std::chrono::seconds wait{0};
-  for (const auto& [id, since] : doubtful_.unbound) {
-    const std::chrono::seconds age{std::max<std::int64_t>(now - since, 0)};
+  // creation of a container, before it lists that container. A grant of unknown age counts as young once. The age does
+  // not depend on the node's time, which can jump.
+  const Clock::time_point now = Clock::now();
+  Clock::duration wait{0};
+  for (const auto& [id, booked] : doubtful_.unbound) {
+    const Clock::time_point since = booked ? Clock::time_point(std::chrono::nanoseconds(*booked)) : now;
+    const Clock::duration age = std::max(now - since, Clock::duration(0));
     (age < kLongestCreation ? spared_ : gone_).insert(id);
-    wait = std::max(wait, kLongestCreation - age);
+    wait = std::max<Clock::duration>(wait, kLongestCreation - age);
   }
   if (!spared_.empty()) recount_at_ = Clock::now() + wait;
   work_is_due_();

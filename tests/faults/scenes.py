@@ -12,7 +12,8 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE + "/../node")
+sys.path[:0] = [HERE + "/../node", HERE + "/../support"]
+import grant_record  # noqa: E402
 import harness  # noqa: E402
 import nri_runtime as nri  # noqa: E402
 import test_network  # noqa: E402
@@ -47,8 +48,8 @@ class Scene(harness.NodeCase):
     quick = 30
     not_ours = "^$"  # calls with this object are no part of the product
     takes_back = False  # the command releases a grant: if another container has the HCA too, both share it
-
     own_deeds = None  # returns the deeds at a call with this object; None: those of its errnos and kills
+
     def __init__(self, held=False):
         super().__init__("run")
         self.setUpClass()
@@ -302,7 +303,6 @@ class CountCreateRuntime(CreateRuntime):
         return super().asking(name, mode, "1" if name == "web" else hca, **options)
 
 
-class FirstCreateRuntime(CreateRuntime):
 class Renamed:
     """The HCA is renamed before a call that reads it, and keeps the new name until the command has ended, as if a container with
     CAP_NET_ADMIN renamed it."""
@@ -347,6 +347,7 @@ class RenamedCountCreateRuntime(Renamed, CountCreateRuntime):
     name = "createRuntime, a count, HCA renamed"
 
 
+class FirstCreateRuntime(CreateRuntime):
     """createRuntime on a node without a ledger."""
     name = "first createRuntime of a node"
     holds = (False,)
@@ -799,6 +800,18 @@ class NriRestart(Nri):
         super().leave(outcome)
 
 
+class NriRestartAfterJump(NriRestart):
+    """By the node's time the grant is older than any creation takes: the time was set forward by a day."""
+    name = "nri restart during a creation, time set forward"
+
+    def enter(self):
+        super().enter()
+        for file in os.listdir(self.ledger_directory + "/grants"):
+            path = f"{self.ledger_directory}/grants/{file}"
+            grant = grant_record.read(path)
+            grant_record.write(path, {**grant, "since": grant["since"] - 86400})
+
+
 class Rails(test_network.Rails):
     """The HCA is a rail: the container gets a child of its netdev in its own network namespace, or the netdev itself in a pod's. The
     network namespace of the test represents the node's."""
@@ -1024,7 +1037,7 @@ def children(pid):
 
 ALL = [CreateRuntime, CountCreateRuntime, RenamedCreateRuntime, RenamedCountCreateRuntime, FirstCreateRuntime, CreateRuntimeAgain, CreateRuntimeByRunc, Poststop, PoststopInPod,
        OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeDelete, SecondCreate, OtherRoot, Nri,
-       NriRestart, GenerateCdi, SharedRails, ExclusiveRails, SharedPoststop, NriRails, NriSharedRails, Bind, Damage,
+       NriRestart, NriRestartAfterJump, GenerateCdi, SharedRails, ExclusiveRails, SharedPoststop, NriRails, NriSharedRails, Bind, Damage,
        DamageOfRails]
 
 

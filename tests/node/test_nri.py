@@ -388,10 +388,29 @@ class Missed(NriCase):
 
     def age(self, seconds):
         """Makes the grants older by this time."""
+        def older(grant):
+            grant["users"][0]["worker"]["change"] -= seconds * 10**9
+        self.change_grants(older)
+
+    def change_grants(self, change):
         for file in os.listdir(self.ledger_directory + "/grants"):
             path = f"{self.ledger_directory}/grants/{file}"
             grant = grant_record.read(path)
-            grant_record.write(path, {**grant, "since": grant["since"] - seconds})
+            change(grant)
+            grant_record.write(path, grant)
+
+    def test_keeps_grant_of_young_container_when_the_nodes_time_jumps(self):
+        """The runtime does not list the container yet. By the node's time its grant is a day old; or its age is not known."""
+        connection = self.connect()
+        connection.create(self.requesting("mlx5_0"), self.member("c1"))
+        for change in (lambda grant: grant.update(since=grant["since"] - 86400), lambda grant: grant["users"][0].pop("worker"),
+                       lambda grant: grant["users"][0].update(settled=True)):
+            connection.close()
+            self.change_grants(change)
+            connection = self.accept()
+            connection.introduce()
+            connection.create(nri.pod("pod2"), self.member("c9"))  # the work after Synchronize is done by now
+            self.assertEqual(self.holders(), {"mlx5_0": [["c1"]]})
 
     def wait_for_holders(self, wanted):
         wait_for(lambda: self.holders() == wanted, lambda: f"holders {wanted}, not {self.holders()}")

@@ -92,7 +92,7 @@ class GrantWorkerTest : public testing::Test {
     auto found = doubtful_containers(hook::Ledger::open(node_.ledger).value());
     if (!found) return {found.error().message};
     Ids ids;
-    for (const auto& [id, since] : found->unbound)
+    for (const auto& [id, booked] : found->unbound)
       ids.insert(id);
     return ids;
   }
