@@ -45,7 +45,14 @@ void describe(Members& members, DeviceNumber& node) {
 template <typename Members>
 void describe(Members& members, OpenState& open) {
   members.optional("index", open.index);
-  members("contexts", open.contexts);
+  // A record of an earlier version lists each id. An earlier version that reads "ranges" refuses the record, so that it
+  // does not release the HCA while one of these contexts is open.
+  std::vector<std::uint32_t> listed;
+  members("contexts", listed);
+  members.optional_text(
+      "ranges", open.contexts, [](const ContextIds& ids) { return ids.text(); }, ContextIds::parse);
+  for (const std::uint32_t id : listed)
+    members.require(open.contexts.add(id), "contexts");
   members.optional("node", open.node);
 }
 

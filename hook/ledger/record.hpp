@@ -3,11 +3,13 @@
 //
 // {"format": 2, "owner": {"kind", "key", "label", "netns": {"dev", "ino", "path"}}, "since",
 //  "hcas": [{"name", "mode", "units", "limit", "held_only", "device",
-//            "open": {"index", "contexts": [N], "node": {"major", "minor"}}}],
+//            "open": {"index", "contexts": [N], "ranges": "N,N-N", "node": {"major", "minor"}}}],
 //  "users": [{"key", "id", "bundle", "pod", "view", "name", "process": {"pid", "start_time"}, "cgroup": {...},
 //             "state": {...}, "settled", "ended", "worker": {"pid", "start_time", "change"}, "hcas": [...]}]}
-// Optional: "netns", and "directory" in it; "limit", "held_only", "device" and "open", and "index" and "node" in
-// "open"; all members of a user but "key", "id" and "settled".
+// Optional: "netns", and "directory" in it; "limit", "held_only", "device" and "open", and "index", "ranges" and
+// "node" in "open"; all members of a user but "key", "id" and "settled".
+//
+// "contexts" is always empty; an earlier version listed there each id that is now in "ranges".
 //
 // A record of another format is an error. This program converts none, because /run is empty after a boot, and the
 // administrator drains the node before an upgrade or downgrade.

@@ -13,6 +13,7 @@
 #include "fabric/result.hpp"
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/config/config.hpp"
+#include "hook/plan/context_ids.hpp"
 
 namespace fabric {
 struct Inventory;
@@ -80,9 +81,9 @@ struct ViewEntry {
 // namespace. When the grant is released, the contexts that are open then are compared with this record: only contexts
 // that are not in the record can belong to the owner of the grant.
 struct OpenState {
-  std::optional<std::uint32_t> index;   // index of the RDMA device; nullopt: not read or not supported
-  std::vector<std::uint32_t> contexts;  // RdmaContext::id, ascending
-  std::optional<DeviceNumber> node;     // number of the uverbs node
+  std::optional<std::uint32_t> index;  // index of the RDMA device; nullopt: not read or not supported
+  ContextIds contexts;
+  std::optional<DeviceNumber> node;  // number of the uverbs node
   friend bool operator==(const OpenState&, const OpenState&) = default;
 };
 
@@ -127,7 +128,6 @@ struct Plan {
   std::vector<std::string> warnings;
 };
 
-// The present grants of an HCA, as far as a plan depends on them.
 // The numbers of units of other owners at which a decision about an HCA changes: the ledger counts exactly from `least`
 // to `most`. 0: the decision does not depend on the number.
 struct UnitBounds {
@@ -136,6 +136,7 @@ struct UnitBounds {
   friend bool operator==(const UnitBounds&, const UnitBounds&) = default;
 };
 
+// The present grants of an HCA, as far as a plan depends on them.
 struct Holding {
   bool own = false;                            // the requesting container or its pod has the HCA
   unsigned own_units = 0;                      // granted units; 0: only booked (PlannedHca::held_only)

@@ -199,7 +199,7 @@ Result<void> note_contexts(const RdmaUse& use, OpenState& open, std::vector<std:
   if (use.contexts == 0) return {};
   std::vector<OpenProcess> users;
   for (const OpenContext& context : TRY(read_contexts(use))) {
-    open.contexts.push_back(context.id);
+    if (!open.contexts.add(context.id)) return make_error("internal error: contexts are not in order of their ids");
     for (const OpenProcess& process : context.processes)
       add_process(process, users);
   }
@@ -282,7 +282,7 @@ LeftOpen find_left_open(const OpenState& before, const OpenHca& now) {
   };
   for (const OpenContext& context : now.contexts) {
     // This context was opened before the grant, so it is not a context of the owner whose grant ends.
-    if (std::ranges::find(before.contexts, context.id) != before.contexts.end()) {
+    if (before.contexts.contains(context.id)) {
       for (const OpenProcess& process : context.processes)
         add_process(process, earlier);
       continue;

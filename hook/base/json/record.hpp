@@ -236,6 +236,15 @@ class RecordScanner {
     require(parsed.has_value(), name);
     if (parsed) value = *std::move(parsed);
   }
+  template <typename T, typename ToText, typename Parse>
+  void optional_text(const char* name, T& value, ToText, Parse parse) {
+    if (!has(name)) return;
+    std::string written;
+    read(written);
+    auto parsed = parse(written);
+    require(parsed.has_value(), name);
+    if (parsed) value = *std::move(parsed);
+  }
   template <typename Describe>
   void group(const char* name, Describe describe_members) {
     require(has(name), name);

@@ -26,7 +26,7 @@ StoredGrant full_grant() {
   StoredGrant grant;
   grant.owner = netns_owner({4, 7, "/run/netns/cni-1", 25, 4711});
   grant.hcas = {kAlone, {"mlx5_1", Mode::kSharedMulti, 3, 8}};
-  grant.hcas[0].open = OpenState{.index = 3, .contexts = {7, 4294967295}, .node = DeviceNumber{231, 192}};
+  grant.hcas[0].open = OpenState{.index = 3, .contexts = {7, 8, 9, 4294967295}, .node = DeviceNumber{231, 192}};
   grant.since = 1700000000;
   StoredUser first;
   first.user = {"c-1", "c-1", ProcessIdentity{4711, 99}, "/run/c-1",
@@ -140,12 +140,45 @@ TEST(GrantRecord, ScanAgreesWithDocumentAboutMembers) {
            {"\"id\":\"c-1\"", "\"id\":\"\xff\""},
            {"\"mode\":\"exclusive\"", "\"mode\":\"none\""},
            {"\"name\":\"mlx5_1\"", "\"name\":\"..\""},
-           {"\"contexts\":[7,4294967295]", "\"contexts\":[7,4294967296]"},
-           {"\"contexts\":[7,4294967295]", "\"contexts\":[7,]"},
-           {"\"contexts\":[7,4294967295]", "\"contexts\":[]"}}) {
+           {"\"contexts\":[]", "\"contexts\":[7,4294967296]"},
+           {"\"contexts\":[]", "\"contexts\":[7,]"},
+           {"\"contexts\":[]", "\"contexts\":[7]"},
+           {"\"ranges\":\"7-9,4294967295\"", "\"ranges\":\"\""},
+           {"\"ranges\":\"7-9,4294967295\"", "\"ranges\":\"7-9,4294967296\""},
+           {"\"ranges\":\"7-9,4294967295\"", "\"ranges\":\"7-9,9\""},
+           {"\"ranges\":\"7-9,4294967295\"", "\"ranges\":\"9-7\""},
+           {"\"ranges\":\"7-9,4294967295\"", "\"ranges\":[7,9]"}}) {
     const std::string other = replaced(from, to);
     EXPECT_EQ(outcome(other), outcome_of_document(other)) << other;
   }
+}
+
+TEST(ContextIds, KeepsRangesInOrder) {
+  ContextIds ids{0, 1, 2, 4, 4294967294};
+  EXPECT_EQ(ids.text(), "0-2,4,4294967294");
+  EXPECT_TRUE(ids.add(4294967295));
+  for (const std::uint32_t id : {0U, 3U, 4U, 4294967295U})
+    EXPECT_FALSE(ids.add(id)) << id;
+  EXPECT_EQ(ids.text(), "0-2,4,4294967294-4294967295");
+  for (const std::uint32_t id : {0U, 1U, 2U, 4U, 4294967294U, 4294967295U})
+    EXPECT_TRUE(ids.contains(id)) << id;
+  for (const std::uint32_t id : {3U, 5U, 4294967293U})
+    EXPECT_FALSE(ids.contains(id)) << id;
+  EXPECT_FALSE(ContextIds().contains(0));
+  EXPECT_EQ(ContextIds::parse(ids.text()), ids);
+  EXPECT_EQ(ContextIds::parse(""), ContextIds());
+  for (const char* text :
+       {",", "1,", "1-", "-1", "2-1", "1-2-3", "3,3", "3,1", "3-5,4", "1,4294967296", "a", " 1", "+1"})
+    EXPECT_FALSE(ContextIds::parse(text)) << text;
+}
+
+// The line is that of an earlier version, which listed each context.
+TEST(GrantRecord, ReadsListOfContexts) {
+  std::string line = grant_text(full_grant());
+  line.resize(line.find('\n'));
+  const std::string now = R"("contexts":[],"ranges":"7-9,4294967295")";
+  line.replace(line.find(now), now.size(), R"("contexts":[7,8,9,4294967295])");
+  EXPECT_EQ(must(parse_grant(signed_text(line), "p", kKey)).hcas, full_grant().hcas);
 }
 
 class LedgerRecord : public ConsistentLedger {
@@ -163,6 +196,25 @@ class LedgerRecord : public ConsistentLedger {
     return !book(ledger_, owner, {hca}, {owner.key, "rival", myself()}) || !ledger_.release_grant(owner.key);
   }
 };
+
+// No context may be missing in the record: the release would count it as one of the owner.
+TEST_F(LedgerRecord, HasEachContextThatWasOpenBefore) {
+  PlannedHca hca = kAlone;
+  hca.open.emplace();
+  for (std::uint32_t id = 0; id < 150'000; ++id)
+    ASSERT_TRUE(hca.open->contexts.add(id));
+  ASSERT_EQ(give(web_, {hca}), "");
+  EXPECT_LT(fs::file_size(grant_file(web_)), 2000U);
+  const auto read = must(ledger_.find(web_.key));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->hcas.at(0).open->contexts, hca.open->contexts);
+  ASSERT_TRUE(ledger_.release_grant(web_.key));
+  // Gaps between all of them: a record has no room for so many ranges.
+  for (std::uint32_t id = 150'000; id < 600'000; id += 2)
+    ASSERT_TRUE(hca.open->contexts.add(id));
+  EXPECT_TRUE(has_text(give(web_, {hca}), "(users: 1, ranges of contexts that were open on its HCAs before: 225000)"));
+  EXPECT_FALSE(find(web_));
+}
 
 TEST_F(LedgerRecord, FlippedBitNeverAllocatesHcaTwice) {
   ASSERT_EQ(give(web_, {kAlone}), "");

@@ -28,7 +28,7 @@ const OpenProcess kOther{4712, "sh", true};
 const OpenProcess kAgent{12, "agent", false};
 
 TEST(FindLeftOpen, CountsContextsAndDescriptorsSinceTheGrant) {
-  const std::tuple<const char*, std::vector<std::uint32_t>, OpenHca, LeftOpen> cases[] = {
+  const std::tuple<const char*, ContextIds, OpenHca, LeftOpen> cases[] = {
       {"nothing is open", {}, {}, {}},
       {"a context of a container's process", {}, {{{7, {kStranger}}}, {}}, {{kStranger}, 0, {}}},
       {"a context of a process of the node", {}, {{{7, {kAgent}}}, {}}, {{}, 0, {kAgent}}},
