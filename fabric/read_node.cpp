@@ -386,6 +386,14 @@ std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned numbe
   return node ? node->read_text("ibdev") : std::nullopt;
 }
 
+std::optional<std::string> device_of_uverbs(const std::string& root, unsigned number) {
+  const std::string path = fmt::format("{}/sys/class/infiniband_verbs/uverbs{}", root, number);
+  char target[PATH_MAX];
+  const ssize_t length = ::readlinkat(AT_FDCWD, path.c_str(), target, sizeof target);
+  if (length < 0) return std::nullopt;
+  return std::string(device_in_link({target, static_cast<std::size_t>(length)}));
+}
+
 Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root, std::int64_t major,
                                                          std::int64_t minor) {
   // Dynamic majors are 234 (CHRDEV_MAJOR_DYN_END) to 254, and 384 (CHRDEV_MAJOR_DYN_EXT_END) to 511

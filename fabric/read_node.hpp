@@ -62,6 +62,10 @@ class PortStates {
 // Returns the HCA of /dev/infiniband/uverbsN, nullopt if there is none. Reads one attribute.
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
 
+// Returns the device of /dev/infiniband/uverbsN, as device_in_link() does: it stays the same when the HCA is renamed.
+// Returns nullopt if there is no such node, or a file tree has a directory in place of its link. Reads one link.
+std::optional<std::string> device_of_uverbs(const std::string& root, unsigned number);
+
 // Returns N of the uverbsN node with this dynamic device number. Returns nullopt if the number is not dynamic, or
 // belongs to another device or to none. Reads one link if the major is dynamic, otherwise none. Errors: the link cannot
 // be read.

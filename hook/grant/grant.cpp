@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/read_node.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/edit_spec.hpp"
@@ -16,6 +15,7 @@
 #include "hook/base/failure.hpp"
 #include "hook/base/file_name.hpp"
 #include "hook/grant/booking.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/grant/search.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/rails/open_hcas.hpp"
@@ -169,10 +169,8 @@ bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& device
     };
     if (std::any_of(bound.hcas.begin(), bound.hcas.end(), is_recorded)) return true;
     const auto number = device.uverbs();
-    const auto name = number ? fabric::hca_of_uverbs(root, *number) : std::nullopt;
-    return name && std::any_of(bound.hcas.begin(), bound.hcas.end(), [&](const PlannedHca& hca) {
-             return hca.name == *name && (!hca.held_only || hca.mode == Mode::kHca);
-           });
+    const PlannedHca* const hca = number ? find_by_node(bound.hcas, root, *number) : nullptr;
+    return hca && (!hca->held_only || hca->mode == Mode::kHca);
   });
 }
 

@@ -81,6 +81,11 @@ std::string file_name(std::string name) {
   return name;
 }
 
+// Returns the name of a hardware device in the ledger.
+std::string key_of_device(std::string_view device) {
+  return file_name(std::string(device.substr(0, kLongestHcaName)));
+}
+
 // Returns the device of an HCA; nullopt: the ledger books it under its name.
 std::optional<std::string> device_of(const Hca& hca) {
   if (is_software(hca)) {
@@ -90,8 +95,7 @@ std::optional<std::string> device_of(const Hca& hca) {
     return is_zero ? std::nullopt : std::optional("guid." + file_name(hca.node_guid));
   }
   const std::string_view device = fabric::device_in_link(hca.class_link ? *hca.class_link : std::string_view());
-  if (device.empty()) return std::nullopt;
-  return file_name(std::string(device.substr(0, kLongestHcaName)));
+  return device.empty() ? std::nullopt : std::optional(key_of_device(device));
 }
 
 // Returns the error of reading the link of an HCA in /sys/class; nullptr: the link was read, or does not exist.
@@ -152,16 +156,16 @@ Result<void> add_granted_hcas(const Request& request, const Owner& owner, const 
   return away.empty() ? Result<void>() : read_inside(*owner.netns, root, away, inventory);
 }
 
-KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& inventory, const std::string& root) {
-  KnownDevices known;
-  std::vector<std::string> others;
-  for (const std::string& name : names) {
 const std::string* KnownDevices::booked_under(const std::string& name) const {
   if (unknown.contains(name)) return nullptr;
   const auto device = devices.find(name);
   return device == devices.end() ? &name : &device->second;
 }
 
+KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& inventory, const std::string& root) {
+  KnownDevices known;
+  std::vector<std::string> others;
+  for (const std::string& name : names) {
     if (!add_device(name, inventory, known)) others.push_back(name);
   }
   const auto was_listed = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
@@ -174,6 +178,14 @@ const std::string* KnownDevices::booked_under(const std::string& name) const {
     if (!add_device(name, found, known) && !find_hca(found, name)) known.unknown.emplace(name, "it no longer exists");
   }
   return known;
+}
+
+const PlannedHca* find_by_node(const std::vector<PlannedHca>& booked, const std::string& root, unsigned number) {
+  const auto device = fabric::device_of_uverbs(root, number);
+  if (device && *device != fabric::kNoDevice) return find_hca(booked, key_of_device(*device));
+  const auto name = fabric::hca_of_uverbs(root, number);
+  const auto found = name ? std::ranges::find(booked, *name, &PlannedHca::name) : booked.end();
+  return found == booked.end() ? nullptr : &*found;
 }
 
 std::vector<PlannedHca> named_by_now(const std::vector<PlannedHca>& booked, const std::vector<std::string>& names,

@@ -513,6 +513,19 @@ TEST_F(GrantTest, RenamedFunctionsStillExcludeEachOther) {
 }
 
 // A rename between rdma-runtime or rdma-nri and createRuntime.
+// Another component adds the node of an HCA that now has the name of the booked one.
+TEST_F(GrantTest, NodeOfHcaThatTookTheNameOfTheBookedOneIsNotBooked) {
+  ASSERT_EQ(refusal("mlx5_1"), "");
+  ContainerRequest requesting = asking_for("1", Mode::kShared);
+  requesting.admin.sysfs_view = false;
+  requesting.admin.memlock.reset();
+  const auto bound = book_and_bind(requesting, [&](ContainerRequest& later) {
+    swap_hcas(sys_, "mlx5_0", "mlx5_1");
+    later.request->given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
+  });
+  EXPECT_TRUE(has_text(error_message(bound), "but the container already has its device node")) << error_message(bound);
+}
+
 TEST_F(GrantTest, AppliesBookedHcaUnderItsCurrentName) {
   ASSERT_EQ(refusal("mlx5_1"), "");
   std::string nodes;
