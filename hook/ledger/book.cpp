@@ -37,54 +37,82 @@ std::string doubtful_owner(const LedgerFiles& files, const std::string& key, con
                      error.hint);
 }
 
-// Returns the grant of another key that holds this HCA exclusively; nullopt: there is none. A stale grant is released
-// and does not count. looked_at: receives the key of the grant that was checked last, also on error.
-Result<std::optional<StoredGrant>> exclusive_of_others(const LedgerFiles& files, const std::string& hca,
-                                                       const std::string& key, std::string& looked_at) {
-  const auto holder = TRY(exclusive_key(files, hca));
-  if (!holder || *holder == key) return std::optional<StoredGrant>();
-  looked_at = *holder;
-  auto grant = TRY(check_exclusive(files, hca, *holder));
-  if (grant) return grant;
-  // The exclusive link names a grant that is gone or does not hold the HCA exclusively, for example because a process
-  // was killed. Then the index entries lead to the grant that holds the HCA, if there is one.
-  for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
-    if (entry.key == key) continue;
-    looked_at = entry.key;
-    grant = TRY(check_exclusive(files, hca, entry.key));
-    if (!grant) continue;
-    TRY_VOID(restore_entry(files, hca, entry.key));
-    break;
+// The state of an HCA, and the grant of another key that holds it exclusively; nullopt: there is none.
+struct Looked {
+  HcaState::Kind kind = HcaState::Kind::kUnknown;
+  std::optional<StoredGrant> other = {};
+};
+
+// Checks the state of an HCA. A stale grant is released and does not count. looked_at: receives the key of the grant
+// that was checked last, also on error.
+Result<Looked> look_at(const LedgerFiles& files, const std::string& hca, const std::string& key,
+                       std::string& looked_at) {
+  // The link is missing, or names a grant that is gone or does not hold the HCA exclusively. Then all grants show the
+  // state. The grant that they show may end meanwhile.
+  constexpr int kAttempts = 4;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const HcaState state = TRY(read_state(files, hca));
+    const auto holder = state.exclusive_key();
+    if (state.kind == HcaState::Kind::kUnknown) {
+      TRY_VOID(rebuild_hca(files, hca, looked_at));
+    } else if (!holder || *holder == key) {
+      return Looked{state.kind};
+    } else {
+      looked_at = *holder;
+      if (auto grant = TRY(check_exclusive(files, hca, *holder))) return Looked{state.kind, std::move(grant)};
+    }
   }
-  return grant;
+  return Error{.message = fmt::format("cannot find the owner of `{}`: other calls change it", hca),
+               .code = EAGAIN,
+               .hint = "start the container again"};
 }
 
 // Returns the units of the HCA that other keys hold, as count_others(). If a grant cannot be checked, the units of its
-// index entry count. doubt: receives the text that describes the first such grant.
+// index entry count. kind: the state of the HCA. doubt: receives the text that describes the first such grant, on error
+// also of a grant that cannot be read.
 Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key,
-                              UnitBounds bounds, std::string& doubt) {
-  return count_others(files, hca, key, bounds, [&](const IndexEntry& entry) {
-    const auto checked = check_entry(files, hca, entry);
-    if (checked.has_value()) return *checked;
-    if (doubt.empty()) doubt = doubtful_owner(files, entry.key, checked.error());
-    return true;
-  });
+                              UnitBounds bounds, HcaState::Kind kind, std::string& doubt) {
+  const auto count = [&] {
+    return count_others(files, hca, key, bounds, [&](const IndexEntry& entry) {
+      const auto checked = check_entry(files, hca, entry);
+      if (checked.has_value()) return *checked;
+      if (doubt.empty()) doubt = doubtful_owner(files, entry.key, checked.error());
+      return true;
+    });
+  };
+  auto units = TRY(count());
+  // Without an entry the HCA is free, or its entries were removed by hand. Mode exclusive must know which.
+  const bool is_doubtful = kind == HcaState::Kind::kShared && (!units || (*units == 0 && bounds.least == 1));
+  if (is_doubtful) {
+    std::string looked_at;
+    const auto rebuilt = rebuild_hca(files, hca, looked_at);
+    if (!rebuilt) {
+      doubt = doubtful_owner(files, looked_at, rebuilt.error());
+      return rebuilt.error();
+    }
+    units = TRY(count());
+  }
+  return units.value_or(0);
 }
 
 // Returns the units of one HCA that other owners hold, and the exclusive owner. A grant that cannot be checked blocks
-// this HCA only, so that one damaged record does not stop every start on the node.
-Holding others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key, UnitBounds bounds) {
+// this HCA only, so that one damaged record does not stop every start on the node. kind: receives the state of the HCA.
+Holding others_holding(const LedgerFiles& files, const std::string& hca, const std::string& key, UnitBounds bounds,
+                       HcaState::Kind& kind) {
   Holding holding;
   std::string looked_at;
-  const auto other = exclusive_of_others(files, hca, key, looked_at);
-  if (!other) {
-    holding.exclusive_owner = doubtful_owner(files, looked_at, other.error());
+  const auto looked = look_at(files, hca, key, looked_at);
+  if (!looked) {
+    holding.exclusive_owner = doubtful_owner(files, looked_at, looked.error());
     return holding;
   }
-  if (*other) holding.exclusive_owner = (*other)->owner.label;
+  kind = looked->kind;
+  if (looked->other) holding.exclusive_owner = looked->other->owner.label;
   if (bounds.most == 0) return holding;
-  const auto units = others_units(files, hca, key, bounds, holding.doubtful);
-  if (!units) holding.exclusive_owner = doubtful_owner(files, "", units.error());
+  const auto units = others_units(files, hca, key, bounds, kind, holding.doubtful);
+  if (!units) {
+    holding.exclusive_owner = holding.doubtful.empty() ? doubtful_owner(files, "", units.error()) : holding.doubtful;
+  }
   if (units) holding.others = *units;
   return holding;
 }
@@ -141,9 +169,13 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
   free_.clear();
   for (const Locked& hca : hcas_) {
     const auto of_hca = bounds.find(hca.name);
-    Holding holding =
-        others_holding(*files_, hca.key, requesting.key, of_hca == bounds.end() ? UnitBounds() : of_hca->second);
-    if (!holding.exclusive_owner) free_.insert(hca.key);
+    const UnitBounds counted = of_hca == bounds.end() ? UnitBounds() : of_hca->second;
+    HcaState::Kind kind = HcaState::Kind::kUnknown;
+    Holding holding = others_holding(*files_, hca.key, requesting.key, counted, kind);
+    if (!holding.exclusive_owner) {
+      free_[hca.key] = {.is_free = kind == HcaState::Kind::kFree,
+                        .is_unused = counted.least == 1 && holding.others == 0};
+    }
     const PlannedHca* held = find_hca(own, hca.key);
     if (held) {
       holding.own = true;
@@ -161,14 +193,22 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
     if (locked == hcas_.end()) return make_error("internal error: cannot book `{}`: it is not locked", hca.name);
     const std::string& key = locked->key;
     if (key != hca.name) hca.device = key;
-    std::string looked_at;
-    if (asked_for_ != owner.key || !free_.contains(key)) {
-      const auto other = TRY(exclusive_of_others(*files_, key, owner.key, looked_at));
-      if (other) return held_alone(hca.name, other->owner.label);
+    const auto known = asked_for_ == owner.key ? free_.find(key) : free_.end();
+    Free free = known == free_.end() ? Free() : known->second;
+    if (known == free_.end()) {
+      std::string looked_at;
+      const Looked looked = TRY(look_at(*files_, key, owner.key, looked_at));
+      if (looked.other) return held_alone(hca.name, looked.other->owner.label);
+      free.is_free = looked.kind == HcaState::Kind::kFree;
     }
-    if (hca.mode != Mode::kExclusive) continue;
+    if (hca.mode != Mode::kExclusive) {
+      if (free.is_free) TRY_VOID(write_state(*files_, key, {HcaState::Kind::kShared}));
+      continue;
+    }
+    if (free.is_unused) continue;
     std::string doubt;
-    if (TRY(others_units(*files_, key, owner.key, {1, 1}, doubt)) > 0) {
+    const auto kind = free.is_free ? HcaState::Kind::kFree : HcaState::Kind::kShared;
+    if (TRY(others_units(*files_, key, owner.key, {1, 1}, kind, doubt)) > 0) {
       return Error{.message = fmt::format("cannot allocate `{}` exclusively: {}", hca.name,
                                           doubt.empty() ? "other containers hold it" : "it is held by " + doubt),
                    .hint = "wait until the HCA is released, or request another HCA",

@@ -55,10 +55,15 @@ class LockedHcas {
   Result<void> check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const;
   std::shared_ptr<const LedgerFiles> files_;
   std::vector<Locked> hcas_;
+  // Facts about an HCA that no other owner holds exclusively.
+  struct Free {
+    bool is_free = false;    // its link in the index is "none"
+    bool is_unused = false;  // no other owner holds it in any mode
+  };
   // The owner of the last holdings(), and the HCAs (Locked::key) that no other owner then held exclusively. This cannot
   // change while the HCA is locked: only a call with its lock adds it to a grant.
   mutable std::string asked_for_;
-  mutable std::set<std::string> free_;
+  mutable std::map<std::string, Free> free_;
   std::optional<std::set<std::string>> own_;
 };
 

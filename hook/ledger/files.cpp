@@ -20,6 +20,8 @@ using fabric::UniqueFd;
 
 constexpr const char* kPlace = "place";
 constexpr int kDeepest = 32;  // levels that remove_tree() enters: each takes a call frame and a descriptor
+// The modification time of DIR/hca after a change by the ledger's functions. Every other change sets the present time.
+constexpr timespec kSeal{.tv_sec = 1, .tv_nsec = 0};
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 Error path_error(int code, const char* verb, const std::string& path) {
@@ -202,6 +204,28 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open_to_list(const std::
 Result<LedgerDirectory> LedgerFiles::open_hca(const std::string& name, bool make) const {
   TRY_VOID(check_hca_name(name));
   return open_directory(hca.fd.get(), name, hca.path + "/" + name, make);
+}
+
+Result<void> LedgerFiles::begin_hca(const std::string& name) const {
+  TRY_VOID(check_hca_name(name));
+  const int all = hca.fd.get();
+  struct stat info {};
+  const bool is_sealed =
+      ::fstat(all, &info) == 0 && info.st_mtim.tv_sec == kSeal.tv_sec && info.st_mtim.tv_nsec == kSeal.tv_nsec;
+  const bool is_complete = is_sealed || TRY(list_names(grants)).empty();
+  if (::mkdirat(all, name.c_str(), 0700) != 0)
+    return errno == EEXIST ? Result<void>() : path_error(errno, "make", hca.path + "/" + name);
+  if (!is_complete) return {};
+  const std::string link = name + "/exclusive";
+  if (::symlinkat(kFreeLink, all, link.c_str()) != 0 && errno != EEXIST)
+    return path_error(errno, "write", hca.path + "/" + link);
+  seal_hcas();
+  return {};
+}
+
+void LedgerFiles::seal_hcas() const {
+  const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, kSeal};
+  (void)::futimens(hca.fd.get(), times);
 }
 
 Result<LedgerDirectory> LedgerFiles::open_holders(const LedgerDirectory& hca_directory) const {

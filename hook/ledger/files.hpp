@@ -25,6 +25,8 @@ namespace hook {
 inline constexpr std::size_t kLongestHcaName = 63;
 inline constexpr std::size_t kLargestLedgerFile = std::size_t{1} << 20;
 inline constexpr const char* kViews = "views";
+// Target of the link `exclusive` of a free HCA (HcaState). No grant has such a key: each key has a '-'.
+inline constexpr const char* kFreeLink = "none";
 
 // Returns a checksum against damage, not against an attacker: a process that can write a record can also write its
 // checksum.
@@ -89,6 +91,12 @@ class LedgerFiles {
   // directory if it is missing; holders/ is always made.
   Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;
   Result<LedgerDirectory> open_holders(const LedgerDirectory& hca) const;
+  // Makes the directory of an HCA that has none. The HCA gets the link of a free HCA if DIR/hca shows that no directory
+  // was removed by hand, or if there is no grant; otherwise no link.
+  Result<void> begin_hca(const std::string& name) const;
+  // Records that only the ledger's functions have changed the list of directories in DIR/hca: begin_hca() trusts the
+  // list until another process changes it. The record is the time of the directory. Best effort.
+  void seal_hcas() const;
   // Opens the directory of the views, and makes it if it is missing. Only the calls that use views open it.
   Result<LedgerDirectory> open_views() const;
 

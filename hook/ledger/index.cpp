@@ -26,6 +26,7 @@ using fabric::UniqueFd;
 
 constexpr const char* kIds = "ids";
 constexpr int kEntryAttempts = 8;
+constexpr const char* kSharedLink = "shared";
 
 std::string id_path(std::string_view id) {
   return fmt::format("{}/{}", kIds, text_digest(std::string(id)));
@@ -121,20 +122,11 @@ Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const s
 
 Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key,
                             std::string_view replaces) {
-  const std::string path = exclusive_path(hca);
-  // symlink(2) never replaces a file: if two processes make the link at once, one of them fails.
-  const auto make = [&] { return ::symlinkat(key.c_str(), files.hca.fd.get(), path.c_str()) == 0; };
-  if (make()) return {};
-  if (errno == ENOENT) {
-    TRY(files.open_hca(hca, true));
-    if (make()) return {};
-  }
-  if (errno != EEXIST) return index_error(files, "write", path);
-  const auto holder = TRY(exclusive_key(files, hca));
+  const auto holder = TRY(read_state(files, hca)).exclusive_key();
   if (holder == key) return {};
-  if (holder && *holder == replaces) return replace_exclusive(files, hca, key);
+  if (!holder || *holder == replaces) return write_state(files, hca, {HcaState::Kind::kExclusive, key});
   return Error{.message = fmt::format("cannot write `{}/{}`: grant `{}` holds the HCA exclusively", files.hca.path,
-                                      path, holder.value_or("?")),
+                                      exclusive_path(hca), *holder),
                .code = EBUSY,
                .hint = "run `rdma-hook recover`, then try again"};
 }
@@ -152,17 +144,18 @@ Result<void> add_entries(const LedgerFiles& files, const std::string& key, const
   return {};
 }
 
-// Calls use(entry) for each entry of an HCA until it returns false. An HCA that was never held has none.
+// Calls use(entry) for each entry of an HCA until it returns false. Returns false if the directory of the entries is
+// missing, as of an HCA that was never held.
 template <typename Use>
-Result<void> each_holder(const LedgerFiles& files, const std::string& hca, Use use) {
+Result<bool> each_holder(const LedgerFiles& files, const std::string& hca, Use use) {
   const std::string path = holders_path(hca);
   const UniqueFd fd(::openat(files.hca.fd.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd.ok()) return errno == ENOENT ? Result<void>() : index_error(files, "list", path);
-  const bool listed = fabric::sysfs::each_name(fd.get(), [&](std::string_view name) {
+  if (!fd.ok()) return errno == ENOENT ? Result<bool>(false) : index_error(files, "list", path);
+  const bool listed = fabric::sysfs::next_names(fd.get(), [&](std::string_view name) {
     auto entry = parse_index_entry(name);
     return !entry || use(std::move(*entry));
   });
-  return listed ? Result<void>() : index_error(files, "list", path);
+  return listed ? Result<bool>(true) : index_error(files, "list", path);
 }
 
 Result<void> remove_path(const LedgerFiles& files, const std::string& path) {
@@ -233,15 +226,27 @@ Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, cons
   return first;
 }
 
-Result<void> replace_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key) {
-  const std::string temporary = files.temporary_name();
+std::optional<std::string> HcaState::exclusive_key() const {
+  return kind == Kind::kExclusive ? std::optional(key) : std::nullopt;
+}
+
+Result<void> write_state(const LedgerFiles& files, const std::string& hca, const HcaState& state) {
   const std::string path = exclusive_path(hca);
-  if (key.empty()) return remove_path(files, path);
-  if (::symlinkat(key.c_str(), files.pending.fd.get(), temporary.c_str()) == 0 &&
-      ::renameat(files.pending.fd.get(), temporary.c_str(), files.hca.fd.get(), path.c_str()) == 0) {
-    return {};
-  }
-  return index_error(files, "write", path);
+  if (state.kind == HcaState::Kind::kUnknown) return remove_path(files, path);
+  const char* const target = state.kind == HcaState::Kind::kExclusive ? state.key.c_str()
+                             : state.kind == HcaState::Kind::kShared  ? kSharedLink
+                                                                      : kFreeLink;
+  const std::string temporary = files.temporary_name();
+  if (::symlinkat(target, files.pending.fd.get(), temporary.c_str()) != 0) return index_error(files, "write", path);
+  const auto put = [&] {
+    return ::renameat(files.pending.fd.get(), temporary.c_str(), files.hca.fd.get(), path.c_str()) == 0;
+  };
+  bool is_put = put();
+  if (!is_put && errno == ENOENT) is_put = files.open_hca(hca, true).has_value() && put();
+  if (is_put) return {};
+  Error error = index_error(files, "write", path);
+  ::unlinkat(files.pending.fd.get(), temporary.c_str(), 0);
+  return error;
 }
 
 std::string index_entry_name(std::string_view key, unsigned units) {
@@ -270,27 +275,30 @@ Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std
   return made;
 }
 
-Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const std::string& hca) {
+Result<HcaState> read_state(const LedgerFiles& files, const std::string& hca) {
   const std::string path = exclusive_path(hca);
   char buffer[kLongestKey + 1];
   const ssize_t length = ::readlinkat(files.hca.fd.get(), path.c_str(), buffer, sizeof buffer);
-  if (length < 0 && errno == ENOENT) return std::optional<std::string>();
+  if (length < 0 && errno == ENOENT) return HcaState();
   if (length < 0 && errno != EINVAL) return index_error(files, "read", path);  // EINVAL: not a link
   // readlink(2) cuts a longer target to the size of the buffer, kLongestKey + 1, and is_file_name() refuses that
   // length.
   std::string key(buffer, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
-  if (is_file_name(key, kLongestKey)) return std::optional<std::string>(std::move(key));
+  if (key == kFreeLink) return HcaState{HcaState::Kind::kFree};
+  if (key == kSharedLink) return HcaState{HcaState::Kind::kShared};
+  if (is_file_name(key, kLongestKey)) return HcaState{HcaState::Kind::kExclusive, std::move(key)};
   return Error{
       .message = fmt::format("cannot read `{}/{}`: it names no grant", files.hca.path, path),
       .code = EBADMSG,
       .hint = "run `rdma-hook recover`, which corrects this link, or removes it if no grant holds the HCA exclusively"};
 }
 
-Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key) {
-  const auto holder = exclusive_key(files, hca);
-  if (!holder)
-    return holder.error().code == EBADMSG ? Result<void>() : holder.error();  // recover() repairs a damaged link
-  return *holder == key ? remove_path(files, exclusive_path(hca)) : Result<void>();
+Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key,
+                              HcaState::Kind then) {
+  const auto state = read_state(files, hca);
+  if (!state)
+    return state.error().code == EBADMSG ? Result<void>() : state.error();  // recover() repairs a damaged link
+  return state->exclusive_key() == key ? write_state(files, hca, {then}) : Result<void>();
 }
 
 Result<void> set_index(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& before,
@@ -307,6 +315,7 @@ Result<void> remove_index(const LedgerFiles& files, const std::string& key, cons
   };
   std::set<std::pair<std::string, unsigned>> removed;  // claims can list an HCA twice (all_claims())
   for (const PlannedHca& claim : claims) {
+    const bool stays = kept(claim, [](const PlannedHca&) { return true; });
     const bool entry = !kept(claim, [&](const PlannedHca& other) { return other.units == claim.units; });
     const bool link = claim.mode == Mode::kExclusive &&
                       !kept(claim, [](const PlannedHca& other) { return other.mode == Mode::kExclusive; });
@@ -314,13 +323,15 @@ Result<void> remove_index(const LedgerFiles& files, const std::string& key, cons
     const std::string& name = booked_as(claim);
     TRY_VOID(check_hca_name(name));
     if (entry && removed.emplace(name, claim.units).second) TRY_VOID(remove_entry(files, name, key, claim.units));
-    if (link) TRY_VOID(remove_exclusive(files, name, key));
+    if (link) {
+      TRY_VOID(remove_exclusive(files, name, key, stays ? HcaState::Kind::kShared : HcaState::Kind::kFree));
+    }
   }
   return {};
 }
 
-Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key, UnitBounds bounds,
-                              const IsValid& is_valid) {
+Result<std::optional<unsigned>> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key,
+                                             UnitBounds bounds, const IsValid& is_valid) {
   std::uint64_t sure = 0;
   std::uint64_t unsure = 0;
   std::vector<IndexEntry> unread;
@@ -330,19 +341,21 @@ Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, 
     unread.clear();
     unsure = 0;
   };
-  TRY_VOID(each_holder(files, hca, [&](IndexEntry entry) {
+  const bool is_there = TRY(each_holder(files, hca, [&](IndexEntry entry) {
     if (entry.key == key) return true;
     unsure += std::max(entry.units, 1U);  // an entry name with 0 units is damaged: count 1 unit
     unread.push_back(std::move(entry));
     if (sure + unsure >= bounds.least) look();
     return sure < bounds.most;
   }));
-  return static_cast<unsigned>(std::min<std::uint64_t>(sure + unsure, std::numeric_limits<unsigned>::max()));
+  if (!is_there) return std::optional<unsigned>();
+  return std::optional(
+      static_cast<unsigned>(std::min<std::uint64_t>(sure + unsure, std::numeric_limits<unsigned>::max())));
 }
 
 Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca) {
   std::vector<IndexEntry> entries;
-  TRY_VOID(each_holder(files, hca, [&](IndexEntry entry) {
+  TRY(each_holder(files, hca, [&](IndexEntry entry) {
     entries.push_back(std::move(entry));
     return true;
   }));

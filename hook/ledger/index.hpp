@@ -2,7 +2,13 @@
 // one system call or the list of one directory. It reads a grant only if the answer depends on that grant.
 //
 //   DIR/hca/DEVICE/holders/KEY@UNITS
-//   DIR/hca/DEVICE/exclusive -> KEY     read by readlink(2) only; replaced by replace_exclusive() only
+//   DIR/hca/DEVICE/exclusive -> KEY     HcaState; read by readlink(2) only, replaced by write_state() only
+//
+// The link is there for each HCA, also for a free one. So a link that was removed by hand does not look like a free
+// HCA: the decision about the HCA then reads all grants and makes its index again (rebuild_hca()). It does the same if
+// the link is "shared" and a request for mode exclusive finds no entry. Only DIR/hca shows whether an HCA without a
+// directory was never held (LedgerFiles::begin_hca()). One removed entry of several grants that share an HCA is
+// restored by recover() alone: until then, it does not count for a limit.
 //
 // DEVICE is the HCA's device, or its name if it has no device (booked_as()). Each parameter `hca` below is such a
 // DEVICE. All files are reached by path from DIR/hca, without a check of each directory on the way, because only root
@@ -62,24 +68,37 @@ Result<void> remove_entry(const LedgerFiles& files, const std::string& hca, std:
 Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std::string_view key, unsigned wrong,
                            unsigned units);
 
-// Returns the key that the exclusive link names; nullopt: there is no link. Errors: EBADMSG, the file is no link or its
-// target is not a key.
-Result<std::optional<std::string>> exclusive_key(const LedgerFiles& files, const std::string& hca);
-// Removes the exclusive link if it names this key. Keeps a damaged link, which recover() repairs.
-// Locks: the caller holds the key's lock, so that no other process can replace the link between its read and its
-// removal.
-Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key);
+// The state of an HCA that its link `exclusive` shows.
+struct HcaState {
+  enum class Kind {
+    kUnknown,    // there is no link: removed by hand, or not made by an earlier version
+    kFree,       // -> "none": no grant holds the HCA
+    kShared,     // -> "shared": grants may hold the HCA, but none exclusively
+    kExclusive,  // -> KEY: this grant holds the HCA exclusively, or has ended
+  };
+  Kind kind = Kind::kUnknown;
+  std::string key = {};
 
-// Makes the exclusive link name this key, whatever it named before. Empty key: removes the link.
-// Locks: the caller holds the HCA's lock.
-Result<void> replace_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key);
+  // Returns the key; nullopt: no grant holds the HCA exclusively, as far as the link shows.
+  std::optional<std::string> exclusive_key() const;
+};
+// Errors: EBADMSG, the file is no link or its target is not a key.
+Result<HcaState> read_state(const LedgerFiles& files, const std::string& hca);
+// Replaces the link, whatever it named before. kUnknown: removes it. Locks: the caller holds the HCA's lock.
+Result<void> write_state(const LedgerFiles& files, const std::string& hca, const HcaState& state);
+// If the link names this key, replaces it by the state `then`. Keeps a damaged link, which recover() repairs.
+// Locks: the caller holds the key's lock, so that no other process can replace the link between its read and its
+// replacement.
+Result<void> remove_exclusive(const LedgerFiles& files, const std::string& hca, std::string_view key,
+                              HcaState::Kind then);
 
 using IsValid = std::function<bool(const IndexEntry&)>;
 // Returns the units of this HCA in the entries of other keys, stale entries included. If their sum reaches
 // bounds.least, checks the entries with is_valid(), which removes stale ones, and goes on with the valid ones. So a
 // result of bounds.least or more counts valid entries only. Stops counting at bounds.most. bounds: both are at least 1.
-Result<unsigned> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key, UnitBounds bounds,
-                              const IsValid& is_valid);
+// Returns nullopt if the directory of the entries is missing.
+Result<std::optional<unsigned>> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key,
+                                             UnitBounds bounds, const IsValid& is_valid);
 // Returns all entries of an HCA, stale ones too.
 Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca);
 

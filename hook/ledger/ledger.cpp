@@ -4,8 +4,9 @@
 //
 // 1. DIR/grants/KEY.json is the truth: an owner without this file holds nothing. The index (holders/, exclusive) lists
 //    the grants to read. It may list too many grants, never too few. An entry without a grant is stale; the next call
-//    that needs an exact answer removes it. The index of ids (ids/) lacks an id only until the change that adds the id
-//    is done.
+//    that needs an exact answer removes it. If a part of the index was removed by hand, the next decision about that
+//    HCA makes it again from the grants (rebuild_hca()). The index of ids (ids/) lacks an id only until the change that
+//    adds the id is done.
 // 2. The files of a key (its grant, index entries and the markers in pending/) change only under the lock of that key.
 //    So no process can replace an exclusive link that names KEY while the process with the lock reads and then removes
 //    that link. One removal needs no lock: a process removes the marker of its own change when that change is done.
@@ -217,12 +218,12 @@ Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeou
 Holding Ledger::glance(const std::string& hca, std::string_view key, unsigned most) const {
   constexpr const char* kUnknown = "an owner that was not looked up";
   Holding holding;
-  const auto holder = exclusive_key(*files_, hca);
-  if (!holder || (*holder && **holder != key)) holding.exclusive_owner = kUnknown;
+  const auto state = read_state(*files_, hca);
+  if (!state || state->exclusive_key().value_or(std::string(key)) != key) holding.exclusive_owner = kUnknown;
   if (most == 0 || holding.exclusive_owner) return holding;
   const auto units = count_others(*files_, hca, key, {most, most}, [](const IndexEntry&) { return true; });
   if (!units) holding.exclusive_owner = kUnknown;
-  if (units) holding.others = *units;
+  if (units) holding.others = units->value_or(0);
   return holding;
 }
 

@@ -6,7 +6,7 @@
 //   DIR/place -> PLACE                the PID and time namespace of the processes in the records
 //   DIR/hca/DEVICE/lock               flock(2), held only while a call decides about that HCA
 //   DIR/hca/DEVICE/holders/KEY@UNITS  a grant that holds the HCA; empty
-//   DIR/hca/DEVICE/exclusive -> KEY   the grant that holds the HCA exclusively
+//   DIR/hca/DEVICE/exclusive -> KEY   the grant that holds the HCA exclusively, "shared" or "none": index.hpp
 //   DIR/grants/KEY.json               a grant: owner, time, HCAs and users, with a checksum
 //   DIR/pending/                      changes that are under way, with pid and start time of their process: store.hpp
 //   DIR/ids/DIGEST/KEY -> KEY         a grant with a user of this container or pod id: index.hpp

@@ -137,6 +137,7 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   UniqueFd fd(::openat(files.hca.fd.get(), (name + "/lock").c_str(), kFlags));
   if (!fd.ok()) {
+    TRY_VOID(files.begin_hca(name));
     const auto hca = TRY(files.open_hca(name, true));
     fd.reset(::openat(hca.fd.get(), "lock", kFlags | O_CREAT, 0600));
     if (!fd.ok()) return sys_error(errno, "cannot open `{}/lock`", hca.path);

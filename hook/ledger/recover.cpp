@@ -112,7 +112,8 @@ Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, co
     const PlannedHca* found = find_hca(held, hca);
     if (found && found->mode == Mode::kExclusive) holder = key;
   }
-  TRY_VOID(replace_exclusive(files, hca, holder));
+  using enum HcaState::Kind;
+  TRY_VOID(write_state(files, hca, {holder.empty() ? kUnknown : kExclusive, holder}));
   return holder.empty() ? std::nullopt : std::optional(std::move(holder));
 }
 
@@ -125,9 +126,9 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const
   };
   const auto is_alone = [](const Claims::value_type& claim) { return claim.second.mode == Mode::kExclusive; };
   auto missing = claims;
-  auto link = exclusive_key(files, hca);
-  if (!link && link.error().code == EBADMSG) link = repair_exclusive(files, hca, claims, deadline);
-  const auto alone = TRY(std::move(link));
+  const auto state = read_state(files, hca);
+  const bool is_damaged = !state && state.error().code == EBADMSG;
+  const auto alone = is_damaged ? TRY(repair_exclusive(files, hca, claims, deadline)) : TRY(state).exclusive_key();
   const auto holder = std::find_if(claims.begin(), claims.end(), is_alone);
   if (alone && (holder == claims.end() || holder->first != *alone) && !unread.contains(*alone)) {
     note(*alone, check_exclusive(files, hca, *alone, ms_until(deadline, kKeyLockTimeoutMs)));
@@ -180,6 +181,8 @@ Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, st
     if (!is_file_name(hca, kLongestHcaName)) continue;
     note_unreleased(stuck, hca, recover_hca(files, hca, holders, unread, deadline, stuck));
   }
+  // Now the index has each HCA of each grant.
+  if (stuck.empty()) files.seal_hcas();
   note_unreleased(stuck, "ids", recover_ids(files, ids, unread, ms_until(deadline, kKeyLockTimeoutMs)));
   return stuck;
 }

@@ -174,7 +174,7 @@ Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, con
   const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
   const PlannedHca* found = find_hca(held, hca);
   if (found && found->mode == Mode::kExclusive) return grant;
-  TRY_VOID(remove_exclusive(files, hca, key));
+  TRY_VOID(remove_exclusive(files, hca, key, HcaState::Kind::kUnknown));
   return std::optional<StoredGrant>();
 }
 
@@ -183,7 +183,25 @@ Result<void> restore_entry(const LedgerFiles& files, const std::string& hca, con
   const auto grant = TRY(read_grant(files, key));
   const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
   const PlannedHca* found = find_hca(held, hca);
-  return found ? set_index(files, key, {}, {*found}) : Result<void>();
+  if (!found) return {};
+  TRY_VOID(set_index(files, key, {}, {*found}));
+  const bool is_free = found->mode != Mode::kExclusive && TRY(read_state(files, hca)).kind == HcaState::Kind::kFree;
+  return is_free ? write_state(files, hca, {HcaState::Kind::kShared}) : Result<void>();
+}
+
+Result<void> rebuild_hca(const LedgerFiles& files, const std::string& hca, std::string& looked_at) {
+  bool is_held = false;
+  for (const std::string& key : TRY(grant_keys(files))) {
+    looked_at = key;
+    const auto grant = TRY(read_grant(files, key));
+    const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
+    if (!find_hca(held, hca)) continue;
+    TRY_VOID(restore_entry(files, hca, key));
+    is_held = true;
+  }
+  looked_at.clear();
+  if (TRY(read_state(files, hca)).kind == HcaState::Kind::kExclusive) return {};
+  return write_state(files, hca, {is_held ? HcaState::Kind::kShared : HcaState::Kind::kFree});
 }
 
 }  // namespace hook

@@ -340,13 +340,14 @@ class NodeCase(TreeCase):
     # --- checks after a test
 
     def ledger(self):
-        """Returns the ledger's files that belong to grants: all files except locks, counters, the ledger's namespaces, the
-        start of the next search for an address, states for --probe, and records and views of rdma-runtime. A running program may
-        remove views at any time."""
+        """Returns the ledger's files that belong to grants: all files except locks, links of HCAs that no grant holds exclusively,
+        counters, the ledger's namespaces, the start of the next search for an address, states for --probe, and records and views of
+        rdma-runtime. A running program may remove views at any time."""
         found = {}
         for path, (kind, *_, content) in walk(self.ledger_directory, ("runtime", "state", "views")).items():
             name = os.path.basename(path)
-            is_other = name in ("lock", "metrics", "place") or name.startswith("last@")
+            is_other = (name in ("lock", "metrics", "place") or name.startswith("last@")
+                        or (name == "exclusive" and content in ("none", "shared")))
             if not is_other and kind != stat.S_IFDIR:
                 found[path] = (kind, content)
         return found

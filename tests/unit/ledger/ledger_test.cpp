@@ -286,6 +286,7 @@ TEST_F(LedgerTest, RecoverReleasesStaleGrantsAndEntries) {
   ASSERT_EQ(give(web_, {kShared}, dead_process()), "");
   ASSERT_EQ(give(db_, {kShared}), "");
   write_file(path_ + "/hca/mlx5_0/holders/nobodys@3", "");
+  fs::remove(path_ + "/hca/mlx5_0/exclusive");
   ASSERT_EQ(symlink("nobodys", (path_ + "/hca/mlx5_0/exclusive").c_str()), 0);
   write_file(path_ + "/pending/@1.1.7", "half a fi");
   EXPECT_EQ(must(ledger_.recover()).returned, (std::vector<std::string>{"container web"}));

@@ -1,6 +1,9 @@
 // The record of a grant: its text, how often it is written, and that no damage to it, its index or its markers
 // allocates an HCA twice.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -302,6 +305,111 @@ TEST_F(LedgerRecord, RecoverRestoresMissingIndexEntries) {
     EXPECT_EQ(ledger_problems(path_), "") << lost;
   }
   ASSERT_TRUE(is_refused(db_, kAlone));
+}
+
+// Each kind of damage to the index of an HCA that is held exclusively, or shared. The next decision about the HCA makes
+// the parts again that it needs, and recover() all parts.
+struct IndexDamage {
+  const char* name;
+  std::function<void(const std::string& directory, const std::string& key)> make;
+  bool is_known = true;  // the decision finds the state of the HCA; otherwise the HCA is held until recover()
+};
+
+class LedgerIndexDamage : public LedgerRecord, public testing::WithParamInterface<IndexDamage> {};
+
+TEST_P(LedgerIndexDamage, NeverAllocatesHcaTwice) {
+  for (const PlannedHca& held : {kAlone, PlannedHca{"mlx5_0", Mode::kShared, 1, {}}}) {
+    SCOPED_TRACE(to_string(held.mode));
+    ASSERT_EQ(give(web_, {held}), "");
+    GetParam().make(path_ + "/hca", web_.key);
+    ledger_ = Ledger::open(path_).value();
+    EXPECT_TRUE(is_refused(db_, kAlone));
+    EXPECT_EQ(is_refused(db_, kSharedByTwo), held.mode == Mode::kExclusive || !GetParam().is_known);
+    ASSERT_TRUE(ledger_.release_grant(db_.key));
+    ASSERT_OK(ledger_.recover());
+    EXPECT_EQ(ledger_problems(path_), "");
+    ASSERT_TRUE(ledger_.leave(web_, web_.key));
+    EXPECT_EQ(give(db_, {kAlone}), "") << "it is free";
+    ASSERT_TRUE(ledger_.release_grant(db_.key));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, LedgerIndexDamage,
+    testing::Values(
+        IndexDamage{"WholeIndexRemovedByHand", [](const std::string& all, const std::string&) { fs::remove_all(all); }},
+        IndexDamage{"DirectoryOfHcaRemovedByHand",
+                    [](const std::string& all, const std::string&) { fs::remove_all(all + "/mlx5_0"); }},
+        IndexDamage{"EntriesRemovedByHand",
+                    [](const std::string& all, const std::string&) { fs::remove_all(all + "/mlx5_0/holders"); }},
+        IndexDamage{
+            "EntryRemovedByHand",
+            [](const std::string& all, const std::string& key) { fs::remove(all + "/mlx5_0/holders/" + key + "@1"); }},
+        IndexDamage{"LinkRemovedByHand",
+                    [](const std::string& all, const std::string&) { fs::remove(all + "/mlx5_0/exclusive"); }},
+        IndexDamage{"LinkAndEntryRemovedByHand",
+                    [](const std::string& all, const std::string& key) {
+                      fs::remove(all + "/mlx5_0/exclusive");
+                      fs::remove(all + "/mlx5_0/holders/" + key + "@1");
+                    }},
+        IndexDamage{"LockRemovedByHand",
+                    [](const std::string& all, const std::string&) { fs::remove(all + "/mlx5_0/lock"); }},
+        IndexDamage{"EntryTruncated",
+                    [](const std::string& all, const std::string& key) {
+                      fs::resize_file(all + "/mlx5_0/holders/" + key + "@1", 0);
+                      fs::rename(all + "/mlx5_0/holders/" + key + "@1",
+                                 all + "/mlx5_0/holders/" + key.substr(9) + "@1");
+                    }},
+        IndexDamage{"LinkTruncated",
+                    [](const std::string& all, const std::string& key) {
+                      fs::remove(all + "/mlx5_0/exclusive");
+                      fs::create_symlink(key.substr(0, 9), all + "/mlx5_0/exclusive");
+                    }},
+        IndexDamage{"LinkReplacedByFile",
+                    [](const std::string& all, const std::string&) {
+                      fs::remove(all + "/mlx5_0/exclusive");
+                      write_file(all + "/mlx5_0/exclusive", "");
+                    },
+                    false},
+        IndexDamage{"StaleEntryAndLink",
+                    [](const std::string& all, const std::string&) {
+                      write_file(all + "/mlx5_0/holders/nobodys@1", "");
+                      fs::remove(all + "/mlx5_0/exclusive");
+                      fs::create_symlink("nobodys", all + "/mlx5_0/exclusive");
+                    }}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(LedgerRecord, ReadOnlyIndexAllocatesNothing) {
+  ASSERT_EQ(give(web_, {kAlone}), "");
+  const std::string all = path_ + "/hca";
+  fs::remove(all + "/mlx5_0/exclusive");
+  constexpr int kNotPossible = 77;
+  const int code = in_child([&] {
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount(all.c_str(), all.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+        mount(nullptr, all.c_str(), nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) != 0) {
+      return kNotPossible;
+    }
+    const auto ledger = Ledger::open(path_);
+    const auto locked = ledger ? ledger->lock({"mlx5_0"}) : ledger.error();
+    return locked ? 1 : 0;
+  });
+  if (code == kNotPossible) GTEST_SKIP() << "needs a mount namespace";
+  EXPECT_EQ(code, 0) << "a decision needs the lock, which it cannot write";
+  EXPECT_TRUE(is_refused(db_, kAlone)) << "writable again";
+}
+
+// An HCA without a directory was never held, or its directory was removed. A grant that cannot be read may hold it.
+TEST_F(LedgerRecord, RemovedIndexAndDamagedRecordHoldEachHca) {
+  is_damaged_ = true;
+  ASSERT_EQ(give(web_, {kAlone}), "");
+  damage(web_);
+  EXPECT_FALSE(is_refused(db_, kOtherAlone)) << "never held";
+  ASSERT_TRUE(ledger_.release_grant(db_.key));
+  fs::remove_all(path_ + "/hca/mlx5_0");
+  fs::remove_all(path_ + "/hca/mlx5_1");
+  const auto holdings = must(ledger_.lock({"mlx5_1"})->holdings(db_, {}));
+  EXPECT_TRUE(has_text(holdings.at("mlx5_1").exclusive_owner.value_or(""), grant_file(web_)));
 }
 
 // Steps with a misnamed marker count as done: the HCA is then held until its container has ended.

@@ -137,6 +137,9 @@ TEST_F(LedgerLeftovers, BindKeepsItsOwnTokenOnly) {
 TEST_F(LedgerLeftovers, HookContinuesDespiteUnreadableLeftovers) {
   is_damaged_ = true;
   const auto dead = dead_process();
+  // The HCA has an index. Otherwise the grant that cannot be read might be its owner.
+  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_TRUE(ledger_.release_grant(web_.key));
   write_file(path_ + "/grants/bad.json", "{");
   write_file(path_ + "/pending/" + marker("bad", dead), "");
   write_file(path_ + "/pending/" + returned("bad", dead), "half a gr");

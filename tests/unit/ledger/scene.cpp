@@ -194,7 +194,9 @@ std::string ledger_problems(const std::string& path) {
     if (indexed != joined(holders[hca]))
       problems += hca + " has [" + indexed + "], not [" + joined(holders[hca]) + "]\n";
     std::error_code none;
-    const std::string link = std::filesystem::read_symlink(entry.path() / "exclusive", none);
+    std::string link = std::filesystem::read_symlink(entry.path() / "exclusive", none);
+    if (link == "none" && !holders[hca].empty()) problems += hca + " is free, but has " + joined(holders[hca]) + "\n";
+    if (link == "none" || link == "shared") link.clear();
     if (link != joined(alone[hca])) problems += hca + " is [" + link + "]'s, not [" + joined(alone[hca]) + "]'s\n";
     if (alone[hca].size() > 1 || (alone[hca].size() == 1 && holders[hca].size() > 1))
       problems += hca + " has several holders: " + joined(holders[hca]) + "\n";
