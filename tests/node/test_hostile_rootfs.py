@@ -8,7 +8,7 @@ import sys
 
 import harness
 from containers import Bundle, FakeContainer, Report, Runtime
-from harness import must, process_state, wait_for, write
+from harness import must, process_state, read, wait_for, write
 from node import differences, walk
 
 RACE_ROUNDS = 200
@@ -162,6 +162,27 @@ class HostileRootfs(harness.NodeCase):
                 self.assertEqual(container.mounts(), before)
                 self.assert_ledger_empty()
         self.assert_node_unchanged()
+
+    def test_mount_of_nri_behind_link_of_image_adds_only_empty_directories_to_volume(self):
+        """rdma-nri does not see the image, so its mounts stay where the image links them into a volume. SECURITY.md documents that."""
+        copies = os.path.dirname(write(self.work + "/copies/topology.xml", "<system/>"))
+        for name in ("runc", "crun"):
+            with self.subTest(name):
+                runtime = Runtime(self, name)
+                volume = os.path.dirname(write(f"{self.work}/volume-{name}/file", "of the user"))
+                bundle = Bundle(self, "by-" + name, stages=(), args=("cat", "/run/rdma-init/topology/topology.xml"))
+                replace(bundle.rootfs + "/run", link_to("/data"))
+                bundle.mount("/data", volume).mount("/run/rdma-init/topology", copies, options=("bind", "ro"))
+                before = walk(volume)
+                self.assertEqual(self.succeeded(runtime.run(bundle)).stdout, "<system/>")
+                self.assertEqual(sorted(set(walk(volume)) - set(before)), ["rdma-init", "rdma-init/topology"])
+                self.assertEqual(os.listdir(volume + "/rdma-init/topology"), [])
+                self.assertEqual(read(volume + "/file"), "of the user")
+                bundle.config["process"]["args"] = ["true"]
+                bundle.config["mounts"][-1]["destination"] = "/run/rdma-init/lib"
+                bundle.config["mounts"][-2]["options"] = ["bind", "ro"]
+                self.assertEqual(runtime.run(bundle.write()).returncode == 0, name == "crun")
+                self.assertEqual("rdma-init/lib" in walk(volume), name == "crun")
 
     def race(self, first, second, bundle):
         """Calls the hook repeatedly while another process exchanges two names of the image without pause."""
