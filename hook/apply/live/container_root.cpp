@@ -67,15 +67,25 @@ constexpr mode_t kDirectoryMode = 0755;
 constexpr Word<mode_t> kKinds[] = {{"a regular file", S_IFREG}, {"a directory", S_IFDIR}, {"a symlink", S_IFLNK},
                                    {"a block device", S_IFBLK}, {"a FIFO", S_IFIFO},      {"a socket", S_IFSOCK}};
 
-Error symlink_error(const std::string& path) {
-  return Error{fmt::format("cannot use `{}` in the container: it or a directory above it is a symlink", path), ELOOP,
-               "remove the symlink from the image, or mount a tmpfs over /dev"};
+// Returns the remedy for a file of the image at this absolute path, or at a directory above it.
+std::string without_file(const char* file, const std::string& path) {
+  const std::string top = path.substr(0, path.find('/', 1));
+  const char* const kind = top == "/sys" ? "sysfs" : "tmpfs";
+  return fmt::format("remove the {} from the image, or mount a {} at {}", file, kind, top);
 }
 
-// Returns the error of opening a path in the container. A symlink (ELOOP) has its own message and remedy.
+Error symlink_error(const std::string& path) {
+  return Error{fmt::format("cannot use `{}` in the container: it or a directory above it is a symlink", path), ELOOP,
+               without_file("symlink", path)};
+}
+
+// Returns the error of opening a path in the container. A symlink (ELOOP) has its own message, and a symlink or a file
+// in place of a directory has a remedy.
 Error open_error(int code, const std::string& path) {
   if (code == ELOOP) return symlink_error(path);
-  return sys_error(code, "cannot open `{}` in the container", path);
+  Error error = sys_error(code, "cannot open `{}` in the container", path);
+  if (code == ENOTDIR) error.hint = without_file("file", path);
+  return error;
 }
 
 std::string parent_of(const std::string& path) {
@@ -150,7 +160,7 @@ Result<UniqueFd> find_node(int directory, const std::string& name, const MakeNod
   struct stat status {};
   if (!fd.ok() || fstat(fd.get(), &status) != 0) return open_error(errno, node.path);
   const std::string wanted = fmt::format("the character device {}:{}", node.major, node.minor);
-  const std::string hint = "remove the file from the image, or mount a tmpfs over /dev";
+  const std::string hint = without_file("file", node.path);
   if (!S_ISCHR(status.st_mode)) {
     return Error{
         fmt::format("`{}` in the container is {}, not {}", node.path, to_word(kKinds, status.st_mode & S_IFMT), wanted),

@@ -340,6 +340,11 @@ TEST_F(LiveContainerTest, StartsWithoutLentLibrariesIfItCannotMakeTheirDirectory
   const auto said = must(run_steps(must(pin()), steps, Engine::kRunc));
   ASSERT_EQ(said.size(), 1U);
   EXPECT_TRUE(said[0].starts_with("the node's libraries are not lent: ")) << said[0];
+  EXPECT_TRUE(said[0].ends_with("remove the symlink from the image, or mount a tmpfs at /run")) << said[0];
+  fs::remove(rootfs_ / "run");
+  write_file(rootfs_ / "run", "");
+  const auto file = must(run_steps(must(pin()), steps, Engine::kRunc)).at(0);
+  EXPECT_TRUE(file.ends_with("remove the file from the image, or mount a tmpfs at /run")) << file;
   fs::remove(rootfs_ / "run");
   // A volume of the node.
   fs::create_directory(rootfs_ / "run");
