@@ -5,12 +5,12 @@
 
 namespace hook {
 
-Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::string& view) {
+Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::vector<std::string>& views) {
   std::vector<PlannedHca> held = plan.hcas;
   held.insert(held.end(), plan.also_open.begin(), plan.also_open.end());
   if (held.empty()) return {};
   GrantUser user = who.user;
-  user.view = view;
+  set_views(user, views);
   return locks.book(who.owner, held, user);
 }
 

@@ -1,6 +1,9 @@
 // Books a new grant as pending. At the end of the call the grant becomes valid (Ledger::settle()) or is rolled back.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "hook/base/log.hpp"
 #include "hook/base/result.hpp"
 #include "hook/grant/container_request.hpp"
@@ -11,8 +14,8 @@
 namespace hook {
 
 // Writes the HCAs of the plan into the ledger, pending until Booking::finish(). For a plan without HCAs it writes
-// nothing. view: name of the container's view, as GrantUser::view.
-Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::string& view);
+// nothing. views: names of the views that the container mounts, as set_views().
+Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::vector<std::string>& views);
 
 // Returns true if an earlier call granted HCAs to this container and no call is changing the grant. Such a container
 // may be running. Errors: the ledger's.

@@ -27,10 +27,12 @@ constexpr int kShortlistTimeoutMs = 1000;
 // A runtime makes the mounts of config.json as the root of the container's user namespace. That user cannot read the
 // ledger's directory, and an overlay in a user namespace needs Linux 5.11. So createRuntime makes the mount later, as
 // the node's root.
-ViewMount view_mount(const ContainerSpec& spec, bool in_spec) {
+ViewMount view_mount(const ForeseeInput& input) {
+  if (input.has_mounts) return ViewMount::kLater;
+  const ContainerSpec& spec = input.requesting.spec;
   const MayWrite may = may_write_to_mounts(spec);
   if (may == MayWrite::kNo) return ViewMount::kBind;
-  return in_spec && spec.has_userns ? ViewMount::kLater : ViewMount::kOverlay;
+  return input.variables && spec.has_userns ? ViewMount::kLater : ViewMount::kOverlay;
 }
 
 // Removes mounts that the container does not need. in_spec: the mounts are written into config.json. If config.json
@@ -96,7 +98,7 @@ Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Ho
                              .holdings = holdings,
                              .view_directory = views_of(input),
                              .host_network = host_network,
-                             .view_mount = view_mount(spec, input.variables),
+                             .view_mount = view_mount(input),
                              .variables = input.variables,
                              .pod_note = input.requesting.pod_note,
                              .require = find_env(spec, "RDMA_INIT_REQUIRE"),

@@ -21,6 +21,7 @@ struct ForeseeInput {
   const Ledger* ledger = nullptr;  // nullptr: all HCAs count as free
   bool variables = false;          // the caller can still set variables and mounts in the container's config.json
   std::string bundle = {};         // of a container that does not exist yet; empty: unknown
+  bool has_mounts = false;         // the container's config.json already has the mounts of its grant: plan none
 };
 
 // Adds to the inventory the HCAs that moved into the owner's network namespace. warnings: as for read_for(). Errors: as

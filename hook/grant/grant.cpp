@@ -14,6 +14,7 @@
 #include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/file_name.hpp"
+#include "hook/base/warnings.hpp"
 #include "hook/grant/booking.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/search.hpp"
@@ -31,16 +32,17 @@ Result<std::optional<Grant>> bind_token(const ContainerSpec& spec, const Ledger&
   return ledger.bind(token->second, who.owner, who.user);
 }
 
-// Returns the name of the view that the spec already mounts, for example because the container was restored from a
-// checkpoint; empty: none.
-std::string mounted_view(const ContainerSpec& spec, const std::string& views) {
+// Returns the names of the views that the spec already mounts, for example because rdma-runtime has booked for the
+// container, or because the container was restored from a checkpoint.
+std::vector<std::string> mounted_views(const ContainerSpec& spec, const std::string& views) {
   const std::string above = views + "/";
+  std::vector<std::string> names;
   for (const SpecMount& mount : spec.mounts) {
     if (!mount.source.starts_with(above)) continue;
     std::string name = mount.source.substr(above.size(), mount.source.find('/', above.size()) - above.size());
-    if (is_file_name(name, kLongestKey)) return name;
+    if (is_file_name(name, kLongestKey)) add_once(std::move(name), names);
   }
-  return {};
+  return names;
 }
 
 // Decides and books. The HCAs stay locked from the check of their grants until the booking is recorded, so that no
@@ -50,9 +52,9 @@ Result<Found> decide_and_book(const ForeseeInput& input, const Grantee& who, con
   const BookFound book_found = [&](const fabric::Inventory& inventory, ForeseenPlan& foreseen) {
     Plan& plan = foreseen.plan;
     note_open(inventory, foreseen.own, input.node.root, plan);
-    const std::string view =
-        plan.mounts.empty() ? mounted_view(input.requesting.spec, input.ledger->view_directory()) : plan.view_name;
-    return book(*foreseen.locks, plan, who, view);
+    auto views = mounted_views(input.requesting.spec, input.ledger->view_directory());
+    if (!plan.mounts.empty()) views.insert(views.begin(), plan.view_name);
+    return book(*foreseen.locks, plan, who, views);
   };
   std::vector<std::string> unknown;
   auto found = bound ? find_bound_plan(input, *bound, unknown, call.timing, book_found)
@@ -93,7 +95,8 @@ Plan beside_spec(const Plan& plan) {
 // Makes the view that is the source of mounts in the plan or in the spec. A view that the spec mounts may be missing,
 // because recover() removes a view that no user of a grant names.
 Result<void> make_views(const Plan& plan, const ContainerSpec& spec, const Ledger& ledger, const Log& log) {
-  if (plan.mounts.empty() && mounted_view(spec, ledger.view_directory()) != plan.view_name) return {};
+  const auto mounted = mounted_views(spec, ledger.view_directory());
+  if (plan.mounts.empty() && std::ranges::find(mounted, plan.view_name) == mounted.end()) return {};
   log.warnings(TRY(ledger.make_view(plan.view_name, plan.view)));
   if (spec.may_remount) log.warnings(TRY(ledger.make_view(view_name({}), {})));
   return {};
@@ -139,7 +142,11 @@ void note_grant(std::string_view event, const ContainerRequest& requesting, cons
 Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who,
                               const Way& way, const std::optional<Grant>& bound, Call& call) {
   const Ledger& ledger = open.ledger;
-  const ForeseeInput input{requesting, who.owner, call.node, &ledger, way.variables, way.variables ? call.bundle : ""};
+  // The call that booked has put the mounts into config.json, unless only createRuntime can make them. The runtime has
+  // made them by now, so another view would be a second one beside the first.
+  const bool has_mounts = bound && !mounted_views(requesting.spec, ledger.view_directory()).empty();
+  const ForeseeInput input{requesting, who.owner, call.node, &ledger, way.variables, way.variables ? call.bundle : "",
+                           has_mounts};
   Found found = TRY(decide_and_book(input, who, bound, call));
   const fabric::Inventory& inventory = found.inventory;
   Plan plan = std::move(found.foreseen.plan);

@@ -67,6 +67,27 @@ Owner token_owner(std::string_view token) {
                .netns = std::nullopt};
 }
 
+std::vector<std::string> views_of(const GrantUser& user) {
+  std::vector<std::string> views;
+  if (!user.view.empty()) views.push_back(user.view);
+  views.insert(views.end(), user.more_views.begin(), user.more_views.end());
+  return views;
+}
+
+void set_views(GrantUser& user, const std::vector<std::string>& views) {
+  user.view.clear();
+  user.more_views.clear();
+  for (const std::string& view : views) {
+    if (view.empty() || view == user.view || std::ranges::find(user.more_views, view) != user.more_views.end())
+      continue;
+    if (user.view.empty()) {
+      user.view = view;
+    } else {
+      user.more_views.push_back(view);
+    }
+  }
+}
+
 bool has_id(const GrantUser& user, std::string_view id) {
   return !id.empty() && (user.id == id || user.pod == id);
 }

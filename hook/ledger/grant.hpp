@@ -62,9 +62,16 @@ struct GrantUser {
   // reports the container's init to the ledger.
   std::optional<RuntimeState> state = {};
   std::string view = {};  // view_name() of its mounted view; empty: it mounts no view of the ledger
+  // Other views that the container's config.json mounts, for example since it was restored from a checkpoint. Usually
+  // empty, and then not in the record: programs of an older version can read only such a record.
+  std::vector<std::string> more_views = {};
   std::string name = {};  // the container's name in its pod; empty: not known
   friend bool operator==(const GrantUser&, const GrantUser&) = default;
 };
+// Returns `view` and `more_views` of the user, without an empty name.
+std::vector<std::string> views_of(const GrantUser& user);
+// Sets `view` and `more_views` of the user. views: empty names and later duplicates are left out.
+void set_views(GrantUser& user, const std::vector<std::string>& views);
 // Returns true if the user is this container or belongs to this pod. id: of a container or of a pod's sandbox.
 bool has_id(const GrantUser& user, std::string_view id);
 

@@ -98,6 +98,7 @@ GrantUser after_token(GrantUser user, const GrantUser& token) {
   if (user.pod.empty()) user.pod = token.pod;
   user.name = token.name;
   user.view = token.view;
+  user.more_views = token.more_views;
   return user;
 }
 
@@ -361,7 +362,8 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
     // lock of the view keeps recover() from removing it.
     std::vector<std::string> together = {key, owner.key};
     for (const StoredUser& booked : seen->users)
-      if (!booked.user.view.empty()) together.push_back(booked.user.view);
+      for (std::string& view : views_of(booked.user))
+        together.push_back(std::move(view));
     const KeyLock keys = TRY(KeyLock::take(*files_, together));
     const auto source = TRY(read_grant(*files_, key));
     if (!source || !same_hcas(held_hcas(*source), names)) continue;

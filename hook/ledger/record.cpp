@@ -75,6 +75,10 @@ void describe(Members& members, StoredUser& stored) {
   members.optional("bundle", user.bundle);
   members.optional("pod", user.pod);
   members.optional_name("view", user.view, kLongestKey);
+  members.optional("more_views", user.more_views);
+  members.require(
+      std::ranges::all_of(user.more_views, [](const auto& view) { return is_file_name(view, kLongestKey); }),
+      "more_views");
   members.optional("name", user.name);
   members.optional("process", user.process);
   members.optional("cgroup", user.cgroup);

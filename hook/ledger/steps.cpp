@@ -76,8 +76,13 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
   if (found == grant.users.end()) found = grant.users.insert(found, StoredUser{});
   if (!found->ended && found->user.process != user.process) TRY_VOID(check_ended(found->user));
   if (user.pod.empty()) user.pod = found->user.pod;  // keep the recorded pod: this call may not know it
-  // If the same container starts again without a view, its earlier mounts still use the recorded view.
-  if (user.view.empty()) user.view = found->user.view;
+  // A later call for the same process may mount another view or none. The earlier mounts still use the recorded views.
+  if (user.view.empty() || user.process == found->user.process) {
+    auto views = views_of(user);
+    for (std::string& view : views_of(found->user))
+      views.push_back(std::move(view));
+    set_views(user, views);
+  }
   const bool is_own = found->worker && found->worker->process == worker.process;
   // Count only the HCAs of the grant and of this user's change: the changes of other users may be rolled back.
   auto sure = grant.hcas;

@@ -304,9 +304,9 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
 }
 
 void add_views_of(const StoredGrant& grant, std::set<std::string>& named) {
-  for (const StoredUser& user : grant.users) {
-    if (!user.user.view.empty()) named.insert(user.user.view);
-  }
+  for (const StoredUser& user : grant.users)
+    for (std::string& view : views_of(user.user))
+      named.insert(std::move(view));
 }
 
 Result<void> recover_views(const LedgerFiles& files, const LedgerDirectory& directory, std::vector<std::string> views,

@@ -154,7 +154,7 @@ using Lendable = std::map<std::string, fabric::Result<std::vector<fabric::LentFi
 enum class ViewMount {
   kBind,     // a read-only bind mount of directories that all containers with the same HCAs share
   kOverlay,  // a read-only overlay of the shared directories: the container could remount a bind mount writable
-  kLater,    // no mount in the plan: the createRuntime hook makes it, in the node's user namespace
+  kLater,    // no mount in the plan: config.json has it already, or createRuntime makes it later
 };
 
 struct PlanInput {

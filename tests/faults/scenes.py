@@ -1028,6 +1028,30 @@ class Bind(Rails, RuntimeScene, CreateRuntime):
         self.assert_has_rail(container)
 
 
+class BindAnotherView(Bind):
+    """The node gets another class of RDMA devices before createRuntime, which would give the container another view. The view that
+    config.json mounts stays."""
+    name = "createRuntime behind rdma-runtime, another view"
+    holds = (False,)
+
+    def start_staying(self):
+        directory = self.node.tree + "/sys/class/infiniband_mad"
+        os.rename(directory, self.work + "/infiniband_mad")
+        super().start_staying()
+        os.rename(self.work + "/infiniband_mad", directory)
+        self.planted = self.watched()
+        self.sources = [mount["source"] for mount in json.loads(read(self.bundle.directory + "/config.json"))["mounts"]
+                        if mount["source"].startswith(self.ledger_directory + "/views/")]
+        self.assertTrue(self.sources)
+
+    def leave(self, outcome):
+        if outcome.code == 0:
+            self.recover()
+            for source in self.sources:
+                self.assertTrue(os.path.isdir(source), f"recover has removed {source}, which the container has mounted")
+        super().leave(outcome)
+
+
 def children(pid):
     try:
         return [int(child) for child in read(f"/proc/{pid}/task/{pid}/children").split()]
@@ -1035,10 +1059,10 @@ def children(pid):
         return []
 
 
-ALL = [CreateRuntime, CountCreateRuntime, RenamedCreateRuntime, RenamedCountCreateRuntime, FirstCreateRuntime, CreateRuntimeAgain, CreateRuntimeByRunc, Poststop, PoststopInPod,
-       OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeDelete, SecondCreate, OtherRoot, Nri,
-       NriRestart, NriRestartAfterJump, GenerateCdi, SharedRails, ExclusiveRails, SharedPoststop, NriRails, NriSharedRails, Bind, Damage,
-       DamageOfRails]
+ALL = [CreateRuntime, CountCreateRuntime, RenamedCreateRuntime, RenamedCountCreateRuntime, FirstCreateRuntime, CreateRuntimeAgain,
+       CreateRuntimeByRunc, Poststop, PoststopInPod, OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeDelete, SecondCreate,
+       OtherRoot, Nri, NriRestart, NriRestartAfterJump, GenerateCdi, SharedRails, ExclusiveRails, SharedPoststop, NriRails, NriSharedRails, Bind,
+       BindAnotherView, Damage, DamageOfRails]
 
 
 def all_scenes():

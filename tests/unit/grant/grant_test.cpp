@@ -596,6 +596,50 @@ TEST_F(GrantTest, MakesViewOfSpecMountAgain) {
   }
 }
 
+// A class of sysfs that the node gets between the two calls would give the container another view. The runtime has
+// mounted the one in its config.json.
+TEST_F(GrantTest, BoundContainerKeepsViewOfItsSpec) {
+  ContainerRequest requesting = asking_for("mlx5_0");
+  std::string view;
+  Plan booked;
+  Strings mounted;
+  const auto apply = [&](const Plan& plan) -> Result<void> {
+    if (view.empty()) booked = plan;
+    for (const PlannedMount& mount : plan.mounts)
+      mounted.push_back(mount.destination);
+    return {};
+  };
+  const auto edit = [&](ContainerRequest& later) {
+    view = booked.view_name;
+    for (const PlannedMount& mount : booked.mounts)
+      later.spec.mounts.push_back({.destination = mount.destination, .source = mount.source});
+    later.admin.memlock = UINT64_MAX;  // the spec lacks this limit, so createRuntime decides again
+    fs::create_directories(sys_ + "/class/infiniband_mad");
+    mounted.clear();
+  };
+  ASSERT_OK(book_and_bind(requesting, edit, apply));
+  EXPECT_EQ(mounted, Strings());
+  EXPECT_EQ(grant_of("web-1")->users.at(0).view, view);
+  const auto ledger = Ledger::open(node_.ledger);
+  ASSERT_TRUE(ledger->recover());
+  EXPECT_TRUE(fs::is_symlink(ledger->view_directory() + "/" + view + "/infiniband/mlx5_0"));
+}
+
+// The hook plans for a container without a grant, whose config.json mounts a view, for example at a restore.
+TEST_F(GrantTest, GrantNamesViewsOfSpecBesideItsOwn) {
+  ASSERT_TRUE(give("other", asking_for("mlx5_1")));
+  const std::string mounted = grant_of("other")->users.at(0).view;
+  const auto ledger = Ledger::open(node_.ledger);
+  const std::string path = ledger->view_directory() + "/" + mounted;
+  ContainerRequest requesting = asking_for("mlx5_0");
+  requesting.spec.mounts = {{.destination = "/elsewhere", .source = path + "/infiniband"}};
+  ASSERT_OK(give("web-1", requesting));
+  EXPECT_NE(grant_of("web-1")->users.at(0).view, mounted);
+  EXPECT_EQ(grant_of("web-1")->users.at(0).more_views, Strings{mounted});
+  ASSERT_TRUE(leave("other") && ledger->recover());
+  EXPECT_TRUE(fs::exists(path));
+}
+
 // Another NRI plugin added a node after rdma-nri, or the HCA's mode has changed.
 TEST_F(GrantTest, DecidesAgainIfBindingNeedsMore) {
   const auto bind = [&](bool with_another, Mode mode) {
@@ -765,7 +809,7 @@ TEST_F(GrantTest, BookingIsRolledBackUnlessFinished) {
     const bool had_before = was_allocated_before(*ledger, who).value();
     Booking booking(*ledger, who, rails, log, had_before);
     auto locks = ledger->lock({"mlx5_0"});
-    EXPECT_TRUE(book(*locks, plan, who, ""));
+    EXPECT_TRUE(book(*locks, plan, who, {}));
     if (finish) {
       EXPECT_TRUE(booking.finish());
     }

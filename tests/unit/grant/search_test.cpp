@@ -71,7 +71,7 @@ Result<std::string> create(const CountNode& node, const Ledger& ledger, const Gr
   Timing timing;
   const BookFound book_found = [&](const fabric::Inventory&, ForeseenPlan& foreseen) -> Result<void> {
     if (before) TRY_VOID(before());
-    return hook::book(*foreseen.locks, foreseen.plan, who, "");
+    return hook::book(*foreseen.locks, foreseen.plan, who, {});
   };
   const auto found = TRY(find_plan(input, warnings, timing, book_found));
   EXPECT_FALSE(found.foreseen.locks);

@@ -35,6 +35,8 @@ StoredGrant full_grant() {
   first.user = {"c-1", "c-1", ProcessIdentity{4711, 99}, "/run/c-1",
                 CgroupIdentity{"/sys/fs/cgroup", 1, 2, "/c", 1, 3}};
   first.user.pod = "sandbox";
+  first.user.view = "set-1";
+  first.user.more_views = {"lent-2", "set-3"};
   first.settled = true;
   StoredUser second;
   second.user = {"c-2", "c-2", std::nullopt};
@@ -135,6 +137,8 @@ TEST(GrantRecord, ScanAgreesWithDocumentAboutMembers) {
            {"\"since\":1700000000", "\"since\":1700000000,\"since\":1700000000"},
            {"\"since\":1700000000", "\"since\":1700000000,\"more\":{}"},
            {",\"since\":1700000000", ""},
+           {"\"lent-2\"", "\"../2\""},
+           {"[\"lent-2\",\"set-3\"]", "[]"},
            {"\"settled\":true", "\"settled\":1"},
            {"\"settled\":true", "\"settled\":null"},
            {"\"pid\":4711", "\"pid\":2147483648"},
@@ -154,6 +158,7 @@ TEST(GrantRecord, ScanAgreesWithDocumentAboutMembers) {
     const std::string other = replaced(from, to);
     EXPECT_EQ(outcome(other), outcome_of_document(other)) << other;
   }
+  EXPECT_TRUE(has_text(outcome(replaced("\"lent-2\"", "\"../2\"")), "more_views")) << "a path is no name of a view";
 }
 
 TEST(ContextIds, KeepsRangesInOrder) {

@@ -298,5 +298,25 @@ TEST_F(LedgerViews, JoinWithoutViewKeepsEarlierView) {
   EXPECT_EQ(find(web_)->users.at(0).view, view_name(kTwoEntries));
 }
 
+// The container was restored from a checkpoint: its config.json mounts one view, and createRuntime another.
+TEST_F(LedgerViews, RecoverKeepsAllViewsOfOneUser) {
+  GrantUser user{web_.key, "c", myself()};
+  set_views(user, {view_name(kTwoEntries), "", view_name(kView), view_name(kTwoEntries)});
+  EXPECT_EQ(user.more_views, std::vector<std::string>{view_name(kView)});
+  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  ASSERT_EQ(make(kTwoEntries) + make(kView), "");
+  ASSERT_TRUE(ledger_.recover()->warnings.empty());
+  EXPECT_TRUE(fs::exists(directory(kTwoEntries)) && fs::exists(directory(kView)));
+  // A later call for this process mounts a third view.
+  const std::vector<ViewEntry> third = {{"infiniband", "mlx5_1", "../y"}};
+  user.more_views.clear();
+  user.view = view_name(third);
+  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  EXPECT_EQ(find(web_)->users.at(0).view, view_name(third));
+  EXPECT_EQ(find(web_)->users.at(0).more_views, (std::vector<std::string>{view_name(kTwoEntries), view_name(kView)}));
+  ASSERT_TRUE(ledger_.leave(web_, web_.key) && ledger_.recover()->warnings.empty());
+  EXPECT_EQ(views(), "");
+}
+
 }  // namespace
 }  // namespace hook
