@@ -72,6 +72,7 @@ void OpenLedger::report(Releaser by, Call& call) const {
     if (!released.stays) call.outcome.returned.push_back(reason);
   }
   call.log.warnings(rails->take_warnings());
+  ledger.remove_left_views();
 }
 
 std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key) {

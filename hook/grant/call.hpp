@@ -34,7 +34,8 @@ struct OpenLedger {
   // of this container.
   void repair(const Log& log) const;
   // Logs the rails' warnings, and one line for each grant released since the last report. Adds the reasons of the
-  // releases to the outcome. A container that left its pod's grant gets a line only if `by` is kPoststop.
+  // releases to the outcome. A container that left its pod's grant gets a line only if `by` is kPoststop. Then removes
+  // the views with copies that these grants have left without a user.
   void report(Releaser by, Call& call) const;
 };
 

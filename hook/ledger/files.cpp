@@ -111,8 +111,8 @@ bool is_ours(const struct stat& info) {
 
 // Returns the FNV-1a hash. For one character, each step maps different hashes to different hashes. So two texts of
 // equal length that differ in one byte never have the same checksum.
-std::uint64_t checksum(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
+std::uint64_t checksum(std::string_view text, std::uint64_t before) {
+  std::uint64_t hash = before;
   for (const char c : text) {
     hash ^= static_cast<unsigned char>(c);
     hash *= 0x100000001b3U;

@@ -28,9 +28,11 @@ inline constexpr const char* kViews = "views";
 // Target of the link `exclusive` of a free HCA (HcaState). No grant has such a key: each key has a '-'.
 inline constexpr const char* kFreeLink = "none";
 
+inline constexpr std::uint64_t kChecksumOfNothing = 0xcbf29ce484222325U;
+
 // Returns a checksum against damage, not against an attacker: a process that can write a record can also write its
-// checksum.
-std::uint64_t checksum(std::string_view text);
+// checksum. before: the checksum of the text before this part of it.
+std::uint64_t checksum(std::string_view text, std::uint64_t before = kChecksumOfNothing);
 
 // Checks the name of an HCA or device. Errors: it is no file name (is_file_name()), or is longer than 63
 // (IB_DEVICE_NAME_MAX is 64 with the NUL).
@@ -73,6 +75,9 @@ class LedgerFiles {
   // The marker files in pending/ that calls through this object made and settle() has not removed yet, by the grant's
   // key.
   mutable std::map<std::string, std::set<std::string>> begun;
+
+  // Views with copies that a grant has lost through this object, until Ledger::remove_left_views().
+  mutable std::set<std::string> left_views;
 
   // The result of the next Ledger::take_released(): grants that this object released, and pod grants from which it
   // removed a container.

@@ -25,6 +25,7 @@ namespace {
 using fabric::UniqueFd;
 
 constexpr const char* kIds = "ids";
+constexpr const char* kLent = "lent";
 constexpr int kEntryAttempts = 8;
 constexpr const char* kSharedLink = "shared";
 
@@ -32,35 +33,39 @@ std::string id_path(std::string_view id) {
   return fmt::format("{}/{}", kIds, text_digest(std::string(id)));
 }
 
-Error ids_error(const LedgerFiles& files, const char* verb, const std::string& path) {
+std::string lent_path(const std::string& view) {
+  return fmt::format("{}/{}", kLent, view);
+}
+
+Error list_error(const LedgerFiles& files, const char* verb, const std::string& path) {
   return sys_error(errno, "cannot {} `{}/{}`", verb, files.root.path, path);
 }
 
-Result<void> add_id(const LedgerFiles& files, const std::string& id, const std::string& key) {
+// Makes an entry of `path`, a result of lists_of().
+Result<void> add_to_list(const LedgerFiles& files, const std::string& path, const std::string& key) {
   const int root = files.root.fd.get();
-  const std::string path = id_path(id);
   const std::string entry = path + "/" + key;
   for (int attempt = 0; attempt < kEntryAttempts; ++attempt) {
     if (::mkdirat(root, path.c_str(), 0700) != 0 && errno != EEXIST) {
-      if (errno != ENOENT || (::mkdirat(root, kIds, 0700) != 0 && errno != EEXIST))
-        return ids_error(files, "make", path);
+      if (errno != ENOENT || (::mkdirat(root, path.substr(0, path.find('/')).c_str(), 0700) != 0 && errno != EEXIST))
+        return list_error(files, "make", path);
       continue;
     }
     if (::symlinkat(key.c_str(), root, entry.c_str()) == 0 || errno == EEXIST) return {};
     // Between mkdirat() and symlinkat(), another process removed the last entry of this id, and then the directory.
     if (errno != ENOENT) break;
   }
-  return ids_error(files, "write", entry);
+  return list_error(files, "write", entry);
 }
 
-Result<void> remove_id(const LedgerFiles& files, const std::string& path, const std::string& key) {
+Result<void> remove_from_list(const LedgerFiles& files, const std::string& path, const std::string& key) {
   const int root = files.root.fd.get();
   const std::string entry = path + "/" + key;
-  if (::unlinkat(root, entry.c_str(), 0) != 0 && errno != ENOENT) return ids_error(files, "remove", entry);
-  // The directory has one entry for each grant with this id, and its removal fails unless it is empty.
+  if (::unlinkat(root, entry.c_str(), 0) != 0 && errno != ENOENT) return list_error(files, "remove", entry);
+  // The directory has one entry for each grant with this id or view, and its removal fails unless it is empty.
   if (::unlinkat(root, path.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST)
     return {};
-  return ids_error(files, "remove", path);
+  return list_error(files, "remove", path);
 }
 
 // Returns the names that have the form of a key; none if there is no such directory.
@@ -69,20 +74,17 @@ Result<std::vector<std::string>> names_at(const LedgerFiles& files, const std::s
   LedgerDirectory directory{
       UniqueFd(::openat(files.root.fd.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)),
       files.root.path + "/" + path};
-  if (!directory.fd.ok()) return errno == ENOENT ? Result<Names>(Names()) : ids_error(files, "list", path);
+  if (!directory.fd.ok()) return errno == ENOENT ? Result<Names>(Names()) : list_error(files, "list", path);
   auto names = TRY(list_names(directory));
   std::erase_if(names, [](const std::string& name) { return !is_file_name(name, kLongestKey); });
   return names;
 }
 
-// Adds the grant to the index of the id with this digest if the grant has such an id; otherwise removes its entry.
-Result<void> recover_entry(const LedgerFiles& files, const std::string& digest, const std::string& key,
-                           int timeout_ms) {
+// Makes the entry of the grant in this list if the grant belongs there; otherwise removes it.
+Result<void> recover_entry(const LedgerFiles& files, const std::string& path, const std::string& key, int timeout_ms) {
   const KeyLock lock = TRY(KeyLock::take(files, {key}, timeout_ms));
-  for (const std::string& id : ids_of(TRY(read_grant(files, key)))) {
-    if (text_digest(id) == digest) return add_id(files, id, key);
-  }
-  return remove_id(files, fmt::format("{}/{}", kIds, digest), key);
+  const bool belongs = lists_of(TRY(read_grant(files, key))).contains(path);
+  return belongs ? add_to_list(files, path, key) : remove_from_list(files, path, key);
 }
 
 std::string holders_path(const std::string& hca) {
@@ -165,29 +167,35 @@ Result<void> remove_path(const LedgerFiles& files, const std::string& path) {
 
 }  // namespace
 
-std::set<std::string> ids_of(const std::optional<StoredGrant>& grant) {
-  std::set<std::string> ids;
-  if (!grant) return ids;
+std::set<std::string> lists_of(const std::optional<StoredGrant>& grant) {
+  std::set<std::string> paths;
+  if (!grant) return paths;
   for (const StoredUser& user : grant->users) {
     for (const std::string& id : {user.user.id, user.user.pod}) {
-      if (!id.empty()) ids.insert(id);
+      if (!id.empty()) paths.insert(id_path(id));
+    }
+    for (const std::string& view : views_of(user.user)) {
+      if (is_lending_view(view)) paths.insert(lent_path(view));
     }
   }
-  return ids;
+  return paths;
 }
 
 Result<void> add_ids(const LedgerFiles& files, const StoredGrant& after, const std::optional<StoredGrant>& before) {
-  const auto had = ids_of(before);
-  for (const std::string& id : ids_of(after)) {
-    if (!had.contains(id)) TRY_VOID(add_id(files, id, after.owner.key));
+  const auto had = lists_of(before);
+  for (const std::string& path : lists_of(after)) {
+    if (!had.contains(path)) TRY_VOID(add_to_list(files, path, after.owner.key));
   }
   return {};
 }
 
 Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& before, const std::optional<StoredGrant>& after) {
-  const auto kept = ids_of(after);
-  for (const std::string& id : ids_of(before)) {
-    if (!kept.contains(id)) TRY_VOID(remove_id(files, id_path(id), before.owner.key));
+  const auto kept = lists_of(after);
+  const std::string of_views = lent_path("");
+  for (const std::string& path : lists_of(before)) {
+    if (kept.contains(path)) continue;
+    TRY_VOID(remove_from_list(files, path, before.owner.key));
+    if (path.starts_with(of_views)) files.left_views.insert(path.substr(of_views.size()));
   }
   return {};
 }
@@ -196,32 +204,38 @@ Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::strin
   return names_at(files, id_path(id));
 }
 
-Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, const std::set<std::string>& unread,
-                         int timeout_ms) {
-  std::map<std::string, std::set<std::string>> missing;
-  for (const auto& [key, ids] : grants) {
-    for (const std::string& id : ids)
-      missing[text_digest(id)].insert(key);
+Result<std::vector<std::string>> keys_of_view(const LedgerFiles& files, const std::string& view) {
+  return names_at(files, lent_path(view));
+}
+
+Result<void> recover_lists(const LedgerFiles& files, const ListsOfKeys& grants, const std::set<std::string>& unread,
+                           int timeout_ms) {
+  std::map<std::string, std::set<std::string>> missing;  // keys by list
+  for (const auto& [key, paths] : grants) {
+    for (const std::string& path : paths)
+      missing[path].insert(key);
   }
   Result<void> first;
-  for (const std::string& digest : TRY(names_at(files, kIds))) {
-    const std::string path = fmt::format("{}/{}", kIds, digest);
-    const auto keys = TRY(names_at(files, path));
-    std::set<std::string>& expected = missing[digest];
-    for (const std::string& key : keys) {
-      if (expected.erase(key) > 0 || unread.contains(key)) continue;
-      keep_first(first, recover_entry(files, digest, key, timeout_ms));
-    }
-    // If the directory is empty, a process was killed before it made an entry there. The removal is safe: it fails if
-    // another process has just made an entry, and a process that is about to make one makes the directory again.
-    if (keys.empty() && ::unlinkat(files.root.fd.get(), path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT &&
-        errno != ENOTEMPTY && errno != EEXIST) {
-      return ids_error(files, "remove", path);
+  for (const char* part : {kIds, kLent}) {
+    for (const std::string& name : TRY(names_at(files, part))) {
+      const std::string path = fmt::format("{}/{}", part, name);
+      const auto keys = TRY(names_at(files, path));
+      std::set<std::string>& expected = missing[path];
+      for (const std::string& key : keys) {
+        if (expected.erase(key) > 0 || unread.contains(key)) continue;
+        keep_first(first, recover_entry(files, path, key, timeout_ms));
+      }
+      // If the directory is empty, a process was killed before it made an entry there. The removal is safe: it fails if
+      // another process has just made an entry, and a process that is about to make one makes the directory again.
+      if (keys.empty() && ::unlinkat(files.root.fd.get(), path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT &&
+          errno != ENOTEMPTY && errno != EEXIST) {
+        return list_error(files, "remove", path);
+      }
     }
   }
-  for (const auto& [digest, keys] : missing) {
+  for (const auto& [path, keys] : missing) {
     for (const std::string& key : keys)
-      keep_first(first, recover_entry(files, digest, key, timeout_ms));
+      keep_first(first, recover_entry(files, path, key, timeout_ms));
   }
   return first;
 }

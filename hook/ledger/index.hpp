@@ -18,10 +18,17 @@
 //
 //   DIR/ids/DIGEST/KEY                  a symbolic link; only its name counts, its target is not read
 //
-// The entry of an id is made after the unfinished change that adds the id is written into the grant, so a roll-back of
-// the change also removes the entry. Ledger::note_pod() changes a grant in one write, and makes the entry before that
-// write. An entry is removed after the grant has lost the id. If a process is killed before the removal, recover()
-// removes the entry.
+// For each view with copies (is_lending_view()), it names the grants with a user of this view in the same way:
+//
+//   DIR/lent/VIEW/KEY
+//
+// A release reads all grants to prove that no user names a view, and needs to do so only if the view has no entry here.
+// A program of an older version makes and removes no such entry. Then an entry stays, or is missing, until recover().
+//
+// The entry of an id or view is made after the unfinished change that adds the id is written into the grant, so a
+// roll-back of the change also removes the entry. Ledger::note_pod() changes a grant in one write, and makes the entry
+// before that write. An entry is removed after the grant has lost the id or view. If a process is killed before the
+// removal, recover() removes the entry.
 #pragma once
 
 #include <functional>
@@ -102,24 +109,29 @@ Result<std::optional<unsigned>> count_others(const LedgerFiles& files, const std
 // Returns all entries of an HCA, stale ones too.
 Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca);
 
-// Adds the grant to the index of each id that `after` has and `before` has not. Locks: the caller holds the key's lock.
+// Adds the grant to the index of each id and view that `after` has and `before` has not. Locks: the caller holds the
+// key's lock.
 Result<void> add_ids(const LedgerFiles& files, const StoredGrant& after, const std::optional<StoredGrant>& before);
-// Removes the grant from the index of each id that `before` has and `after` has not. Locks: the caller holds the key's
-// lock.
+// Removes the grant from the index of each id and view that `before` has and `after` has not. Adds these views to
+// files.left_views. Locks: the caller holds the key's lock.
 Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& before, const std::optional<StoredGrant>& after);
 
 // Returns the keys of the grants that the index lists for a container or pod id. Some of these grants may be gone or
 // may no longer have the id.
 Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::string_view id);
 
-// Returns the ids of the grant's users and of their pods.
-std::set<std::string> ids_of(const std::optional<StoredGrant>& grant);
-// The ids of each grant, by its key.
-using IdsOfKeys = std::map<std::string, std::set<std::string>>;
-// Corrects the index of ids so that it agrees with all grants. Locks a key only where index and grant do not agree, one
-// key at a time, and waits at most timeout_ms for each. unread: keys of grants that could not be read; their entries
-// stay. Returns the first error. An entry that cannot be corrected does not stop the rest.
-Result<void> recover_ids(const LedgerFiles& files, const IdsOfKeys& grants, const std::set<std::string>& unread,
-                         int timeout_ms);
+// Returns the keys of the grants that the index lists for a view with copies, as keys_of_id().
+Result<std::vector<std::string>> keys_of_view(const LedgerFiles& files, const std::string& view);
+
+// Returns the directories of the index that list the grant: of the ids of its users and of their pods, and of their
+// views with copies. Paths below DIR.
+std::set<std::string> lists_of(const std::optional<StoredGrant>& grant);
+// The result of lists_of() for each grant, by its key.
+using ListsOfKeys = std::map<std::string, std::set<std::string>>;
+// Corrects the index of ids and views so that it agrees with all grants. Locks a key only where index and grant do not
+// agree, one key at a time, and waits at most timeout_ms for each. unread: keys of grants that could not be read; their
+// entries stay. Returns the first error. An entry that cannot be corrected does not stop the rest.
+Result<void> recover_lists(const LedgerFiles& files, const ListsOfKeys& grants, const std::set<std::string>& unread,
+                           int timeout_ms);
 
 }  // namespace hook

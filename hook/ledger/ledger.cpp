@@ -381,6 +381,10 @@ Result<std::vector<std::string>> Ledger::make_view(const std::string& name,
   return hook::make_view(*files_, name, entries);
 }
 
+void Ledger::remove_left_views() const {
+  hook::remove_left_views(*files_);
+}
+
 std::vector<Released> Ledger::take_released() const {
   return std::exchange(files_->released, {});
 }

@@ -11,6 +11,8 @@
 //   DIR/pending/                      changes that are under way, with pid and start time of their process: store.hpp
 //   DIR/ids/DIGEST/KEY -> KEY         a grant with a user of this container or pod id: index.hpp
 //   DIR/views/SET/                    the view of /sys/class of containers with these HCAs: views.hpp
+//   DIR/copies/CONTENT                a file of the node that views lend: copies.hpp
+//   DIR/lent/SET/KEY -> KEY           a grant with a user of this view, which has copies: index.hpp
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
 //   DIR/runtime/                      the runtime that made each container: runtime_records.hpp
 //
@@ -145,6 +147,11 @@ class Ledger {
   // Returns the grants that this object has released, or from which it has removed a container of a pod, since the last
   // call of this function; oldest first.
   std::vector<Released> take_released() const;
+
+  // Removes each view with copies that a grant has lost through this object and that no user names, and then the copies
+  // that no view has. Best effort, and waits for no lock: recover() removes the rest, and reports errors. Reads every
+  // grant, but only if the index shows no other user of such a view. Locks: the caller holds none.
+  void remove_left_views() const;
 
   // Makes the view of these entries, at view_directory()/NAME. name: view_name() of the entries. Returns warnings,
   // among them one for each file of the node that cannot be copied: the view then lacks it, until a later call can copy

@@ -157,7 +157,7 @@ Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, st
   warnings.clear();
   repair_all(files, TRY(list_names(files.pending)), deadline, stuck);
   std::map<std::string, Claims> claims;  // by the name under which the HCA is booked
-  IdsOfKeys ids;
+  ListsOfKeys lists;
   std::set<std::string> unread;
   for (const std::string& key : TRY(grant_keys(files))) {
     auto read = read_grant(files, key);
@@ -173,7 +173,7 @@ Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, st
       claims[booked_as(hca)].emplace(key, hca);
     add_views_of(*grant, views);
     warn_of_unseen(files, *grant, warnings);
-    ids.emplace(key, ids_of(grant));
+    lists.emplace(key, lists_of(grant));
   }
   for (const std::string& hca : TRY(list_names(files.hca)))
     claims.try_emplace(hca);
@@ -183,7 +183,7 @@ Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, st
   }
   // Now the index has each HCA of each grant.
   if (stuck.empty()) files.seal_hcas();
-  note_unreleased(stuck, "ids", recover_ids(files, ids, unread, ms_until(deadline, kKeyLockTimeoutMs)));
+  note_unreleased(stuck, "ids", recover_lists(files, lists, unread, ms_until(deadline, kKeyLockTimeoutMs)));
   return stuck;
 }
 

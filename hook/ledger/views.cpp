@@ -17,8 +17,9 @@
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
-#include "hook/base/write_all.hpp"
+#include "hook/ledger/copies.hpp"
 #include "hook/ledger/gone.hpp"
+#include "hook/ledger/index.hpp"
 #include "hook/ledger/locks.hpp"
 #include "hook/ledger/store.hpp"
 
@@ -30,7 +31,6 @@ using fabric::UniqueFd;
 constexpr std::size_t kLongestEntry = 255;
 // Any user of a container may read a view. The node's own users cannot, because DIR above the view has mode 0700.
 constexpr mode_t kViewMode = 0555;
-constexpr mode_t kViewFileMode = 0444;
 
 // A link in the directory of a view, beside the mounted directories. Its text is that of look_at() when a call found
 // the whole view as it was made. While the text of look_at() is the same, the links in these directories are not read
@@ -180,22 +180,6 @@ Result<void> close_to_writing(const UniqueFd& fd, mode_t mode, const std::string
   return ::fchmod(fd.get(), mode) == 0 ? Result<void>() : sys_error(errno, "cannot make `{}`", path);
 }
 
-// Copies a file of the node. Errors: it is another file than when it was found, or the copy is not complete.
-Result<void> copy_file(int directory, const ViewEntry& entry, const std::string& path) {
-  const UniqueFd from(::open(entry.copy.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!from.ok()) return sys_error(errno, "cannot read `{}`", entry.copy);
-  if (TRY(fabric::file_identity(from.get(), entry.copy)) != entry.text)
-    return sys_error(ESTALE, "cannot lend `{}`: it was replaced just now", entry.copy);
-  const UniqueFd to(
-      ::openat(directory, entry.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kViewFileMode));
-  if (!to.ok()) return sys_error(errno, "cannot make `{}`", path);
-  const auto content = fabric::sysfs::read_all(from.get(), fabric::kLargestLent);
-  if (const int code = fabric::error_of(content); code != 0) return sys_error(code, "cannot read `{}`", entry.copy);
-  if (const int code = write_all(to.get(), std::get<std::string>(content)); code != 0)
-    return sys_error(code, "cannot copy `{}` to `{}`", entry.copy, path);
-  return close_to_writing(to, kViewFileMode, path);
-}
-
 Result<void> make_entry(int directory, const ViewEntry& entry, const std::string& path) {
   if (!entry.target.empty()) {
     if (::symlinkat(entry.target.c_str(), directory, entry.name.c_str()) == 0) return {};
@@ -211,19 +195,30 @@ Result<void> make_entry(int directory, const ViewEntry& entry, const std::string
 }
 
 // Adds the copy of a file of the node. If that fails, the directory has no such entry.
-void make_copy(int directory, const ViewEntry& entry, const std::string& path, std::vector<std::string>& failed) {
-  const auto copied = copy_file(directory, entry, path);
+void make_copy(const Result<Copies>& copies, int directory, const ViewEntry& entry, const std::string& path,
+               std::vector<std::string>& failed) {
+  const auto copied = copies ? copies->add(directory, entry, path) : Result<void>(copies.error());
   if (copied) return;
   failed.push_back(fabric::with_remedy(copied.error()));
   (void)::unlinkat(directory, entry.name.c_str(), 0);
 }
 
+bool has_copies(const Layout& layout) {
+  return std::ranges::any_of(layout, [](const auto& directory) {
+    return std::ranges::any_of(directory.second, [](const auto& entry) { return !entry.second->copy.empty(); });
+  });
+}
+
 // Makes the directory of a view. failed: gets one warning for each copy that the view lacks; the container starts
 // without them.
-Result<void> fill(const LedgerDirectory& views, const std::string& name, const Layout& layout,
+Result<void> fill(const LedgerFiles& files, const LedgerDirectory& views, const std::string& name, const Layout& layout,
                   std::vector<std::string>& failed) {
   const std::string path = views.path + "/" + name;
   const UniqueFd view = TRY(make_directory(views.fd.get(), name, path));
+  std::optional<Result<Copies>> copies;
+  if (has_copies(layout)) copies = Copies::open(files);
+  // Makes room first. If this fails, the copies of earlier views only take memory.
+  if (copies && *copies) (void)(*copies)->remove_unused().has_value();
   for (const auto& [directory_name, entries] : layout) {
     const std::string below = fmt::format("{}/{}", path, directory_name);
     const UniqueFd directory = TRY(make_directory(view.get(), directory_name, below));
@@ -232,13 +227,23 @@ Result<void> fill(const LedgerDirectory& views, const std::string& name, const L
       if (entry->copy.empty()) {
         TRY_VOID(make_entry(directory.get(), *entry, entry_path));
       } else {
-        make_copy(directory.get(), *entry, entry_path, failed);
+        make_copy(*copies, directory.get(), *entry, entry_path, failed);
       }
     }
     TRY_VOID(close_to_writing(directory, kViewMode, below));
   }
   if (!failed.empty()) (void)!::symlinkat(std::to_string(failed.size()).c_str(), view.get(), kLacking);
   return close_to_writing(view, kViewMode, path);
+}
+
+// Removes the views that killed processes were making. Best effort: recover() reports errors.
+void remove_dead(const LedgerDirectory& views) {
+  const auto names = list_names(views);
+  if (!names) return;
+  for (const std::string& name : *names) {
+    const auto pending = name.starts_with('@') ? parse_pending_name(name) : std::nullopt;
+    if (pending && is_worker_gone(pending->worker)) (void)remove_tree(views, name).has_value();
+  }
 }
 
 // Returns the number of copies that the view lacks. Returns 0 also if there is no such view.
@@ -270,20 +275,19 @@ Result<std::set<std::string>> named_views(const LedgerFiles& files) {
   return named;
 }
 
-}  // namespace
-
-Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::string& name,
-                                           const std::vector<ViewEntry>& entries) {
-  const Layout layout = TRY(layout_of(entries));
-  const LedgerDirectory views = TRY(files.open_views());
+// Makes a view, as Ledger::make_view(). is_made: set to true if there was no such view, or it was not as it should be.
+Result<std::vector<std::string>> make_locked(const LedgerFiles& files, const LedgerDirectory& views,
+                                             const std::string& name, const Layout& layout, bool& is_made) {
   const KeyLock lock = TRY(KeyLock::take(files, {name}));
   std::vector<std::string> warnings;
   if (is_as_made(views, name, layout)) return warnings;
+  is_made = true;
   // The view is filled under another name and then renamed, so that no container can mount half a view.
   const std::string made = files.temporary_name();
   const int fd = views.fd.get();
   const std::size_t lacks = lacking(views, name);
-  auto filled = fill(views, made, layout, warnings);
+  remove_dead(views);
+  auto filled = fill(files, views, made, layout, warnings);
   if (filled && lacks > 0 && warnings.size() >= lacks) {
     (void)remove_tree(views, made).has_value();  // the present view has as many copies
     return warnings;
@@ -303,6 +307,33 @@ Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::
   return filled.error();
 }
 
+// Removes the views that no user names if most of the views may be such: a node with many VFs never has the same set
+// of HCAs twice, and recover() may not run. As this removes at least half of the views, the reads of all grants cost
+// little per view. made: the view of the caller, which stays. Best effort.
+void remove_many_left(const LedgerFiles& files, const LedgerDirectory& views, const std::string& made) {
+  constexpr std::size_t kFew = 64;
+  auto names = list_names(views);
+  if (!names || names->size() <= kFew) return;
+  const auto keys = grant_keys(files);
+  if (!keys || names->size() <= 2 * keys->size() + kFew) return;
+  auto named = named_views(files);
+  if (!named) return;
+  named->insert(made);
+  (void)recover_views(files, views, *std::move(names), *std::move(named), 0).has_value();
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::string& name,
+                                           const std::vector<ViewEntry>& entries) {
+  const Layout layout = TRY(layout_of(entries));
+  const LedgerDirectory views = TRY(files.open_views());
+  bool is_made = false;
+  auto warnings = make_locked(files, views, name, layout, is_made);
+  if (is_made) remove_many_left(files, views, name);
+  return warnings;
+}
+
 void add_views_of(const StoredGrant& grant, std::set<std::string>& named) {
   for (const StoredUser& user : grant.users)
     for (std::string& view : views_of(user.user))
@@ -314,18 +345,34 @@ Result<void> recover_views(const LedgerFiles& files, const LedgerDirectory& dire
   named.insert(view_name({}));
   std::erase_if(views,
                 [&](const std::string& view) { return named.contains(name_in_use(view)) || is_being_made(view); });
-  if (views.empty()) return {};
-  std::vector<std::string> locked;
-  std::transform(views.begin(), views.end(), std::back_inserter(locked), name_in_use);
-  const KeyLock lock = TRY(KeyLock::take(files, locked, timeout_ms));
-  // Read the grants again under the lock: since the caller read them, a new user may have named the view.
-  named.merge(TRY(named_views(files)));
   Result<void> all;
-  for (const std::string& view : views) {
-    auto removed = named.contains(name_in_use(view)) ? Result<void>() : remove_tree(directory, view);
-    if (all && !removed) all = std::move(removed);
+  if (!views.empty()) {
+    std::vector<std::string> locked;
+    std::transform(views.begin(), views.end(), std::back_inserter(locked), name_in_use);
+    const KeyLock lock = TRY(KeyLock::take(files, locked, timeout_ms));
+    // Read the grants again under the lock: since the caller read them, a new user may have named the view.
+    named.merge(TRY(named_views(files)));
+    for (const std::string& view : views) {
+      auto removed = named.contains(name_in_use(view)) ? Result<void>() : remove_tree(directory, view);
+      keep_first(all, removed);
+    }
   }
+  keep_first(all, Copies::remove_unused(files, timeout_ms));
   return all;
+}
+
+void remove_left_views(const LedgerFiles& files) {
+  auto left = std::exchange(files.left_views, {});
+  std::erase_if(left, [&](const std::string& name) {
+    const auto keys = keys_of_view(files, name);
+    return !keys || !keys->empty();
+  });
+  if (left.empty()) return;
+  const auto directory = files.open_views();
+  auto views = directory ? list_names(*directory) : directory.error();
+  if (!views) return;
+  std::erase_if(*views, [&](const std::string& view) { return !left.contains(name_in_use(view)); });
+  (void)recover_views(files, *directory, *std::move(views), {}, 0).has_value();
 }
 
 }  // namespace hook

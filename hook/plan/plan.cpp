@@ -7,6 +7,8 @@
 namespace hook {
 namespace {
 
+constexpr const char* kLendingView = "lent-";
+
 Json memlock_json(const std::optional<std::uint64_t>& memlock) {
   if (!memlock) return nullptr;
   return *memlock == UINT64_MAX ? Json("unlimited") : Json(*memlock);
@@ -125,7 +127,9 @@ std::string plan_text(const Plan& plan) {
 std::string view_name(const std::vector<ViewEntry>& view) {
   if (view.empty()) return "none";
   std::vector<std::string> lines;
+  bool has_copies = false;
   for (const ViewEntry& entry : view) {
+    has_copies = has_copies || !entry.copy.empty();
     std::string line;
     for (const std::string& part : {entry.directory, entry.name, entry.target, entry.text})
       // The separator is a zero byte, which no name and no target has. So different entries have different lines.
@@ -134,7 +138,11 @@ std::string view_name(const std::vector<ViewEntry>& view) {
     lines.push_back(std::move(line));
   }
   std::ranges::sort(lines);
-  return "set-" + text_digest(fabric::join(lines, ""));
+  return (has_copies ? kLendingView : "set-") + text_digest(fabric::join(lines, ""));
+}
+
+bool is_lending_view(std::string_view name) {
+  return name.starts_with(kLendingView);
 }
 
 }  // namespace hook

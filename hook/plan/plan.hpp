@@ -104,9 +104,11 @@ inline const std::string& booked_as(const PlannedHca& hca) {
   return hca.device.empty() ? hca.name : hca.device;
 }
 
-// Returns the name of the directory for a view of these entries, in any order: "set-" and a digest. Returns "none" for
-// an empty view.
+// Returns the name of the directory for a view of these entries, in any order: "set-" and a digest, or "lent-" and a
+// digest if the view has copies of the node's files. Returns "none" for an empty view.
 std::string view_name(const std::vector<ViewEntry>& view);
+// Returns true for the name of a view with copies. An older version gave the name "set-DIGEST" to such views, too.
+bool is_lending_view(std::string_view name);
 
 struct Plan {
   std::vector<PlannedHca> hcas;  // empty: no request, no change except variables in `env`

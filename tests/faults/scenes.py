@@ -164,7 +164,7 @@ class Scene(harness.NodeCase):
     def names(self):
         """Returns the ledger's files and directories, without metrics, states for --probe, views and temporary names."""
         return sorted(path for path in walk(self.ledger_directory)
-                      if not re.search(r"^(metrics|state|views|runtime)|(^|/)last@|^addresses/.", path))
+                      if not re.search(r"^(metrics|state|views|runtime|copies)|^lent$|(^|/)last@|^addresses/.", path))
 
     # --- conditions after a command
 
@@ -598,6 +598,45 @@ class RuntimeCreate(RuntimeScene):
         elif outcome.code == 0:
             self.assertTrue(edited, "it succeeded without the node")
         self.assert_clean()
+
+
+class RuntimeCreateWithCopies(RuntimeCreate):
+    """The container gets a copy of a file of the node. The next maker of a view removes what a killed one has left, and no copy stays
+    without a container."""
+    name = "rdma-runtime create, copies"
+    holds = (False,)
+    quick = 15
+
+    def prepare(self):
+        write(self.node.tree + "/topology.xml", "<system/>" * 20000)
+        self.configure({"annotations_may_request": ["*"], "pools": [{"name": "all", "modes": ["exclusive", "shared"]}],
+                        "topology_file": "/topology.xml"})
+
+    def begin(self):
+        super().begin()
+        self.beside = self.asking("beside", EXCLUSIVE, "mlx5_2")
+        self.create_beside()
+        self.recover()
+
+    def create_beside(self):
+        """Makes another view, for a container that ends at once."""
+        self.beside.write()
+        self.succeeded(self.call(self.words("create", "--bundle", self.beside.directory, self.beside.id)))
+
+    def views(self):
+        views = self.ledger_directory + "/views"
+        return os.listdir(views) if os.path.isdir(views) else []
+
+    def leave(self, outcome):
+        self.create_beside()
+        self.assertEqual([name for name in self.views() if name.startswith("@")], [])
+        self.recover()
+        super().leave(outcome)
+
+    def assert_clean(self):
+        super().assert_clean()
+        self.assertEqual([name for name in self.views() if name != "none"], [])
+        self.assertEqual(os.listdir(self.ledger_directory + "/copies"), [])
 
 
 class RuntimeDelete(RuntimeScene):
@@ -1060,9 +1099,9 @@ def children(pid):
 
 
 ALL = [CreateRuntime, CountCreateRuntime, RenamedCreateRuntime, RenamedCountCreateRuntime, FirstCreateRuntime, CreateRuntimeAgain,
-       CreateRuntimeByRunc, Poststop, PoststopInPod, OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeDelete, SecondCreate,
-       OtherRoot, Nri, NriRestart, NriRestartAfterJump, GenerateCdi, SharedRails, ExclusiveRails, SharedPoststop, NriRails, NriSharedRails, Bind,
-       BindAnotherView, Damage, DamageOfRails]
+       CreateRuntimeByRunc, Poststop, PoststopInPod, OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeCreateWithCopies,
+       RuntimeDelete, SecondCreate, OtherRoot, Nri, NriRestart, NriRestartAfterJump, GenerateCdi, SharedRails, ExclusiveRails, SharedPoststop,
+       NriRails, NriSharedRails, Bind, BindAnotherView, Damage, DamageOfRails]
 
 
 def all_scenes():
