@@ -156,8 +156,8 @@ class Ledger {
   // Makes the view of these entries, at view_directory()/NAME. name: view_name() of the entries. Returns warnings,
   // among them one for each file of the node that cannot be copied: the view then lacks it, until a later call can copy
   // it. Keeps an existing view that is unchanged. Replaces a view that was changed, with a warning. Containers that
-  // have the changed view mounted keep it. Call it after book() for a user that names the view, because recover()
-  // removes views that no user names. Locks: the caller holds none.
+  // have the changed view mounted keep it. Call it after book() for a user that names the view, because recover() and
+  // makers of other views remove views that no user names. Locks: the caller holds none.
   Result<std::vector<std::string>> make_view(const std::string& name, const std::vector<ViewEntry>& entries) const;
   std::string view_directory() const;
   const LedgerDirectory& directory() const;

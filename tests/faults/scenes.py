@@ -639,6 +639,25 @@ class RuntimeCreateWithCopies(RuntimeCreate):
         self.assertEqual(os.listdir(self.ledger_directory + "/copies"), [])
 
 
+class PoststopWithCopies(RuntimeCreateWithCopies):
+    """The end of the last container with a copy."""
+    name = "poststop, copies"
+    always_succeeds = True
+
+    def enter(self):
+        super().enter()
+        self.succeeded(self.call(self.create_words()))
+        self.assertNotEqual(os.listdir(self.ledger_directory + "/copies"), [])
+
+    def disturb(self, how):
+        return self.disturb_hook(how, "poststop", stopped(self.bundle))
+
+    def leave(self, outcome):
+        if outcome.code == 0 and not outcome.reached:
+            self.assertEqual(os.listdir(self.ledger_directory + "/copies"), [])
+        self.assert_clean()
+
+
 class RuntimeDelete(RuntimeScene):
     name = "rdma-runtime delete"
     takes_back = True
@@ -1100,8 +1119,8 @@ def children(pid):
 
 ALL = [CreateRuntime, CountCreateRuntime, RenamedCreateRuntime, RenamedCountCreateRuntime, FirstCreateRuntime, CreateRuntimeAgain,
        CreateRuntimeByRunc, Poststop, PoststopInPod, OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeCreateWithCopies,
-       RuntimeDelete, SecondCreate, OtherRoot, Nri, NriRestart, NriRestartAfterJump, GenerateCdi, SharedRails, ExclusiveRails, SharedPoststop,
-       NriRails, NriSharedRails, Bind, BindAnotherView, Damage, DamageOfRails]
+       PoststopWithCopies, RuntimeDelete, SecondCreate, OtherRoot, Nri, NriRestart, NriRestartAfterJump, GenerateCdi, SharedRails, ExclusiveRails,
+       SharedPoststop, NriRails, NriSharedRails, Bind, BindAnotherView, Damage, DamageOfRails]
 
 
 def all_scenes():
