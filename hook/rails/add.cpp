@@ -11,6 +11,7 @@
 #include "hook/rails/links.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/records.hpp"
+#include "hook/rails/netns_handle.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {
@@ -38,6 +39,8 @@ class RailAdder {
   Result<RailsReport> give(NetworkRecord record, const Plan& plan) {
     record_ = std::move(record);
     first_new_ = record_.rails.size();
+    if (!record_.handle)  // also if an older version added the rails before
+      record_.handle = TRY(make_netns_handle(node_.route, node_.netns.get(), inside_.netns.get()));
     TRY_VOID(append_rails(plan));
     TRY_VOID(address_rails());
     TRY_VOID(place());

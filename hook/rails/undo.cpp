@@ -19,6 +19,7 @@
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/netlink/vf.hpp"
+#include "hook/rails/netns_handle.hpp"
 #include "hook/rails/open_hcas.hpp"
 #include "hook/rails/plan/rails.hpp"
 #include "hook/rails/record/store.hpp"
@@ -30,22 +31,48 @@ namespace {
 // within seconds.
 constexpr int kComebackMs = 5000;
 
-// Opens the namespace of the rails. Returns nullopt if it is gone or dying. Returns an error if it exists but cannot be
-// entered, because the rails are still in it.
-Result<std::optional<NetworkNamespace>> reopen(const NetnsIdentity& netns, const NetnsParts& parts) {
-  using None = std::optional<NetworkNamespace>;
-  if (TRY(read_presence(netns)) == Presence::kGone) return None();
+// Longest wait for a namespace whose path is gone, before its rails are taken out: the kernel frees sockets of ended
+// processes after a grace period.
+constexpr int kLingerMs = 300;
+
+// Opens the namespace by its recorded path. Returns an empty descriptor if the path leads to another namespace or to
+// none. Returns an error if the path leads to the namespace but it cannot be opened.
+Result<KeptNetns> open_recorded_path(const NetnsIdentity& netns) {
+  if (TRY(read_presence(netns)) == Presence::kGone) return KeptNetns();
   fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   const int failed = fd.ok() && ::fstat(fd.get(), &status) == 0 ? 0 : errno;
-  if (failed != 0 && TRY(read_presence(netns)) == Presence::kGone) return None();
+  if (failed != 0 && TRY(read_presence(netns)) == Presence::kGone) return KeptNetns();
   if (failed != 0) return sys_error(failed, "cannot open the network namespace `{}`", netns.path);
   // A newer namespace can have the same path, because the kernel reuses PIDs and engines reuse names.
-  if (status.st_dev != netns.dev || status.st_ino != netns.ino) return None();
-  auto inside = open_network_namespace(std::move(fd), parts);
-  if (inside) return std::optional(std::move(*inside));
+  if (status.st_dev != netns.dev || status.st_ino != netns.ino) return KeptNetns();
+  return KeptNetns{std::move(fd), true};
+}
+
+// The container's namespace, while it lives.
+struct Inside {
+  std::optional<NetworkNamespace> netns;  // nullopt: gone or dying
+  // No path leads to it: only processes, descriptors or sockets of other containers keep it.
+  bool is_left = false;
+};
+
+// Opens the namespace of the rails: by its path, or by its handle if no path leads to it any more. Returns an error if
+// it exists but cannot be entered, because the rails are still in it.
+Result<Inside> reopen(NodeSockets& node, const NetworkRecord& record, const NetnsParts& parts, const std::string& proc,
+                      int wait_ms) {
+  auto found = open_recorded_path(record.netns);
+  if (record.handle && (!found || !found->netns.ok())) {
+    auto kept = open_netns_by_handle(node.route, node.netns.get(), *record.handle, record.netns, proc,
+                                     std::min(wait_ms, kLingerMs));
+    if (kept || kept.error().code != EOPNOTSUPP) found = std::move(kept);
+  }
+  if (!found) return found.error();
+  if (!found->netns.ok()) return Inside();
+  auto inside = open_network_namespace(std::move(found->netns), parts);
+  if (inside) return Inside{std::move(*inside), !found->has_path};
   // The namespace can end between the first lookup and the moment when open_network_namespace() enters it.
-  return TRY(read_presence(netns)) == Presence::kGone ? Result<None>(None()) : inside.error();
+  if (!record.handle && TRY(read_presence(record.netns)) == Presence::kGone) return Inside();
+  return inside.error();
 }
 
 bool is_held(const RailRecord& rail, const std::vector<PlannedHca>& held) {
@@ -63,6 +90,34 @@ Result<void> remove_children(NetworkNamespace* inside, const NetworkRecord& reco
   return delete_link_group(inside->route, record.group);
 }
 
+// Returns the link groups of other grants that have children in this namespace, because containers share it.
+Result<std::set<std::uint32_t>> groups_beside(const NetworkRecordStore& store, const NetworkRecord& record) {
+  std::set<std::uint32_t> groups;
+  for (const std::string& key : TRY(store.keys())) {
+    const auto other = key == record.key ? std::nullopt : TRY(store.read(key));
+    if (other && other->netns.dev == record.netns.dev && other->netns.ino == record.netns.ino)
+      groups.insert(other->group);
+  }
+  return groups;
+}
+
+// Deletes the further children of the rails' parents. A container with CAP_NET_ADMIN can give a child another name and
+// group, and make children beside it. In a namespace that outlives the container they would keep its addresses on the
+// network.
+Result<void> remove_further_children(Inside& inside, const NetworkRecordStore& store, const NetworkRecord& record,
+                                     const std::vector<RailRecord>& leaving) {
+  if (!inside.netns || !inside.is_left || leaving.size() != record.rails.size()) return {};
+  const auto groups = TRY(groups_beside(store, record));
+  Netlink& route = inside.netns->route;
+  for (const Link& link : TRY(all_links(route))) {
+    const bool is_child = std::ranges::any_of(leaving, [&](const RailRecord& rail) {
+      return rail.rail.kind != RailKind::kMove && link.lower_is_elsewhere && link.lower_ifindex == rail.host.ifindex;
+    });
+    if (is_child && link.kind != "veth" && !groups.contains(link.group)) TRY_VOID(delete_link(route, link.ifindex));
+  }
+  return {};
+}
+
 // Removes the rails' rules from the container's namespace. The kernel would keep the rules when the netdevs leave,
 // because they name addresses and no netdevs.
 Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord>& leaving) {
@@ -77,8 +132,8 @@ Result<void> remove_rules(NetworkNamespace* inside, const std::vector<RailRecord
 
 // Restores as many rails as possible and returns the first error. Before the netdevs are restored, the routing rules
 // are removed, and the child netdevs (macvlan, ipvlan, IPoIB) if all rails of the record leave.
-Result<void> restore(const NetworkRecord& record, std::vector<RailRecord>& leaving, Deadline deadline,
-                     std::vector<std::string>& warnings) {
+Result<void> restore(const NetworkRecordStore& store, const NetworkRecord& record, std::vector<RailRecord>& leaving,
+                     const std::string& proc, Deadline deadline, std::vector<std::string>& warnings) {
   auto node = TRY(open_node_sockets());
   NetnsParts parts;
   // Closing a mount of sysfs waits for an RCU grace period, so sysfs is mounted only if necessary. A netdev with a
@@ -86,12 +141,17 @@ Result<void> restore(const NetworkRecord& record, std::vector<RailRecord>& leavi
   parts.sysfs = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.identity != 0; });
   const bool writes = std::ranges::any_of(leaving, [](const RailRecord& rail) { return rail.host.sysfs.has_value(); });
   if (parts.sysfs || writes) node.sysfs = TRY(open_sysfs(SysfsAccess::kWrite));
-  auto inside = TRY(reopen(record.netns, parts));
-  NetworkNamespace* const place = inside ? &*inside : nullptr;
+  auto inside = TRY(reopen(node, record, parts, proc, ms_until(deadline, kComebackMs)));
+  NetworkNamespace* const place = inside.netns ? &*inside.netns : nullptr;
   Result<void> first = remove_rules(place, leaving);
   keep_first(first, remove_children(place, record, leaving));
+  keep_first(first, remove_further_children(inside, store, record, leaving));
   for (auto rail = leaving.rbegin(); rail != leaving.rend(); ++rail)
     keep_first(first, restore_rail(node, place, *rail, ms_until(deadline, kComebackMs), warnings, record.group));
+  if (!first && place) {
+    if (const auto keeper = keeper_of_netns(record.netns, proc); !keeper.empty())
+      first.error().message += fmt::format("; {} keeps the container's network namespace", keeper);
+  }
   return first;
 }
 
@@ -438,7 +498,7 @@ Result<void> NodeRails::return_rails(const std::string& key, const std::vector<P
   for (RailRecord& rail : record->rails)
     (is_held(rail, held) ? staying : leaving).push_back(rail);
   if (leaving.empty() && !staying.empty()) return {};  // if both are empty, the record has no rail and is removed below
-  TRY_VOID(restore(*record, leaving, deadline_, warnings_));
+  TRY_VOID(restore(store, *record, leaving, root_ + "/proc", deadline_, warnings_));
   // Addresses are released last: no other container may get an address while a netdev of this grant answers for it.
   // After an error the rails with a lease of an IPAM plugin stay in the record. Rails with addresses from ranges do not
   // stay: recover() and take_addresses() find these addresses in AddressPool.

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/filter.h>
+#include <linux/if_tun.h>
 #include <linux/netlink.h>
 #include <linux/nsfs.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/ioctl.h>
@@ -39,7 +41,7 @@ constexpr const char* kAlways[] = {
     "rmdir", "unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat",
     "ftruncate", "fsync", "fdatasync", "flock", "fchmod", "fchmodat", "fchown", "fchownat", "utimensat", "pipe2",
     "poll", "ppoll", "bind", "send", "sendto", "sendmsg", "recvfrom", "recvmsg", "recvmmsg", "getsockname",
-    "setsockopt", "getsockopt", "shutdown", "pidfd_open",
+    "setsockopt", "getsockopt", "shutdown", "pidfd_open", "pidfd_getfd",
     // Calls to change a running container, and to wait for children that join its namespaces.
     "wait4", "setfsuid", "setfsgid",
 };
@@ -92,6 +94,9 @@ constexpr std::uint64_t kNamespaceFlags =
 constexpr bpf_cmd kBpfCommands[] = {BPF_PROG_QUERY,       BPF_PROG_GET_FD_BY_ID, BPF_OBJ_GET_INFO_BY_FD,
                                     BPF_PROG_LOAD,        BPF_PROG_ATTACH,       BPF_PROG_DETACH,
                                     BPF_LINK_GET_NEXT_ID, BPF_LINK_GET_FD_BY_ID, BPF_LINK_DETACH};
+
+// Requests of ioctl(2). All but the first open a network namespace to which no path leads (netns_handle.cpp).
+constexpr std::uint64_t kIoctls[] = {NS_GET_NSTYPE, TUNSETIFINDEX, TUNSETIFF, TUNGETDEVNETNS, SIOCGSKNS};
 
 struct ReleaseFilter {
   void operator()(void* filter) const { seccomp_release(filter); }
@@ -151,7 +156,6 @@ std::vector<Bounded> bounded() {
       // This pair of sockets passes descriptors. A pair of type SOCK_DGRAM is not allowed: such a socket could also
       // send to any socket with a path.
       {"socketpair", {exactly(0, AF_UNIX), exactly(1, SOCK_SEQPACKET | SOCK_CLOEXEC)}},
-      {"ioctl", {exactly(1, NS_GET_NSTYPE)}},
       {"clone", {masked(0, kNamespaceFlags, 0)}},
       {"prctl", {exactly(0, PR_SET_PDEATHSIG)}},
       {"setns", {exactly(1, CLONE_NEWNS)}},
@@ -174,6 +178,8 @@ std::vector<Bounded> bounded() {
        {std::uint64_t{MS_PRIVATE}, std::uint64_t{MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV},
         std::uint64_t{MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC}})
     calls.push_back({"mount", {null(0), null(2), exactly(3, flags), null(4)}});
+  for (const std::uint64_t request : kIoctls)
+    calls.push_back({"ioctl", {exactly(1, request)}});
   for (const bpf_cmd command : kBpfCommands)
     calls.push_back({"bpf", {exactly(0, command)}});
   return calls;

@@ -157,6 +157,13 @@ void describe(Members& members, RailRecord& record) {
 }
 
 template <typename Members>
+void describe(Members& members, NetnsHandle& handle) {
+  members("number", handle.number);
+  members.require(handle.number <= INT32_MAX, "number");
+  members("node", handle.node);
+}
+
+template <typename Members>
 void describe(Members& members, NetworkRecord& record) {
   std::uint64_t format = kFormat;
   members("format", format);
@@ -165,6 +172,7 @@ void describe(Members& members, NetworkRecord& record) {
   members("netns", record.netns);
   members("group", record.group);
   members("rails", record.rails);
+  members.optional("handle", record.handle);
 }
 
 std::string network_record_text(const NetworkRecord& record) {

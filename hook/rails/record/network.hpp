@@ -70,11 +70,19 @@ struct RailRecord {
   friend bool operator==(const RailRecord&, const RailRecord&) = default;
 };
 
+// The number of a network namespace in the node's network namespace (nsid); see hook/rails/netns_handle.hpp.
+struct NetnsHandle {
+  std::uint32_t number = 0;  // 31 bits
+  std::uint64_t node = 0;    // inode number of the node's network namespace
+  friend bool operator==(const NetnsHandle&, const NetnsHandle&) = default;
+};
+
 struct NetworkRecord {
   std::string key;          // key of the grant
   NetnsIdentity netns;      // the namespace of the rails
   std::uint32_t group = 0;  // link group of the children of the grant
   std::vector<RailRecord> rails;
+  std::optional<NetnsHandle> handle = {};  // of `netns`; nullopt: an older version made the record
   friend bool operator==(const NetworkRecord&, const NetworkRecord&) = default;
 };
 

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 #include <linux/if_ether.h>
+#include <linux/if_tun.h>
 #include <linux/netlink.h>
 #include <linux/nsfs.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -151,7 +153,11 @@ const FilterRow kFilterRows[] = {
     {"a file", [] { return error_of(open("/proc/self/stat", O_RDONLY | O_CLOEXEC)); }, 0},
     {"openat2", [] { return error_of(syscall(SYS_openat2, -1, "x", nullptr, 0)); }, EINVAL},
     {"ioctl", [] { return error_of(syscall(SYS_ioctl, 0, 0, 0)); }, EPERM},
-    {"ioctl of a namespace", [] { return error_of(syscall(SYS_ioctl, -1, NS_GET_NSTYPE)); }, EBADF}};
+    {"ioctl of a namespace", [] { return error_of(syscall(SYS_ioctl, -1, NS_GET_NSTYPE)); }, EBADF},
+    {"ioctl that makes a TUN netdev", [] { return error_of(syscall(SYS_ioctl, -1, TUNSETIFF)); }, EBADF},
+    {"ioctl that keeps a TUN netdev", [] { return error_of(syscall(SYS_ioctl, -1, TUNSETPERSIST)); }, EPERM},
+    {"ioctl of a socket's namespace", [] { return error_of(syscall(SYS_ioctl, -1, SIOCGSKNS)); }, EBADF},
+    {"a copy of a descriptor", [] { return error_of(syscall(SYS_pidfd_getfd, -1, 0, 0)); }, EBADF}};
 
 TEST(RestrictProcess, AllowsOnlyCallsOfTheHook) {
   for (const FilterRow& row : kFilterRows)

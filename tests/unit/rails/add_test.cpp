@@ -6,6 +6,7 @@
 #include <linux/ethtool.h>
 #include <linux/if.h>
 #include <linux/if_link.h>
+#include <linux/if_tun.h>
 #include <linux/pkt_sched.h>
 #include <linux/sockios.h>
 #include <sched.h>
@@ -19,12 +20,15 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 
 #include "hook/rails/add.hpp"
 #include "hook/rails/address/pool.hpp"
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/records.hpp"
+#include "hook/rails/netns_handle.hpp"
 #include "hook/rails/record/store.hpp"
 #include "hook/rails/undo.hpp"
 #include "support/inventories.hpp"
@@ -650,6 +654,192 @@ TEST_F(RestoreRails, KeepsGrantIfTheRecordCannotBeRead) {
   fs::rename(records + ".away", records);
   ASSERT_OK(release_grant());
   EXPECT_EQ(names(node_), "rail0 rail1");
+}
+
+// Only a socket keeps the pod's namespace, and no path leads to it.
+class KeptNamespace : public AddRails {
+ protected:
+  void SetUp() override {
+    AddRails::SetUp();
+    if (is_allowed_) do_inside([&] { socket_.reset(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)); });
+  }
+  // Returns the names of the netdevs in the namespace that the socket keeps.
+  std::string left() const {
+    auto inside = open_network_namespace(UniqueFd(::ioctl(socket_.get(), SIOCGSKNS)), {});
+    EXPECT_OK(inside);
+    return inside ? names(inside->route) : "";
+  }
+  // Runs restore() in a child that may not use TUN netdevs. Returns the code of the error; 0: none.
+  int restore_without_tun(const std::string& text = {}) {
+    return in_child([&] {
+      deny(SYS_ioctl, EPERM, 1, TUNSETIFF);
+      const auto done = restore();
+      EXPECT_TRUE(done || has_text(done.error().message, text)) << error_message(done);
+      return testing::Test::HasFailure() ? 255 : error_code(done);
+    });
+  }
+  // Sends the socket to a socket of this process and closes it, so that it is in no table of descriptors.
+  void put_in_transit() {
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    from_.reset(pair[0]);
+    to_.reset(pair[1]);
+    char byte = 0;
+    iovec text{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &text;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = socket_.release();
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    ASSERT_EQ(::sendmsg(from_.get(), &message, 0), 1);
+    ::close(fd);
+  }
+  void change_record(const std::function<void(NetworkRecord&)>& change) {
+    const auto store = must(NetworkRecordStore::open(path_));
+    auto record = must(store.read(owner_.key));
+    change(*record);
+    ASSERT_OK(store.write(*record));
+  }
+  bool has_tun() const { return ::access("/dev/net/tun", R_OK | W_OK) == 0; }
+  std::string node_state() {
+    return fmt::format("node: {}; {}, {} addresses", names(node_), has_record() ? "record" : "no record", addresses());
+  }
+
+  UniqueFd socket_, from_, to_;
+};
+constexpr const char* kAllFree = "node: rail0 rail1; no record, 0 addresses";
+
+TEST_F(KeptNamespace, LosesItsRails) {
+  for (const bool tun : {true, false}) {
+    for (const Mode mode : {Mode::kShared, Mode::kExclusive}) {
+      SCOPED_TRACE(fmt::format("{}, {}", to_string(mode), tun ? "with TUN" : "without"));
+      ASSERT_OK(give(2, mode));
+      netns_.path = "/proc/self/fd/-";
+      change_record([&](NetworkRecord& record) { record.netns.path = netns_.path; });
+      if (tun) expect_restored();
+      if (!tun) {
+        EXPECT_EQ(restore_without_tun(), 0);
+      }
+      EXPECT_EQ(left(), "");
+      EXPECT_EQ(node_state(), kAllFree);
+      netns_.path = fmt::format("/proc/self/fd/{}", pod_netns_.get());
+    }
+  }
+}
+
+TEST_F(KeptNamespace, LosesItsRailsWhileItsOnlySocketIsInTransit) {
+  if (!has_tun()) GTEST_SKIP() << "no /dev/net/tun here";
+  for (const Mode mode : {Mode::kShared, Mode::kExclusive}) {
+    ASSERT_OK(give(2, mode)) << to_string(mode);
+    if (mode == Mode::kShared) {
+      change_record([](NetworkRecord& record) { record.netns.path = "/proc/self/fd/-"; });
+    } else {
+      put_in_transit();
+      end_container();
+    }
+    expect_restored();
+    EXPECT_EQ(node_state(), kAllFree);
+  }
+}
+
+TEST_F(KeptNamespace, KeepsGrantIfNothingLeadsToIt) {
+  ASSERT_OK(give(1, Mode::kShared));
+  put_in_transit();
+  end_container();
+  EXPECT_EQ(restore_without_tun("outlives the container"), EBUSY);
+  EXPECT_EQ(node_state(), "node: rail0 rail1; record, 1 addresses");
+  to_.reset();
+  from_.reset();
+  EXPECT_EQ(restore_without_tun(), 0);
+  EXPECT_EQ(node_state(), kAllFree);
+}
+
+TEST_F(KeptNamespace, IsOpenedByAMountThatTheEngineStillHas) {
+  ASSERT_OK(give(1));
+  const std::string mount = directory_ / "with space";
+  std::ofstream(mount).close();
+  EXPECT_EQ(in_child([&] {
+              const std::string source = fmt::format("/proc/self/fd/{}", pod_netns_.get());
+              if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_PRIVATE | MS_REC, nullptr) != 0 ||
+                  ::mount(source.c_str(), mount.c_str(), nullptr, MS_BIND, nullptr) != 0)
+                return 255;
+              end_container();
+              deny(SYS_pidfd_open, EPERM, 1, 0);  // the descriptors of processes are not found
+              return restore_without_tun();
+            }),
+            0);
+  EXPECT_EQ(left(), "");
+  EXPECT_EQ(node_state(), kAllFree);
+}
+
+TEST_F(KeptNamespace, IsGoneIfAnotherOneHasItsNumber) {
+  ASSERT_OK(give(1, Mode::kShared));
+  UniqueFd other;
+  {
+    const UniqueFd node = own_netns();
+    ASSERT_EQ(::unshare(CLONE_NEWNET), 0);
+    other = own_netns();
+    ASSERT_EQ(::setns(node.get(), CLONE_NEWNET), 0);
+    const auto handle = must(make_netns_handle(node_, node.get(), other.get()));
+    change_record([&](NetworkRecord& record) { record.handle->number = handle.number; });
+  }
+  socket_.reset();
+  end_container();
+  EXPECT_EQ(restore_without_tun(), 0);
+  EXPECT_EQ(node_state(), kAllFree);
+}
+
+TEST_F(KeptNamespace, IsNotJudgedFromAnotherNamespaceThanTheNodes) {
+  ASSERT_OK(give(1, Mode::kShared));
+  end_container();
+  const auto in_another = [&] { return ::unshare(CLONE_NEWNET) == 0 ? error_code(restore()) : 255; };
+  EXPECT_EQ(in_child(in_another), EXDEV);
+  EXPECT_EQ(node_state(), "node: rail0 rail1; record, 1 addresses");
+  expect_restored();
+  EXPECT_EQ(left(), "");
+}
+
+// A record of an older version has no handle, and the namespace then counts as gone with its path.
+TEST_F(KeptNamespace, IsGoneWithoutAHandle) {
+  ASSERT_OK(give(1, Mode::kShared));
+  change_record([](NetworkRecord& record) { record.handle.reset(); });
+  end_container();
+  expect_restored();
+  EXPECT_EQ(node_state(), kAllFree);
+  EXPECT_EQ(left(), "net1");
+}
+
+TEST_F(KeptNamespace, GetsAHandleWithTheNextRailOfItsPod) {
+  ASSERT_OK(give(1, Mode::kShared));
+  change_record([](NetworkRecord& record) { record.handle.reset(); });
+  ASSERT_OK(give(2, Mode::kShared));
+  end_container();
+  expect_restored();
+  EXPECT_EQ(left(), "");
+}
+
+void make_macvlan(Netlink& route, const char* name, int parent) {
+  ASSERT_OK(create_child(route, {.name = name, .parent = parent}));
+}
+
+TEST_F(KeptNamespace, LosesChildrenThatTheContainerMadeOrChanged) {
+  ASSERT_OK(give(1, Mode::kShared));
+  make_macvlan(pod_, "mine", pod_index());  // the kernel makes it a child of the node's netdev
+  ASSERT_OK(change_link(pod_, pod_index(), {.name = "hidden", .group = 0}));
+  // Another grant has a rail in the same namespace.
+  const auto theirs = must(make_netns_handle(node_, own_netns().get(), pod_netns_.get()));
+  ASSERT_OK(create_child(node_, {.name = "theirs", .parent = node_index(), .group = 77, .netns = pod_netns_.get()}));
+  ASSERT_OK(must(NetworkRecordStore::open(path_)).write({"other", netns_, 77, {}, theirs}));
+  end_container();
+  expect_restored();
+  EXPECT_EQ(left(), "theirs");
 }
 
 }  // namespace

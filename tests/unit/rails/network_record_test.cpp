@@ -91,7 +91,11 @@ RailRecord full_rail() {
 NetworkRecord full() {
   RailRecord plain;
   plain.rail.kind = RailKind::kIpvlan;
-  return {"container-web-0123", {UINT64_MAX, 4026531840, "/proc/7/ns/net"}, UINT32_MAX, {full_rail(), plain}};
+  return {"container-web-0123",
+          {UINT64_MAX, 4026531840, "/proc/7/ns/net"},
+          UINT32_MAX,
+          {full_rail(), plain},
+          NetnsHandle{INT32_MAX, UINT64_MAX}};
 }
 
 std::string problem(const Json& document) {
@@ -147,8 +151,8 @@ Strings all_members() {
 
 bool may_be_missing(const std::string& member) {
   static const std::set<std::string> kOptional = {
-      "gateway",  "gid_index", "lease",     "mtu", "pkey",  "recreate", "identity", "permanent_mac", "tcx",
-      "settings", "features",  "broadcast", "vfs", "table", "what",     "rdma",     "args",          "sysfs"};
+      "gateway",  "gid_index", "lease", "mtu",   "pkey", "recreate", "identity", "permanent_mac", "tcx",   "settings",
+      "features", "broadcast", "vfs",   "table", "what", "rdma",     "args",     "sysfs",         "handle"};
   const std::string name = member.substr(member.rfind('/') + 1);
   const bool of_vf = member.find("/vfs/") != std::string::npos || member.find("/vf/") != std::string::npos ||
                      member.find("/vf_attributes/") != std::string::npos;
@@ -185,6 +189,7 @@ TEST(NetworkRecord, FailsForInvalidValues) {
   const std::tuple<const char*, Json, const char*> cases[] = {
       {"/format", 2, "format"},
       {"/group", 4294967296, "group"},
+      {"/handle/number", 2147483648, "number"},
       {"/rails/0/gid_index", 4294967296, "gid_index"},
       {"/rails/0/rail/kind", "bridge", "kind"},
       {"/rails/0/rail/pkey", 65536, "pkey"},

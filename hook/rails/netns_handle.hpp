@@ -1,0 +1,47 @@
+// A handle of a container's network namespace (NetnsHandle): the number (nsid) by which the node's network namespace
+// knows it. A descriptor, a socket or a socket that is being passed can keep the namespace alive after its container,
+// when no path leads to it any more. The handle still finds it then.
+//
+// Why a number, and neither a descriptor nor a mount of the namespace: the number keeps nothing alive. If the hook is
+// killed at any point, or no poststop follows, the namespace still ends with its last user, and the kernel moves its
+// hardware to the node. A mount would keep the namespace until `rdma-hook recover`, would exist only in some mount
+// namespaces, and rdma-nri without privileges could not make it. The kernel keeps the number until the namespace ends,
+// and no container can change it.
+#pragma once
+
+#include <string>
+
+#include "fabric/unique_fd.hpp"
+#include "hook/base/result.hpp"
+#include "hook/rails/record/network.hpp"
+
+namespace hook {
+
+class Netlink;
+
+// Gives the namespace a number in the node's network namespace, or reads the number that it has there already.
+// route: a socket of the node's namespace.
+// node, netns: descriptors of the node's namespace and of the container's.
+// Errors: the kernel refuses the number, or a descriptor is of no network namespace.
+Result<NetnsHandle> make_netns_handle(Netlink& route, int node, int netns);
+
+// A network namespace that outlives its container, or may do so.
+struct KeptNetns {
+  fabric::UniqueFd netns;  // empty: the namespace is proven gone
+  bool has_path = false;   // a path leads to it, so an engine may still use netdevs in it
+};
+
+// Opens the namespace of the handle: by a mount, by a TUN netdev, or by a process that keeps it. It is proven gone if
+// no living namespace has the number, or another one has it, because the kernel can use a number again that it has
+// chosen itself. identity: of the namespace; its path is not used. proc: the node's /proc. wait_ms: limit on waiting
+// for the end of a namespace without a mount: the kernel frees sockets of ended processes some time later. Errors:
+// EBUSY, the namespace lives on and cannot be opened: this process has no TUN, and found no process that keeps the
+// namespace. EOPNOTSUPP, a kernel before Linux 4.15. EXDEV, this process is not in the node's network namespace.
+Result<KeptNetns> open_netns_by_handle(Netlink& route, int node, const NetnsHandle& handle,
+                                       const NetnsIdentity& identity, const std::string& proc, int wait_ms);
+
+// Returns a text for messages that names a process which keeps the namespace: "process 4711 (`python3`)"; empty: none
+// was found. A socket that is being passed has no process.
+std::string keeper_of_netns(const NetnsIdentity& identity, const std::string& proc);
+
+}  // namespace hook
