@@ -283,6 +283,20 @@ Result<void> restore_on_node(NodeSockets& node, const Link& link, const HostNetd
   return first;
 }
 
+// Deletes the netdevs that the container made on a netdev, such as macvlan children, before the netdev leaves.
+// Otherwise they would stay in the container, on a netdev of the node: the kernel keeps them when the netdev below them
+// moves (macvlan_device_event(), vlan_device_event(), Linux 6.12). The other end of a veth pair looks similar, but
+// stays.
+Result<void> delete_netdevs_on(Netlink& route, const Link& below) {
+  const auto is_on = [](const Link& link, const Link& other) {
+    return link.lower_ifindex == other.ifindex && !link.lower_is_elsewhere;
+  };
+  for (const Link& link : TRY(all_links(route))) {
+    if (is_on(link, below) && !is_on(below, link)) TRY_VOID(delete_link(route, link.ifindex));
+  }
+  return {};
+}
+
 // Moves the netdev from a living namespace to the node. Does nothing if the netdev is not in the namespace: the netdev
 // never entered it, or an earlier call moved the netdev.
 Result<void> return_netdev(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail) {
@@ -292,6 +306,7 @@ Result<void> return_netdev(NodeSockets& node, NetworkNamespace& inside, const Ra
   // container added are removed first. restore_on_node() repeats a removal that fails here.
   const auto whole = TRY(find_link(inside.route, link->ifindex));
   if (!whole) return {};
+  TRY_VOID(delete_netdevs_on(inside.route, *whole));
   const LinkSettings before = rail.host.settings.value_or(whole->settings);
   repair_link(inside.route, link->name, link_removals(link->ifindex, link->name, before, whole->settings));
   LinkChange home{.name = rail.host.name, .up = false, .netns = node.netns.get()};

@@ -829,6 +829,14 @@ void make_macvlan(Netlink& route, const char* name, int parent) {
   ASSERT_OK(create_child(route, {.name = name, .parent = parent}));
 }
 
+TEST_F(RestoreRails, DeletesNetdevsThatTheContainerMadeOnItsNetdev) {
+  ASSERT_OK(give(1));
+  make_macvlan(pod_, "mine", pod_index());
+  make_macvlan(pod_, "other", pod_index());
+  expect_restored();
+  EXPECT_EQ(state(), kHome);
+}
+
 TEST_F(KeptNamespace, LosesChildrenThatTheContainerMadeOrChanged) {
   ASSERT_OK(give(1, Mode::kShared));
   make_macvlan(pod_, "mine", pod_index());  // the kernel makes it a child of the node's netdev
