@@ -958,6 +958,48 @@ class SharedPoststop(Rails, Poststop):
     mode = next_mode = SHARED
 
 
+class KeptNamespace(Rails, Poststop):
+    """Another container shares the network namespace, which therefore outlives the container. No path leads to it then. It loses the
+    rail, although the namespace lives on."""
+    # The node's /proc is files here, so only a TUN netdev leads to the namespace.
+    holds = (False,) if os.path.exists("/dev/net/tun") else ()
+
+    def enter(self):
+        self.start_web()
+        self.other = self.start(["nsenter", f"--net=/proc/{self.web.pid}/ns/net", "sh", "-c", "echo inside; exec cat"],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(self.other.stdout.readline(), b"inside\n")
+        self.assert_has_rail(self.other)
+        self.web.end()
+
+    def leave(self, outcome):
+        self.recover()
+        links = must(["nsenter", f"--net=/proc/{self.other.pid}/ns/net", "ip", "-o", "link", "show"])
+        self.assertEqual(re.findall(r"^\d+: ([^:@]+)", links, re.M), ["lo"], "the rail is left in the namespace")
+        self.other.kill()
+        self.other.wait()
+        super().leave(outcome)
+
+
+class SharedKeptPoststop(KeptNamespace):
+    name = "poststop, rails shared, namespace kept"
+    mode = next_mode = SHARED
+
+
+class ExclusiveKeptRecover(KeptNamespace):
+    """The pod of the container has ended as well."""
+    name = "recover, rails exclusive, namespace kept"
+    always_succeeds = False
+
+    def enter(self):
+        super().enter()
+        self.poststop(self.bundle)
+        self.end_pod(self.pod_of(self.bundle))
+
+    def disturb(self, how):
+        return self.inject(how, [PROGRAMS["TESTED_HOOK"], *self.recover_words()])
+
+
 class NriRails(Rails, Nri):
     """The pod gets the rails when it starts. It stays until the runtime ends it. Its container shares its namespace."""
     name = "nri pod run and stop, rails exclusive"
@@ -1120,7 +1162,7 @@ def children(pid):
 ALL = [CreateRuntime, CountCreateRuntime, RenamedCreateRuntime, RenamedCountCreateRuntime, FirstCreateRuntime, CreateRuntimeAgain,
        CreateRuntimeByRunc, Poststop, PoststopInPod, OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeCreateWithCopies,
        PoststopWithCopies, RuntimeDelete, SecondCreate, OtherRoot, Nri, NriRestart, NriRestartAfterJump, GenerateCdi, SharedRails, ExclusiveRails,
-       SharedPoststop, NriRails, NriSharedRails, Bind, BindAnotherView, Damage, DamageOfRails]
+       SharedPoststop, SharedKeptPoststop, ExclusiveKeptRecover, NriRails, NriSharedRails, Bind, BindAnotherView, Damage, DamageOfRails]
 
 
 def all_scenes():
