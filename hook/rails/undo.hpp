@@ -40,8 +40,8 @@ class NodeRails : public GrantEffects {
 
   // Undoes the rails of the grant, except rails of HCAs in `held`. Continues after an error.
   // Errors: a netdev is not on the node yet, or cannot be restored there; the namespace outlives its container and
-  // cannot be entered (open_netns_by_handle()); the grant has an HCA of mode exclusive that is not in `held` and is still
-  // open (check_closed()).
+  // cannot be entered (open_netns_by_handle()); the grant has an HCA of mode exclusive that is not in `held` and is
+  // still open (check_closed()).
   Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                            const StoredGrant* grant) const override;
   // Declares that a container start waits for undo_beyond(). During a start, undo_beyond() searches descriptors of HCAs
