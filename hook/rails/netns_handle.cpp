@@ -89,7 +89,7 @@ Result<Presence> await_end(Netlink& route, std::uint32_t number, int wait_ms) {
   }
 }
 
-// Returns the path of a mount point in the form of /proc/self/mountinfo, where some characters are "\\ooo".
+// Returns the path of a mount point in the form of /proc/self/mountinfo, where a blank is "\040".
 std::string unescaped(std::string_view path) {
   std::string result;
   for (std::size_t at = 0; at < path.size(); ++at) {
@@ -157,7 +157,7 @@ UniqueFd open_by_tun(Netlink& route, std::uint32_t number) {
   return UniqueFd(::ioctl(tun.get(), TUNGETDEVNETNS));
 }
 
-// Searches a network namespace among those that processes are in, have a descriptor of, or have a socket in.
+// Searches a network namespace among those that other processes are in, have a descriptor of, or have a socket in.
 // Descriptors and sockets that are being passed are not found.
 class NetnsSearch {
  public:
@@ -178,7 +178,8 @@ class NetnsSearch {
     for (const auto look : {&NetnsSearch::look_at_own, &NetnsSearch::look_at_descriptors}) {
       for (const std::string& name : names) {
         const auto pid = fabric::parse_number<pid_t>(name);
-        if (pid && *pid > 0 && (this->*look)(*pid)) return Found{std::move(found_), shown_process(*pid)};
+        const bool is_other = pid && *pid > 0 && *pid != ::getpid();  // this process can have opened the namespace
+        if (is_other && (this->*look)(*pid)) return Found{std::move(found_), shown_process(*pid)};
       }
     }
     return std::nullopt;

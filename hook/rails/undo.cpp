@@ -148,7 +148,7 @@ Result<void> restore(const NetworkRecordStore& store, const NetworkRecord& recor
   keep_first(first, remove_further_children(inside, store, record, leaving));
   for (auto rail = leaving.rbegin(); rail != leaving.rend(); ++rail)
     keep_first(first, restore_rail(node, place, *rail, ms_until(deadline, kComebackMs), warnings, record.group));
-  if (!first && place) {
+  if (!first && inside.is_left) {
     if (const auto keeper = keeper_of_netns(record.netns, proc); !keeper.empty())
       first.error().message += fmt::format("; {} keeps the container's network namespace", keeper);
   }

@@ -761,6 +761,22 @@ TEST_F(KeptNamespace, KeepsGrantIfNothingLeadsToIt) {
   EXPECT_EQ(node_state(), kAllFree);
 }
 
+TEST_F(KeptNamespace, NamesAProcessThatKeepsIt) {
+  ASSERT_OK(give(1));
+  end_container();
+  EXPECT_EQ(in_child([&] {
+              deny(SYS_fsopen, EPERM, 1, FSOPEN_CLOEXEC);  // the netdev cannot be identified
+              const auto done = restore();
+              EXPECT_TRUE(has_text(error_message(done), fmt::format("process {} (`", ::getppid())))
+                  << error_message(done);
+              EXPECT_TRUE(has_text(error_message(done), "keeps the container's network namespace"));
+              return testing::Test::HasFailure() ? 255 : 0;
+            }),
+            0);
+  EXPECT_EQ(left(), "net1");
+  expect_restored();
+}
+
 TEST_F(KeptNamespace, IsOpenedByAMountThatTheEngineStillHas) {
   ASSERT_OK(give(1));
   const std::string mount = directory_ / "with space";
