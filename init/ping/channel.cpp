@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -95,6 +96,13 @@ Result<std::vector<SocketAddress>> resolve_host(const std::string& host, std::ui
   return addresses;
 }
 
+Result<std::string> random_nonce() {
+  std::string nonce(kNonce, '\0');
+  if (TEMP_FAILURE_RETRY(::getrandom(nonce.data(), nonce.size(), 0)) != static_cast<ssize_t>(kNonce))
+    return sys_error(errno, "getrandom");
+  return nonce;
+}
+
 Result<Channel> Channel::connect(const std::string& host, std::uint16_t port, double deadline) {
   for (;;) {
     auto socket = connect_once(host, port, deadline);
@@ -105,9 +113,14 @@ Result<Channel> Channel::connect(const std::string& host, std::uint16_t port, do
   }
 }
 
-Result<void> Channel::send(Message message) {
-  const std::string frame = encode(std::move(message));
-  const double deadline = clock_seconds() + kSendSeconds;
+void Channel::use(const Seals& seals) {
+  seal_ = seals.rank;
+  inbox_.require(seals.rank0);
+}
+
+Result<void> Channel::send(Message message, double deadline) {
+  const std::string frame = encode(std::move(message), seal_ ? &*seal_ : nullptr);
+  deadline = std::min(deadline, clock_seconds() + kSendSeconds);
   for (std::size_t sent = 0; sent < frame.size();) {
     const ssize_t count = ::send(socket_.get(), frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count >= 0) {

@@ -23,6 +23,9 @@ struct SocketAddress {
 // Returns the addresses of a host, which may be a name or a numeric address. Errors: the host has none.
 fabric::Result<std::vector<SocketAddress>> resolve_host(const std::string& host, std::uint16_t port);
 
+// Returns kNonce random bytes. Errors: the kernel gives none.
+fabric::Result<std::string> random_nonce();
+
 class Channel {
  public:
   explicit Channel(fabric::UniqueFd socket) : socket_(std::move(socket)) {}
@@ -30,15 +33,20 @@ class Channel {
   // deadline: clock_seconds(). Errors: the last failure.
   static fabric::Result<Channel> connect(const std::string& host, std::uint16_t port, double deadline);
 
-  // Errors: rank 0 has closed the connection, or does not read for 10 s.
-  fabric::Result<void> send(Message message);
-  // Errors: ETIMEDOUT at the deadline, ECONNRESET if rank 0 has closed the connection, or the bytes are no message.
+  // From now on all messages have codes, in both directions.
+  void use(const Seals& seals);
+  // deadline: clock_seconds(). Errors: rank 0 has closed the connection, or does not read for 10 s or until the
+  // deadline.
+  fabric::Result<void> send(Message message, double deadline);
+  // Errors: ETIMEDOUT at the deadline, ECONNRESET if rank 0 has closed the connection, EBADMSG if a code is wrong, or
+  // the bytes are no message.
   fabric::Result<Message> receive(double deadline);
   int fd() const { return socket_.get(); }
 
  private:
   fabric::UniqueFd socket_;
   Inbox inbox_;
+  std::optional<Seal> seal_;  // for the messages of this rank
 };
 
 }  // namespace init::ping

@@ -39,12 +39,12 @@ using fabric::UniqueFd;
 
 // --- Rank 0: this process is the referee, its child tests like any other rank.
 
-[[noreturn]] void test_in_child(Self& self, UniqueFd socket, double limit) {
+[[noreturn]] void test_in_child(Self& self, UniqueFd socket, double longest) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Channel channel(std::move(socket));
   // The referee has the other end of the channel, and reports a failure.
-  const auto welcome = greet(channel, self.hello, clock_seconds() + limit);
-  if (welcome) static_cast<void>(follow(channel, *welcome, self.choice).has_value());
+  const auto welcome = greet(channel, self.place.token, self.join, clock_seconds() + longest);
+  if (welcome) static_cast<void>(follow(channel, *welcome, self.choice, longest).has_value());
   ::_exit(0);
 }
 
@@ -94,7 +94,7 @@ void report(const Options& options, const Outcome& outcome, const std::vector<Ca
 Outcome alone(const Self& self) {
   Outcome outcome;
   outcome.size = 1;
-  outcome.members.push_back({0, self.hello.host, {}, self.hello.rails, self.hello.unused, {}});
+  outcome.members.push_back({0, self.join.host, {}, self.join.rails, self.join.unused, {}});
   return outcome;
 }
 
@@ -109,9 +109,13 @@ Verdict verdict_of(const Outcome& outcome, const std::vector<Cause>& causes) {
   return {kExitFailure, causes.front().message.substr(0, kLongestText - more.size()) + more, causes.front().remedy};
 }
 
+Rules rules_of(const Options& options, const Self& self) {
+  return {self.place.size, options.timeout, options.all_rails, options.bytes, options.bandwidth};
+}
+
 Result<int> run_referee(const Options& options, Self& self, const Log& log) {
   const SocketAddress address = TRY(listening_address(self, log));
-  MeetingPoint point = TRY(MeetingPoint::listen(address, self.place.size));
+  MeetingPoint point = TRY(MeetingPoint::listen(address, self.place.size, self.place.token));
   log.info(fmt::format("rank 0 waits at {} for {} ranks, at most {:.0f} s", to_string(address), self.place.size,
                        options.timeout));
   std::array<int, 2> ends{};
@@ -123,13 +127,11 @@ Result<int> run_referee(const Options& options, Self& self, const Log& log) {
   if (child == 0) {
     own.reset();
     point.leave();
-    test_in_child(self, std::move(other), options.timeout);
+    test_in_child(self, std::move(other), longest_job(self.join.rails.size(), rules_of(options, self)));
   }
   other.reset();
   const RaisedFileLimit limit;
-  Referee referee(
-      {self.place.size, self.place.token, options.timeout, options.all_rails, options.bytes, options.bandwidth},
-      clock_seconds());
+  Referee referee(rules_of(options, self), clock_seconds());
   point.add(std::move(own));
   std::vector<Cause> causes;
   Verdict verdict;
@@ -152,7 +154,7 @@ Result<std::pair<Channel, Welcome>> join(const Self& self, double deadline) {
   constexpr timespec kPause{0, 200'000'000};
   for (;;) {
     Channel channel = TRY(Channel::connect(self.place.host, self.place.port, deadline));
-    auto welcome = greet(channel, self.hello, deadline);
+    auto welcome = greet(channel, self.place.token, self.join, deadline);
     if (welcome) return std::pair(std::move(channel), std::move(*welcome));
     const int code = welcome.error().code;
     if ((code != ECONNRESET && code != EPIPE) || clock_seconds() >= deadline) return std::move(welcome).error();
@@ -161,14 +163,19 @@ Result<std::pair<Channel, Welcome>> join(const Self& self, double deadline) {
 }
 
 Result<int> run_rank(const Options& options, Self& self, const Log& log) {
+  // The own options limit the wait, because rank 0 may be broken. It may measure bandwidth without an own --bw.
+  Rules rules = rules_of(options, self);
+  rules.bandwidth = true;
   auto joined = join(self, clock_seconds() + options.timeout);
   if (!joined) {
-    joined.error().hint =
-        "check that rank 0 runs, --master or MASTER_ADDR, and the firewall for this TCP port; NCCL's "
-        "bootstrap needs the same network";
+    if (joined.error().hint.empty()) {
+      joined.error().hint =
+          "check that rank 0 runs, --master or MASTER_ADDR, and the firewall for this TCP port; NCCL's "
+          "bootstrap needs the same network";
+    }
     return std::move(joined).error();
   }
-  auto followed = follow(joined->first, joined->second, self.choice);
+  auto followed = follow(joined->first, joined->second, self.choice, longest_job(self.join.rails.size(), rules));
   if (!followed) {
     followed.error().hint = "read the log of rank 0, which has ended or does not answer";
     return std::move(followed).error();

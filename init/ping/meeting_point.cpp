@@ -23,6 +23,11 @@ using fabric::UniqueFd;
 constexpr double kFarewellSeconds = 2;
 constexpr double kSeatSeconds = 5;            // for a connection to join, and for a rank to close its connection
 constexpr std::size_t kMostUnsent = 1 << 20;  // bytes that wait for a rank that does not read
+// Connections that are accepted before the open ones are read again: a flood of them must not push out a rank that has
+// sent its first message.
+constexpr int kAccepted = 32;
+// So many strangers of one network are not more than those of another: ranks share the address of their node.
+constexpr std::size_t kFairShare = 64;
 
 void watch(int events, int operation, int fd, int number, std::uint32_t which) {
   epoll_event event{};
@@ -41,6 +46,18 @@ void set_options(int socket) {
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
+// Returns the bytes of an IPv4 address, or of the network of an IPv6 address: one host has many of its addresses.
+std::string network_of(const SocketAddress& address) {
+  const auto text = [](const void* bytes, std::size_t count) {
+    return std::string(static_cast<const char*>(bytes), count);
+  };
+  if (address.storage.ss_family == AF_INET)
+    return text(&reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr, sizeof(in_addr));
+  const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
+  constexpr std::size_t kPrefix = 8;
+  return IN6_IS_ADDR_V4MAPPED(&ipv6) ? text(&ipv6.s6_addr[12], sizeof(in_addr)) : text(&ipv6, kPrefix);
+}
+
 }  // namespace
 
 RaisedFileLimit::RaisedFileLimit() {
@@ -53,7 +70,7 @@ RaisedFileLimit::~RaisedFileLimit() {
   ::setrlimit(RLIMIT_NOFILE, &before_);
 }
 
-Result<MeetingPoint> MeetingPoint::listen(const SocketAddress& address, unsigned size) {
+Result<MeetingPoint> MeetingPoint::listen(const SocketAddress& address, unsigned size, std::string token) {
   UniqueFd listener(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.ok()) return sys_error(errno, "socket");
   // The port may belong to connections of an earlier run that have ended.
@@ -69,23 +86,33 @@ Result<MeetingPoint> MeetingPoint::listen(const SocketAddress& address, unsigned
   UniqueFd events(::epoll_create1(EPOLL_CLOEXEC));
   if (!events.ok()) return sys_error(errno, "epoll_create1");
   watch(events.get(), EPOLL_CTL_ADD, listener.get(), kListener, EPOLLIN);
-  return MeetingPoint(std::move(listener), std::move(events), size);
+  return MeetingPoint(std::move(listener), std::move(events), size, std::move(token));
 }
 
 void MeetingPoint::add(UniqueFd socket) {
   const int number = next_++;
   watch(events_.get(), EPOLL_CTL_ADD, socket.get(), number, EPOLLIN);
-  connections_.emplace(number, Connection{std::move(socket), "this process"});
+  connections_.emplace(number, Connection{std::move(socket), "this process", ""});
 }
 
-// Returns false if all connections are those of ranks. Otherwise closes the oldest one without a seat, if there are too
-// many.
-bool MeetingPoint::make_room(Referee& referee) {
-  if (connections_.size() < most_) return true;
-  const auto oldest = std::ranges::find_if(connections_, [](const auto& entry) { return entry.second.ends_at > 0; });
-  if (oldest == connections_.end()) return false;
-  close(oldest->first, referee);
+// Closes the connection of a stranger. Returns false if there is none.
+bool MeetingPoint::close_stranger(Referee& referee) {
+  const auto is_less = [](const auto& left, const auto& right) {
+    const std::size_t most = std::max(left.second.size(), kFairShare);
+    const std::size_t other = std::max(right.second.size(), kFairShare);
+    return most != other ? most < other : *left.second.begin() > *right.second.begin();
+  };
+  const auto network = std::ranges::max_element(strangers_, is_less);
+  if (network == strangers_.end()) return false;
+  close(*network->second.begin(), referee);
   return true;
+}
+
+void MeetingPoint::forget_stranger(int number, const std::string& network) {
+  const auto found = strangers_.find(network);
+  if (found == strangers_.end()) return;
+  found->second.erase(number);
+  if (found->second.empty()) strangers_.erase(found);
 }
 
 void MeetingPoint::leave() {
@@ -94,44 +121,95 @@ void MeetingPoint::leave() {
   events_.reset();
 }
 
-void MeetingPoint::accept_all(Referee& referee) {
-  for (;;) {
+void MeetingPoint::accept_some(Referee& referee) {
+  for (int count = 0; count < kAccepted; ++count) {
     SocketAddress from;
     from.length = sizeof from.storage;
     UniqueFd socket(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.length,
                               SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.ok()) return;
-    if (!make_room(referee)) continue;
+    if (!socket.ok()) {
+      // The limit of open files of the container may be below that of the connections.
+      if (errno == EMFILE || errno == ENFILE) close_stranger(referee);
+      return;
+    }
+    if (connections_.size() >= most_ && !close_stranger(referee)) continue;
     set_options(socket.get());
     const int number = next_++;
     watch(events_.get(), EPOLL_CTL_ADD, socket.get(), number, EPOLLIN);
-    Connection connection{std::move(socket), to_string(from)};
+    Connection connection{std::move(socket), to_string(from), network_of(from)};
     connection.ends_at = clock_seconds() + kSeatSeconds;
+    strangers_[connection.network].insert(number);
     connections_.emplace(number, std::move(connection));
   }
 }
 
 void MeetingPoint::close(int number, Referee& referee) {
-  connections_.erase(number);
-  referee.lose(number, clock_seconds());
+  const auto found = connections_.find(number);
+  if (found == connections_.end()) return;
+  forget_stranger(number, found->second.network);
+  const bool is_known = found->second.stage == Stage::kKnown;
+  connections_.erase(found);
+  if (is_known) referee.lose(number, clock_seconds());
 }
 
 void MeetingPoint::read_from(int number, Referee& referee) {
   Connection& connection = connections_.at(number);
   std::array<char, 16384> bytes{};
-  const ssize_t count = ::recv(connection.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  const std::size_t most = connection.stage == Stage::kKnown ? bytes.size() : kLongestFirstFrame;
+  const ssize_t count = ::recv(connection.socket.get(), bytes.data(), most, MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) return close(number, referee);
-  connection.inbox.add(bytes.data(), static_cast<std::size_t>(count));
-  for (;;) {
-    auto message = connection.inbox.next();
+  if (!connection.is_last) connection.inbox.add(bytes.data(), static_cast<std::size_t>(count));
+  // A message may close the connection.
+  for (auto at = connections_.find(number); at != connections_.end() && !at->second.is_last;
+       at = connections_.find(number)) {
+    auto message = at->second.inbox.next();
+    if (!message && message.error().code == EBADMSG && at->second.stage == Stage::kProof)
+      return refuse(number, "it has the token of another job", referee);
     if (!message) return close(number, referee);
     if (!*message) return;
-    if (connection.is_last) continue;
-    referee.receive(number, connection.from, std::move(**message), clock_seconds());
-    // Once seated, later messages need no search of all seats.
-    if (connection.ends_at > 0 && referee.has_seat(number)) connection.ends_at = 0;
+    take(number, std::move(**message), referee);
   }
+}
+
+void MeetingPoint::take(int number, Message message, Referee& referee) {
+  Connection& connection = connections_.at(number);
+  if (connection.stage == Stage::kKnown) {
+    referee.receive(number, connection.from, std::move(message), clock_seconds());
+    // Once seated, later messages need no search of all seats.
+    if (connection.ends_at > 0 && referee.has_seat(number)) {
+      connection.ends_at = 0;
+      forget_stranger(number, connection.network);
+    }
+  } else if (connection.stage == Stage::kProof && std::holds_alternative<Proof>(message)) {
+    connection.stage = Stage::kKnown;
+    connection.inbox.set_longest(kLongestFrame);
+  } else if (auto* const hello = std::get_if<Hello>(&message); hello != nullptr && connection.stage == Stage::kHello) {
+    answer_hello(number, std::move(*hello), referee);
+  } else {
+    close(number, referee);
+  }
+}
+
+void MeetingPoint::answer_hello(int number, Hello hello, Referee& referee) {
+  Connection& connection = connections_.at(number);
+  connection.hello = std::move(hello);
+  if (connection.hello.protocol != kProtocol) return refuse(number, "it is another version of rdma-ping", referee);
+  auto nonce = random_nonce();
+  if (!nonce) return refuse(number, nonce.error().message, referee);
+  const std::string challenge = encode(Challenge{std::move(*nonce)});
+  const Seals seals = make_seals(token_, encode(connection.hello), challenge);
+  connection.inbox.require(seals.rank);
+  connection.seal = seals.rank0;
+  connection.stage = Stage::kProof;
+  connection.unsent += challenge;
+  write_to(number, referee);
+}
+
+void MeetingPoint::refuse(int number, const std::string& reason, Referee& referee) {
+  Connection& connection = connections_.at(number);
+  connection.is_last = true;
+  referee.refuse(number, connection.from, connection.hello, reason);
 }
 
 void MeetingPoint::write_to(int number, Referee& referee) {
@@ -162,7 +240,9 @@ void MeetingPoint::deliver(Referee& referee) {
     for (Referee::Outgoing& one : outgoing) {
       const auto found = connections_.find(one.connection);
       if (found == connections_.end()) continue;
-      found->second.unsent += encode(std::move(one.message));
+      // A stranger may not have the keys.
+      const bool is_plain = std::holds_alternative<Refusal>(one.message) || !found->second.seal;
+      found->second.unsent += encode(std::move(one.message), is_plain ? nullptr : &*found->second.seal);
       found->second.is_last |= one.is_last;
       if (found->second.unsent.size() > kMostUnsent) {
         close(one.connection, referee);
@@ -192,7 +272,7 @@ void MeetingPoint::exchange(Referee& referee, double deadline) {
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     if (event.data.fd == kListener) {
-      accept_all(referee);
+      accept_some(referee);
       continue;
     }
     if ((event.events & EPOLLOUT) != 0 && connections_.contains(event.data.fd)) write_to(event.data.fd, referee);
@@ -213,6 +293,7 @@ void MeetingPoint::run(Referee& referee, const Log& log, const std::function<Ver
   // The trainer may use the same port. A quicker rank's trainer must not connect to this program.
   listener_.reset();
   std::erase_if(connections_, [&](const auto& entry) { return !referee.has_seat(entry.first); });
+  strangers_.clear();
   referee.announce(decide(referee.outcome()));
   deliver(referee);
   const double end = clock_seconds() + kFarewellSeconds;

@@ -1,11 +1,15 @@
 // The meeting point of the ranks: accepts their TCP connections on rank 0, and carries messages between them and the
-// referee.
+// referee. A connection counts as a stranger's until its peer has a place in the job. A stranger costs less than 1 KiB
+// of this process, and closes after some seconds. If there are too many, the oldest of the network with most of them
+// closes: a rank tries again, and needs a place only for the time of its four first messages.
 #pragma once
 
 #include <sys/resource.h>
 
 #include <functional>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "fabric/result.hpp"
@@ -31,9 +35,11 @@ class RaisedFileLimit {
 
 class MeetingPoint {
  public:
-  // Listens for `size` ranks. Raises the soft RLIMIT_NOFILE to the hard one. Errors: the address is in use, or is none
-  // of this machine.
-  static fabric::Result<MeetingPoint> listen(const SocketAddress& address, unsigned size);
+  // Connections beyond those of the ranks: strangers, and ranks that come again.
+  static constexpr unsigned kSpare = 1024;
+
+  // Listens for `size` ranks, which must prove the token. Errors: the address is in use, or is none of this machine.
+  static fabric::Result<MeetingPoint> listen(const SocketAddress& address, unsigned size, std::string token);
 
   // Adds the connection of a rank in this process.
   void add(fabric::UniqueFd socket);
@@ -43,34 +49,43 @@ class MeetingPoint {
   void run(Referee& referee, const Log& log, const std::function<Verdict(const Outcome&)>& decide);
 
  private:
+  enum class Stage { kHello, kProof, kKnown };  // the next message, and a peer that has proven the token
   struct Connection {
     fabric::UniqueFd socket;
     std::string from;
-    Inbox inbox = {};
+    std::string network;  // of the peer; empty: this process
+    Stage stage = Stage::kHello;
+    Hello hello = {};
+    Inbox inbox = Inbox(kLongestFirstFrame);
+    std::optional<Seal> seal = {};  // for messages of rank 0
     std::string unsent = {};
     bool is_last = false;  // send no more than `unsent`, and wait for the rank to close it
     double ends_at = 0;    // when it is closed: without a seat, or after the last message; 0: never
   };
 
-  MeetingPoint(fabric::UniqueFd listener, fabric::UniqueFd events, unsigned size)
-      : listener_(std::move(listener)), events_(std::move(events)), most_(size + kSpare) {}
-  void accept_all(Referee& referee);
+  MeetingPoint(fabric::UniqueFd listener, fabric::UniqueFd events, unsigned size, std::string token)
+      : listener_(std::move(listener)), events_(std::move(events)), most_(size + kSpare), token_(std::move(token)) {}
+  void accept_some(Referee& referee);
   void exchange(Referee& referee, double deadline);
   void read_from(int number, Referee& referee);
+  void take(int number, Message message, Referee& referee);
+  void answer_hello(int number, Hello hello, Referee& referee);
+  void refuse(int number, const std::string& reason, Referee& referee);
   void write_to(int number, Referee& referee);
   void deliver(Referee& referee);
   void close_late(Referee& referee);
-  bool make_room(Referee& referee);
+  bool close_stranger(Referee& referee);
+  void forget_stranger(int number, const std::string& network);
   void close(int number, Referee& referee);
 
-  // Connections beyond those of the ranks: strangers, and ranks that come again.
-  static constexpr unsigned kSpare = 64;
   static constexpr int kListener = 0;
   fabric::UniqueFd listener_;
   fabric::UniqueFd events_;
   unsigned most_;
+  std::string token_;
   int next_ = 1;
   std::map<int, Connection> connections_;
+  std::map<std::string, std::set<int>> strangers_;  // connections without a seat, by network
 };
 
 }  // namespace init::ping

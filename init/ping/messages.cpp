@@ -1,6 +1,7 @@
 #include "init/ping/messages.hpp"
 
 #include <array>
+#include <cerrno>
 #include <concepts>
 #include <string_view>
 #include <utility>
@@ -67,6 +68,7 @@ class Source {
   }
   bool is_complete() const { return !is_bad_ && rest_.empty(); }
   void refuse() { is_bad_ = true; }
+  void skip_rest() { rest_ = {}; }
 
  private:
   std::string_view take(std::size_t count) {
@@ -152,15 +154,53 @@ void list(auto& codec, std::vector<T>& values) {
   codec.list(values, kMostRails, [&](T& value) { code(codec, value); });
 }
 
-void code(auto& codec, Hello& hello) {
-  codec.number(hello.protocol);
-  codec.text(hello.token, kLongestToken);
+// Fields of protocol 1 that this one does not use have no content.
+void code_fields(auto& codec, Hello& hello) {
+  unsigned size = 0;
+  std::string node;
+  std::vector<Rail> rails;
+  std::vector<std::string> unused;
+  codec.text(hello.nonce, kNonce);
   codec.number(hello.rank);
-  codec.number(hello.size);
-  codec.text(hello.node, kLongestName);
+  codec.number(size);
+  codec.text(node, 0);
   codec.text(hello.host, kLongestName);
-  list(codec, hello.rails);
-  list(codec, hello.unused);
+  codec.list(rails, 0, [](Rail&) {});
+  codec.list(unused, 0, [](std::string&) {});
+}
+void code(Sink& sink, Hello& hello) {
+  sink.number(hello.protocol);
+  code_fields(sink, hello);
+}
+void code(Source& source, Hello& hello) {
+  source.number(hello.protocol);
+  if (hello.protocol != kProtocol) return source.skip_rest();
+  code_fields(source, hello);
+  if (hello.nonce.size() != kNonce) source.refuse();
+}
+// Protocol 1 has Welcome in its place.
+void code(auto& codec, Refusal& refusal) {
+  bool accepted = false;
+  std::uint32_t limit_ms = 0;
+  code(codec, accepted);
+  codec.text(refusal.reason, kLongestText);
+  codec.number(limit_ms);
+}
+void code(Sink& sink, Challenge& challenge) {
+  sink.text(challenge.nonce, kNonce);
+}
+void code(Source& source, Challenge& challenge) {
+  source.text(challenge.nonce, kNonce);
+  if (challenge.nonce.size() != kNonce) source.refuse();
+}
+void code(auto& /*codec*/, Proof& /*proof*/) {}
+void code(auto& codec, Join& join) {
+  codec.number(join.rank);
+  codec.number(join.size);
+  codec.text(join.node, kLongestName);
+  codec.text(join.host, kLongestName);
+  list(codec, join.rails);
+  list(codec, join.unused);
 }
 void code(auto& codec, Welcome& welcome) {
   code(codec, welcome.accepted);
@@ -205,6 +245,10 @@ void code(auto& codec, Verdict& verdict) {
 }
 
 constexpr std::size_t kHeader = 4;
+constexpr std::uint8_t kKindOfHello = 0;
+constexpr std::uint8_t kKindOfRefusal = 1;
+static_assert(std::is_same_v<std::variant_alternative_t<kKindOfHello, Message>, Hello> &&
+              std::is_same_v<std::variant_alternative_t<kKindOfRefusal, Message>, Refusal>);
 
 // Reads the message of the kind that Message has at this position.
 template <std::size_t... I>
@@ -217,15 +261,20 @@ Message read_kind(std::size_t kind, Source& source, std::index_sequence<I...>) {
 
 }  // namespace
 
-std::string encode(Message message) {
+std::string encode(Message message, Seal* seal) {
   Sink sink;
   sink.number(std::uint32_t{0});
   sink.number(static_cast<std::uint8_t>(message.index()));
   std::visit([&](auto& content) { code(sink, content); }, message);
   std::string frame = std::move(sink.bytes());
   Sink length;
-  length.number(static_cast<std::uint32_t>(frame.size() - kHeader));
-  return frame.replace(0, kHeader, length.bytes());
+  length.number(static_cast<std::uint32_t>(frame.size() - kHeader + (seal != nullptr ? kCode : 0)));
+  frame.replace(0, kHeader, length.bytes());
+  if (seal != nullptr) {
+    const Code sealed = seal->next(frame);
+    frame.append(sealed.begin(), sealed.end());
+  }
+  return frame;
 }
 
 fabric::Result<std::optional<Message>> Inbox::next() {
@@ -235,13 +284,30 @@ fabric::Result<std::optional<Message>> Inbox::next() {
     return std::optional<Message>();
   };
   if (rest.size() < kHeader) return wait_for_more();
+  Source header(rest);
   std::uint32_t length = 0;
-  Source(rest.substr(0, kHeader)).number(length);
+  header.number(length);
   if (length == 0 || length > kLongestFrame) return make_error("a frame of {} bytes is no message", length);
-  if (rest.size() - kHeader < length) return wait_for_more();
-  Source source(rest.substr(kHeader, length));
+  if (rest.size() == kHeader) return wait_for_more();
   std::uint8_t kind = 0;
-  source.number(kind);
+  header.number(kind);
+  if (kind == kKindOfHello && !seal_) {
+    // The Hello of another protocol may be longer than the limit. Its first field is enough.
+    if (rest.size() < kHeader + sizeof kind + sizeof(Hello::protocol)) return wait_for_more();
+    Hello hello;
+    header.number(hello.protocol);
+    if (hello.protocol != kProtocol) return std::optional(Message(std::move(hello)));
+  }
+  if (length > longest_) return make_error("a frame of {} bytes is no message here", length);
+  if (rest.size() - kHeader < length) return wait_for_more();
+  std::string_view frame = rest.substr(0, kHeader + length);
+  const bool is_plain = !seal_ || (seal_->is_new() && kind == kKindOfRefusal);
+  if (!is_plain) {
+    if (length < 1 + kCode || !seal_->accept(frame.substr(0, frame.size() - kCode), frame.substr(frame.size() - kCode)))
+      return fabric::Error{"the sender of a message does not know the token of this job", EBADMSG};
+    frame.remove_suffix(kCode);
+  }
+  Source source(frame.substr(kHeader + 1));
   Message message = read_kind(kind, source, std::make_index_sequence<std::variant_size_v<Message>>());
   if (!source.is_complete()) return make_error("a message of kind {} has wrong fields", kind);
   taken_ += kHeader + length;

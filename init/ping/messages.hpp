@@ -1,9 +1,12 @@
 // The messages between rank 0 and the ranks, and their bytes. Pure.
 //
-// A frame is the length of its rest (4 bytes), the kind of the message (1 byte) and the fields. Integers are
-// big-endian. A text is its length (2 bytes) and its bytes, a list its length (1 byte) and its elements. Every length
-// is checked against a limit, and a frame must end with its last field: the peer may be any program that found the
-// port.
+// A frame is the length of its rest (4 bytes), the kind of the message (1 byte), the fields and the code of a Seal (32
+// bytes). Hello, Challenge and Refusal have no code. Integers are big-endian. A text is its length (2 bytes) and its
+// bytes, a list its length (1 byte) and its elements. Every length is checked against a limit, and a frame must end
+// with its last field: the peer may be any program that found the port.
+//
+// Versions differ in kProtocol, and name each other: Hello begins with the protocol, and Hello and Refusal have the
+// same kind and fields in all versions.
 #pragma once
 
 #include <cstddef>
@@ -17,20 +20,38 @@
 #include "fabric/result.hpp"
 #include "init/ping/layers.hpp"
 #include "init/ping/outcome.hpp"
+#include "init/ping/seal.hpp"
 
 namespace init::ping {
 
-inline constexpr std::uint16_t kProtocol = 1;
+inline constexpr std::uint16_t kProtocol = 2;
 inline constexpr std::size_t kMostRails = 32;         // nccl::kMaxPorts
 inline constexpr std::size_t kLongestText = 400;      // details of failures
 inline constexpr std::size_t kLongestName = 64;       // hosts, devices, netdevs
 inline constexpr std::uint32_t kMostBytes = 1 << 20;  // of a write
 inline constexpr std::size_t kLongestFrame = 40'000;
+inline constexpr std::size_t kLongestFirstFrame = 256;  // of a peer that has not proven the token
 
-// Rank to rank 0: the first message.
+// Rank to rank 0: the first message. Another protocol has other fields after the first one, which are not read.
 struct Hello {
   std::uint16_t protocol = kProtocol;
-  std::string token;
+  std::string nonce;  // kNonce bytes
+  unsigned rank = 0;  // for messages, as host
+  std::string host;
+};
+// Rank 0 to rank, without a code: rank 0 does not accept the token or the protocol of the rank, and closes the
+// connection.
+struct Refusal {
+  std::string reason;
+};
+// Rank 0 to rank: the answer to Hello.
+struct Challenge {
+  std::string nonce;  // kNonce bytes
+};
+// Rank to rank 0: the first message with a code, short, because rank 0 keeps no long message of a stranger.
+struct Proof {};
+// Rank to rank 0, after Proof: the rank wants its place in the job.
+struct Join {
   unsigned rank = 0;
   unsigned size = 0;
   std::string node;  // the same text for all ranks with the same kernel and network namespace
@@ -38,7 +59,7 @@ struct Hello {
   std::vector<Rail> rails;
   std::vector<std::string> unused;
 };
-// Rank 0 to rank: the answer.
+// Rank 0 to rank: the answer, which proves to the rank that rank 0 knows the token.
 struct Welcome {
   bool accepted = false;
   std::string reason;          // if it is not accepted
@@ -109,22 +130,31 @@ struct Verdict {
   std::string remedy;     // one line, may be empty
 };
 
-using Message = std::variant<Hello, Welcome, Prepare, Prepared, Round, Contacts, Connected, Go, Results, Verdict>;
+using Message = std::variant<Hello, Refusal, Prepare, Prepared, Round, Contacts, Connected, Go, Results, Verdict,
+                             Challenge, Proof, Join, Welcome>;
 
-// Returns the frame of a message. Texts beyond their limit are cut; lists must be within theirs.
-std::string encode(Message message);
+// Returns the frame of a message. Texts beyond their limit are cut; lists must be within theirs. seal: of the sender,
+// nullptr: no code.
+std::string encode(Message message, Seal* seal = nullptr);
 
 // Collects bytes from a stream and returns its messages.
 class Inbox {
  public:
+  // longest: limit of a frame in bytes.
+  explicit Inbox(std::size_t longest = kLongestFrame) : longest_(longest) {}
+  void set_longest(std::size_t longest) { longest_ = longest; }
+  // From now on each frame must have the code of the sender's seal. Before the first of them, a Refusal may come.
+  void require(const Seal& seal) { seal_ = seal; }
   void add(const char* bytes, std::size_t count) { bytes_.append(bytes, count); }
-  // Returns the next message, nullopt if its bytes are not complete. Errors: the bytes are no message. Do not call it
-  // again after an error.
+  // Returns the next message, nullopt if its bytes are not complete. Errors: the bytes are no message; EBADMSG: the
+  // code is wrong. Do not call it again after an error, or after the Hello of another protocol.
   fabric::Result<std::optional<Message>> next();
 
  private:
   std::string bytes_;
   std::size_t taken_ = 0;
+  std::size_t longest_;
+  std::optional<Seal> seal_;
 };
 
 }  // namespace init::ping

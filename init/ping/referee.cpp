@@ -24,11 +24,19 @@ std::size_t rounds_in_all(std::size_t members, std::size_t rails, const Rules& r
   return rounds_of(members) * (rules.all_rails ? rails : 1);
 }
 
+std::string named(const std::string& from, unsigned rank, const std::string& host) {
+  return fmt::format("{} (rank {}, {})", from, rank, printable(host));
+}
+
 }  // namespace
 
 double test_budget(std::size_t members, std::size_t rails, const Rules& rules) {
   const double round = kRoundSeconds + (rules.bandwidth ? kBandwidthSeconds : 0);
   return static_cast<double>(rounds_in_all(members, rails, rules)) * round + kTroubleSeconds;
+}
+
+double longest_job(std::size_t rails, const Rules& rules) {
+  return rules.meeting_seconds + kPrepareSeconds + test_budget(rules.size, rails, rules);
 }
 
 Referee::Referee(Rules rules, double now) : rules_(std::move(rules)), seats_(rules_.size) {
@@ -56,34 +64,39 @@ bool Referee::has_seat(int connection) const {
   return std::ranges::find(seats_, connection, &Seat::connection) != seats_.end();
 }
 
-std::string Referee::refusal_of(int connection, const Hello& hello) const {
-  if (hello.protocol != kProtocol) return "it is another version of rdma-ping";
-  if (hello.token != rules_.token) return "it has the token of another job";
-  if (hello.size != rules_.size) return fmt::format("it counts {} ranks and rank 0 counts {}", hello.size, rules_.size);
+std::string Referee::refusal_of(int connection, const Join& wanted) const {
+  if (wanted.size != rules_.size)
+    return fmt::format("it counts {} ranks and rank 0 counts {}", wanted.size, rules_.size);
   if (has_seat(connection)) return "this connection has a rank already";
-  if (hello.rank >= rules_.size) return fmt::format("its rank {} is not below {}", hello.rank, rules_.size);
+  if (wanted.rank >= rules_.size) return fmt::format("its rank {} is not below {}", wanted.rank, rules_.size);
   if (stage_ != Stage::kMeeting) return "the test has begun";
-  const Seat& seat = seats_[hello.rank];
-  if (seat.connection) return fmt::format("rank {} is here already, from {}", hello.rank, printable(seat.hello.host));
+  const Seat& seat = seats_[wanted.rank];
+  if (seat.connection) return fmt::format("rank {} is here already, from {}", wanted.rank, printable(seat.join.host));
   return "";
 }
 
-void Referee::refuse(int connection, const std::string& from, const Hello& hello, std::string reason) {
-  if (outcome_.strangers.size() < Outcome::kMostStrangers) {
-    outcome_.strangers.push_back(
-        fmt::format("refused {} (rank {}, {}): {}", from, hello.rank, printable(hello.host), reason));
-    progress_.push_back(outcome_.strangers.back());
-  }
-  outgoing_.push_back({connection, Welcome{false, std::move(reason), 0}, true});
+void Referee::report_stranger(const std::string& stranger, const std::string& reason) {
+  if (outcome_.strangers.size() >= Outcome::kMostStrangers) return;
+  outcome_.strangers.push_back(fmt::format("refused {}: {}", stranger, reason));
+  progress_.push_back(outcome_.strangers.back());
 }
 
-void Referee::join(int connection, const std::string& from, Hello hello, double now) {
-  if (std::string reason = refusal_of(connection, hello); !reason.empty())
-    return refuse(connection, from, hello, std::move(reason));
-  const std::size_t rank = hello.rank;
-  const double budget = test_budget(rules_.size, hello.rails.size(), rules_);
+void Referee::refuse(int connection, const std::string& from, const Hello& hello, const std::string& reason) {
+  // The Hello of another version has no other fields.
+  report_stranger(hello.protocol == kProtocol ? named(from, hello.rank, hello.host) : from, reason);
+  outgoing_.push_back({connection, Refusal{reason}, true});
+}
+
+void Referee::join(int connection, const std::string& from, Join wanted, double now) {
+  if (std::string reason = refusal_of(connection, wanted); !reason.empty()) {
+    report_stranger(named(from, wanted.rank, wanted.host), reason);
+    outgoing_.push_back({connection, Welcome{false, std::move(reason), 0}, true});
+    return;
+  }
+  const std::size_t rank = wanted.rank;
+  const double budget = test_budget(rules_.size, wanted.rails.size(), rules_);
   outgoing_.push_back({connection, Welcome{true, "", milliseconds(end_ - now + kPrepareSeconds + budget)}, false});
-  seats_[rank] = {connection, std::move(hello)};
+  seats_[rank] = {connection, std::move(wanted)};
   if (++seated_ == seats_.size()) begin(now);
 }
 
@@ -94,21 +107,17 @@ void Referee::join(int connection, const std::string& from, Hello hello, double 
 void Referee::make_members() {
   std::map<std::string, std::vector<std::size_t>> of_node;
   for (Seat& seat : seats_) {
-    std::vector<std::size_t>& there = of_node[seat.hello.node];
-    const auto same = std::ranges::find(there, seat.hello.rails, [&](std::size_t member) -> const std::vector<Rail>& {
+    std::vector<std::size_t>& there = of_node[seat.join.node];
+    const auto same = std::ranges::find(there, seat.join.rails, [&](std::size_t member) -> const std::vector<Rail>& {
       return outcome_.members[member].rails;
     });
     if (same != there.end()) {
-      outcome_.members[*same].waiting.push_back(seat.hello.rank);
+      outcome_.members[*same].waiting.push_back(seat.join.rank);
       continue;
     }
     there.push_back(outcome_.members.size());
-    outcome_.members.push_back({seat.hello.rank,
-                                std::move(seat.hello.host),
-                                {},
-                                std::move(seat.hello.rails),
-                                std::move(seat.hello.unused),
-                                {}});
+    outcome_.members.push_back(
+        {seat.join.rank, std::move(seat.join.host), {}, std::move(seat.join.rails), std::move(seat.join.unused), {}});
     member_of_[*seat.connection] = connections_.size();
     connections_.push_back(*seat.connection);
   }
@@ -163,7 +172,7 @@ void Referee::drop(std::size_t member, std::string detail) {
 // --- Events.
 
 void Referee::receive(int connection, const std::string& from, Message message, double now) {
-  if (auto* hello = std::get_if<Hello>(&message)) return join(connection, from, std::move(*hello), now);
+  if (auto* wanted = std::get_if<Join>(&message)) return join(connection, from, std::move(*wanted), now);
   const auto found = member_of_.find(connection);
   if (found == member_of_.end() || is_finished()) return;
   if (auto* prepared = std::get_if<Prepared>(&message)) return take_prepared(found->second, std::move(*prepared), now);

@@ -20,7 +20,6 @@ namespace init::ping {
 
 struct Rules {
   unsigned size = 1;
-  std::string token;
   double meeting_seconds = 30;  // how long the ranks wait for each other
   bool all_rails = false;       // also test two different rails
   std::uint32_t bytes = 64 << 10;
@@ -36,6 +35,8 @@ constexpr std::uint32_t milliseconds(double seconds) {
 
 // Returns the longest time of the tests in seconds, from the arrival of the last rank to the end.
 double test_budget(std::size_t members, std::size_t rails, const Rules& rules);
+// Returns the longest time in seconds from the start of the meeting to the verdict.
+double longest_job(std::size_t rails, const Rules& rules);
 
 class Referee {
  public:
@@ -48,8 +49,11 @@ class Referee {
     bool is_last = false;  // close the connection after it
   };
 
-  // connection: a number that names one connection for its lifetime. from: its address, for messages.
+  // connection: a number that names one connection for its lifetime. from: its address, for messages. Call it only for
+  // messages of a peer that has proven the token.
   void receive(int connection, const std::string& from, Message message, double now);
+  // Reports that a peer has not proven the token, and sends it the reason.
+  void refuse(int connection, const std::string& from, const Hello& hello, const std::string& reason);
   // The connection has ended, or sent bytes that are no message.
   void lose(int connection, double now);
   void pass(double now);
@@ -70,7 +74,7 @@ class Referee {
   enum class Step { kContacts, kConnecting, kTesting, kDone };
   struct Seat {
     std::optional<int> connection;
-    Hello hello = {};
+    Join join = {};
   };
   // The messages of one member for the current round.
   struct Half {
@@ -91,9 +95,9 @@ class Referee {
     bool is_suspended() const { return failed >= 2 && !has_worked; }
   };
 
-  void join(int connection, const std::string& from, Hello hello, double now);
-  std::string refusal_of(int connection, const Hello& hello) const;
-  void refuse(int connection, const std::string& from, const Hello& hello, std::string reason);
+  void join(int connection, const std::string& from, Join wanted, double now);
+  std::string refusal_of(int connection, const Join& wanted) const;
+  void report_stranger(const std::string& stranger, const std::string& reason);
   void send(std::size_t member, Message message);
   bool is_usable(std::size_t member) const { return !outcome_.members[member].problem.failed(); }
   void drop(std::size_t member, std::string detail);

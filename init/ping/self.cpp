@@ -58,8 +58,7 @@ Result<Self> read_self(const Options& options, char* const* environment, const L
   self.choice = nccl_choice(resolved.inventory, resolved.settings, version.value_or(nccl::kNewest));
   self.bootstrap = bootstrap_netdev(resolved.inventory, resolved.settings).value_or("");
   self.netdevs = std::move(resolved.inventory.netdevs);
-  self.hello = {kProtocol,   self.place.token, self.place.rank,   self.place.size,
-                read_node(), read_host(),      self.choice.rails, self.choice.unused};
+  self.join = {self.place.rank, self.place.size, read_node(), read_host(), self.choice.rails, self.choice.unused};
   return self;
 }
 

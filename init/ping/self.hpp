@@ -17,7 +17,7 @@ namespace init::ping {
 
 struct Self {
   Place place;
-  Hello hello;
+  Join join;
   NcclChoice choice;
   std::string bootstrap;  // netdev; empty: none
   std::vector<fabric::Netdev> netdevs;

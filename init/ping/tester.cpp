@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <deque>
 #include <memory>
@@ -23,12 +24,12 @@ namespace {
 using fabric::make_error;
 using fabric::Result;
 
-constexpr double kLongest = 86400;  // seconds that rank 0 may ask a rank to wait
-constexpr double kLate = 5;         // seconds beyond the promised time: messages take time as well
+constexpr double kLate = 5;  // seconds beyond the promised time: messages take time as well
 
 class Tester {
  public:
-  Tester(Channel& rank0, NcclChoice& choice) : rank0_(rank0), choice_(choice) {}
+  // deadline: of all waits.
+  Tester(Channel& rank0, NcclChoice& choice, double deadline) : rank0_(rank0), choice_(choice), deadline_(deadline) {}
 
   Result<void> handle(const Message& message) {
     if (const auto* prepare = std::get_if<Prepare>(&message)) return prepare_rails(*prepare);
@@ -51,7 +52,7 @@ class Tester {
     if (bytes_ != 0 || prepare.bytes == 0 || prepare.bytes > kMostBytes)
       return make_error("rank 0 asks for writes of {} bytes", prepare.bytes);
     bytes_ = prepare.bytes;
-    return rank0_.send(open_rails(prepare));
+    return rank0_.send(open_rails(prepare), deadline_);
   }
 
   Prepared open_rails(const Prepare& prepare) {
@@ -86,7 +87,7 @@ class Tester {
       contacts.contacts.push_back(test.pair->contact());
       test.failure = contacts.contacts.back().failure;
     }
-    return rank0_.send(std::move(contacts));
+    return rank0_.send(std::move(contacts), deadline_);
   }
 
   // The kernel may wait for seconds for the MAC address of each peer.
@@ -124,7 +125,7 @@ class Tester {
       explain_failure(test);
       connected.failures.push_back(test.failure);
     }
-    return rank0_.send(std::move(connected));
+    return rank0_.send(std::move(connected), deadline_);
   }
 
   // Names the first layer that failed, if it is below the one that reported the failure.
@@ -143,7 +144,7 @@ class Tester {
 
   // Takes completions until every test is done, or the deadline.
   void run(const std::vector<QueuePair*>& pairs, double seconds) {
-    const double deadline = clock_seconds() + seconds;
+    const double deadline = std::min(deadline_, clock_seconds() + seconds);
     const auto is_done = [](const QueuePair* pair) { return pair->is_done(); };
     while (!std::ranges::all_of(pairs, is_done) && clock_seconds() < deadline) {
       bool any = false;
@@ -188,7 +189,7 @@ class Tester {
         pair->start_bandwidth(until);
       run(pairs, seconds + round_.limit_ms / 1000.0);
     }
-    return rank0_.send(results_of(go));
+    return rank0_.send(results_of(go), deadline_);
   }
 
   // Returns true if the cause of the failure is certainly at this end.
@@ -214,6 +215,7 @@ class Tester {
 
   Channel& rank0_;
   NcclChoice& choice_;
+  double deadline_;
   Verbs verbs_;
   std::uint32_t bytes_ = 0;  // longest write; 0: the rails are not open
   std::deque<OpenRail> open_;
@@ -224,18 +226,38 @@ class Tester {
 
 }  // namespace
 
-Result<Welcome> greet(Channel& rank0, const Hello& hello, double deadline) {
-  TRY_VOID(rank0.send(hello));
-  Message first = TRY(rank0.receive(deadline));
-  auto* const welcome = std::get_if<Welcome>(&first);
+Result<Welcome> greet(Channel& rank0, std::string_view token, const Join& join, double deadline) {
+  const auto refused = [](const std::string& reason) {
+    fabric::Error error = make_error("rank 0 refuses this rank: {}", fabric::one_line(reason));
+    error.hint = "start all ranks from one image, with the same RDMA_PING_TOKEN and number of ranks";
+    return error;
+  };
+  const Hello hello{kProtocol, TRY(random_nonce()), join.rank, join.host};
+  TRY_VOID(rank0.send(hello, deadline));
+  const Message first = TRY(rank0.receive(deadline));
+  if (const auto* refusal = std::get_if<Refusal>(&first)) return refused(refusal->reason);
+  const auto* const challenge = std::get_if<Challenge>(&first);
+  if (challenge == nullptr) return make_error("the answer is not that of rdma-ping");
+  rank0.use(make_seals(token, encode(hello), encode(*challenge)));
+  TRY_VOID(rank0.send(Proof{}, deadline));
+  TRY_VOID(rank0.send(join, deadline));
+  auto second = rank0.receive(deadline);
+  if (!second) {
+    fabric::Error error = std::move(second).error();
+    if (error.code != EBADMSG) return error;
+    return fabric::Error{"the program at the address of rank 0 does not know the token of this job", EBADMSG,
+                         "check that --master or MASTER_ADDR names rank 0 of this job"};
+  }
+  if (const auto* refusal = std::get_if<Refusal>(&*second)) return refused(refusal->reason);
+  auto* const welcome = std::get_if<Welcome>(&*second);
   if (welcome == nullptr) return make_error("the answer is not that of rdma-ping");
-  if (!welcome->accepted) return make_error("rank 0 refuses this rank: {}", fabric::one_line(welcome->reason));
+  if (!welcome->accepted) return refused(welcome->reason);
   return std::move(*welcome);
 }
 
-Result<Verdict> follow(Channel& rank0, const Welcome& welcome, NcclChoice& choice) {
-  const double deadline = clock_seconds() + std::min(welcome.limit_ms / 1000.0, kLongest) + kLate;
-  Tester tester(rank0, choice);
+Result<Verdict> follow(Channel& rank0, const Welcome& welcome, NcclChoice& choice, double longest) {
+  const double deadline = clock_seconds() + std::min(welcome.limit_ms / 1000.0, longest) + kLate;
+  Tester tester(rank0, choice, deadline);
   for (;;) {
     const Message message = TRY(rank0.receive(deadline));
     if (const auto* verdict = std::get_if<Verdict>(&message)) return *verdict;

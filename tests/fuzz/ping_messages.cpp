@@ -21,28 +21,42 @@ std::vector<Message> read_stream(std::string_view text) {
       return messages;
     }
     if (!*message) return messages;
+    // The fields after it are of another version.
+    const auto* const hello = std::get_if<Hello>(&**message);
+    if (hello != nullptr && hello->protocol != kProtocol) return messages;
     const std::string frame = encode(**message);
     require(frame.size() <= kLongestFrame, "a frame is bounded");
     messages.push_back(std::move(**message));
   }
 }
 
-Hello hello_of(unsigned rank) {
-  Hello hello{kProtocol, "t", rank, 3, std::to_string(rank), "host", std::vector<Rail>(2), {}};
-  return hello;
+// Without the token no bytes become a message, except a Refusal before the first one.
+void check_strangers(std::string_view text) {
+  Inbox inbox(kLongestFirstFrame);
+  inbox.require(make_seals("t", "h", "c").rank);
+  inbox.add(text.data(), text.size());
+  for (;;) {
+    const auto message = inbox.next();
+    if (!message) return fuzz::require_refusal(message.error(), "the refusal of a message without a code");
+    if (!*message) return;
+    require(std::holds_alternative<Refusal>(**message), "a message has a code");
+  }
+}
+
+Join join_of(unsigned rank) {
+  return {rank, 3, std::to_string(rank), "host", std::vector<Rail>(2), {}};
 }
 
 // Rank 1 sends these messages. The test ends in time with all of them.
 void check_referee(const std::vector<Message>& messages, FuzzedDataProvider& data) {
   Rules rules;
   rules.size = 3;
-  rules.token = "t";
   Referee referee(rules, 0);
   double now = 0;
   for (const unsigned rank : {0U, 1U, 2U})
-    referee.receive(static_cast<int>(rank), "a", hello_of(rank), now);
+    referee.receive(static_cast<int>(rank), "a", join_of(rank), now);
   for (const unsigned rank : {0U, 2U})
-    referee.receive(static_cast<int>(rank), "a", Prepared{{}, hello_of(rank).rails}, now);
+    referee.receive(static_cast<int>(rank), "a", Prepared{{}, join_of(rank).rails}, now);
   for (const Message& message : messages) {
     referee.receive(data.ConsumeBool() ? 1 : 5, "b", message, now);
     if (data.ConsumeBool()) referee.pass(now += 1);
@@ -60,5 +74,6 @@ void check_referee(const std::vector<Message>& messages, FuzzedDataProvider& dat
 }  // namespace
 
 void fuzz::run(std::string_view text, FuzzedDataProvider data) {
+  check_strangers(text);
   check_referee(read_stream(text), data);
 }

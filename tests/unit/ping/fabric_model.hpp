@@ -28,7 +28,7 @@ struct Faults {
       };
   double test_seconds = 0.01;  // time until a result
   double failed_seconds = 6;   // time until the result of a failed test
-  std::function<void(Hello&)> change = [](Hello&) {};
+  std::function<void(Join&)> change = [](Join&) {};
 };
 
 inline TestResult failed(Layer layer, bool is_own = false) {
@@ -43,7 +43,7 @@ class FabricModel {
   // Runs until the referee ends. Returns the time of its end.
   double run() {
     for (unsigned rank = 0; rank < rules_.size; ++rank) {
-      if (!faults_.absent.contains(rank)) receive(rank, hello(rank));
+      if (!faults_.absent.contains(rank)) receive(rank, join(rank));
     }
     return finish();
   }
@@ -57,15 +57,9 @@ class FabricModel {
     return now_;
   }
 
-  Hello hello(unsigned rank) const {
-    Hello made{kProtocol,
-               rules_.token,
-               rank,
-               rules_.size,
-               "node" + std::to_string(rank),
-               "host" + std::to_string(rank),
-               std::vector<Rail>(rails_),
-               {}};
+  Join join(unsigned rank) const {
+    Join made{
+        rank, rules_.size, "node" + std::to_string(rank), "host" + std::to_string(rank), std::vector<Rail>(rails_), {}};
     for (unsigned rail = 0; rail < rails_; ++rail) {
       made.rails[rail].device = "mlx5_" + std::to_string(rail);
       made.rails[rail].rate_mbps = 400'000;
@@ -116,7 +110,7 @@ class FabricModel {
     if (const auto* welcome = std::get_if<Welcome>(&message); welcome != nullptr && !welcome->accepted)
       refusals_.push_back(*welcome);
     if (std::holds_alternative<Prepare>(message) && !faults_.never_prepared.contains(rank))
-      later(0.1, [this, rank] { receive(rank, Prepared{{}, hello(rank).rails}); });
+      later(0.1, [this, rank] { receive(rank, Prepared{{}, join(rank).rails}); });
     if (const auto* round = std::get_if<Round>(&message)) begin(rank, *round);
     if (is_silent(rank)) return;
     if (const auto* contacts = std::get_if<Contacts>(&message)) {

@@ -13,8 +13,8 @@ using namespace test_support;
 std::vector<Message> examples() {
   const Rail rail{"mlx5_0", 1, true, 400'000, "net1", 3, {{1, 2, 3}}, 4096, {Layer::kMemlock, "too low"}};
   const Contact contact{{Layer::kGid, "none"}, 17, 18, 0x0102030405060708, {{9}}, 7, 4096};
-  return {Hello{kProtocol, "token", 3, 4, "node", "host", {rail, {}}, {"mlx5_1:1: down"}},
-          Welcome{true, "why", 30'000},
+  return {Hello{kProtocol, std::string(kNonce, 'n'), 3, "host"},
+          Refusal{"why"},
           Prepare{65536},
           Prepared{{Layer::kLibrary, "libibverbs.so.1"}, {rail}},
           Round{1, 65536, 1000, 6000, 2, {{0, 1}, {1, 0}}},
@@ -22,7 +22,11 @@ std::vector<Message> examples() {
           Connected{1, {{}, {Layer::kRoute, "none"}}},
           Go{1, {1, 0}},
           Results{1, {{{Layer::kRetry, "no answer"}, true, 1234}}},
-          Verdict{1, "rank 3 does not answer", "read its log"}};
+          Verdict{1, "rank 3 does not answer", "read its log"},
+          Challenge{std::string(kNonce, 'c')},
+          Proof{},
+          Join{3, 4, "node", "host", {rail, {}}, {"mlx5_1:1: down"}},
+          Welcome{true, "why", 30'000}};
 }
 
 std::optional<Message> decode(std::string_view bytes) {
@@ -43,8 +47,10 @@ TEST(Messages, EveryKindSurvivesTheWire) {
     EXPECT_EQ(read->index(), kind);
     EXPECT_EQ(encode(*read), frame) << kind;
   }
-  const auto hello = decode(encode(all[0]));
-  EXPECT_EQ(std::get<Hello>(*hello).rails, std::get<Hello>(all[0]).rails);
+  const Message join = Join{3, 4, "node", "host", std::get<Prepared>(all[3]).rails, {}};
+  const auto read = decode(encode(join));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(std::get<Join>(*read).rails, std::get<Join>(join).rails);
 }
 
 TEST(Messages, InboxTakesBytesInAnyPieces) {
@@ -88,21 +94,49 @@ TEST(Messages, RefusesBytesThatAreNoMessage) {
   }
 }
 
+// The bytes of a Hello of protocol 1, which has the token, and of the Welcome that refuses it.
+TEST(Messages, KeepsFormOfTheMessagesThatNameOtherVersions) {
+  std::string old("\0\0\0\x27\0\0\1\0\5job 7\0\0\0\3\0\0\0\4\0\4node\0\4host\0\1\0\4down", 43);
+  const auto hello = decode(old);
+  ASSERT_TRUE(hello);
+  EXPECT_EQ(std::get<Hello>(*hello).protocol, 1);
+  EXPECT_EQ(std::get<Hello>(*hello).nonce, "");
+  // One that is longer than the limit, before all of it is here.
+  old[2] = '\x40';
+  Inbox inbox(kLongestFirstFrame);
+  inbox.add(old.data(), 7);
+  const auto longer = must(inbox.next());
+  ASSERT_TRUE(longer);
+  EXPECT_EQ(std::get<Hello>(*longer).protocol, 1);
+  EXPECT_EQ(encode(Refusal{"why"}), std::string("\0\0\0\x0b\1\0\0\3why\0\0\0\0", 15));
+  const std::string now = encode(Hello{kProtocol, std::string(kNonce, 'n'), 3, "host"});
+  EXPECT_EQ(now.substr(0, 9), std::string("\0\0\0\x37\0\0\2\0\x20", 9));
+  EXPECT_EQ(now.substr(9 + kNonce), std::string("\0\0\0\3\0\0\0\0\0\0\0\4host\0\0", 18));
+  EXPECT_LE(now.size() + kLongestName, kLongestFirstFrame);
+}
+
+TEST(Messages, LongestFrameOfStrangerIsShort) {
+  const std::string frame = encode(Join{0, 1, std::string(64, 'n'), std::string(64, 'h'), {}, {std::string(200, 'u')}});
+  Inbox inbox(kLongestFirstFrame);
+  inbox.add(frame.data(), 5);
+  EXPECT_EQ(error_message(inbox.next()), "a frame of 345 bytes is no message here");
+}
+
 TEST(Messages, CutsTextsAndStaysBelowTheLongestFrame) {
-  Hello hello;
-  hello.rails.resize(kMostRails);
-  for (Rail& rail : hello.rails) {
+  Join join;
+  join.rails.resize(kMostRails);
+  for (Rail& rail : join.rails) {
     rail.device.assign(1000, 'd');
     rail.netdev.assign(1000, 'n');
     rail.problem.detail.assign(1000, 'p');
   }
-  hello.unused.assign(kMostRails, std::string(1000, 'u'));
-  const std::string frame = encode(hello);
+  join.unused.assign(kMostRails, std::string(1000, 'u'));
+  const std::string frame = encode(join);
   EXPECT_LE(frame.size(), kLongestFrame);
   const auto read = decode(frame);
   ASSERT_TRUE(read);
-  EXPECT_EQ(std::get<Hello>(*read).rails[31].device.size(), kLongestName);
-  EXPECT_EQ(std::get<Hello>(*read).unused[31].size(), kLongestText);
+  EXPECT_EQ(std::get<Join>(*read).rails[31].device.size(), kLongestName);
+  EXPECT_EQ(std::get<Join>(*read).unused[31].size(), kLongestText);
 }
 
 }  // namespace

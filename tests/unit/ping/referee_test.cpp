@@ -14,7 +14,6 @@ using namespace ping_test;
 Rules rules_for(unsigned size) {
   Rules rules;
   rules.size = size;
-  rules.token = "job 7";
   return rules;
 }
 
@@ -61,7 +60,7 @@ TEST(Referee, TestsCrossedRailsUntilNoneOfThemWorks) {
 
 TEST(Referee, OneRankOfEachNodeTests) {
   Faults faults;
-  faults.change = [](Hello& hello) { hello.node = hello.rank % 2 == 0 ? "even" : "odd"; };
+  faults.change = [](Join& join) { join.node = join.rank % 2 == 0 ? "even" : "odd"; };
   FabricModel model(rules_for(6), 2, faults);
   model.run();
   ASSERT_EQ(model.outcome().members.size(), 2U);
@@ -72,9 +71,9 @@ TEST(Referee, OneRankOfEachNodeTests) {
 
 TEST(Referee, RankWithOtherPortsThanItsNeighbourTests) {
   Faults faults;
-  faults.change = [](Hello& hello) {
-    hello.node = hello.rank < 3 ? "a" : "b";
-    if (hello.rank == 1) hello.rails[0].device = "mlx5_7";
+  faults.change = [](Join& join) {
+    join.node = join.rank < 3 ? "a" : "b";
+    if (join.rank == 1) join.rails[0].device = "mlx5_7";
   };
   FabricModel model(rules_for(4), 1, faults);
   model.run();
@@ -170,10 +169,10 @@ TEST(Referee, NamesRankThatOpensNoHca) {
 
 TEST(Referee, StopsBeforeTrafficIfHcasDiffer) {
   Faults faults;
-  faults.change = [](Hello& hello) {
-    if (hello.rank != 2) return;
-    hello.rails.pop_back();
-    hello.unused = {"mlx5_1:1: the port is not active"};
+  faults.change = [](Join& join) {
+    if (join.rank != 2) return;
+    join.rails.pop_back();
+    join.unused = {"mlx5_1:1: the port is not active"};
   };
   FabricModel model(rules_for(4), 2, faults);
   EXPECT_LT(model.run(), 1);
@@ -186,32 +185,41 @@ TEST(Referee, StopsBeforeTrafficIfHcasDiffer) {
 TEST(Referee, RefusesStrangersAndGoesOn) {
   const struct {
     const char* reason;
-    void (*change)(Hello&);
-  } rows[] = {{"it has the token of another job", [](Hello& hello) { hello.token = "job 8"; }},
-              {"it is another version of rdma-ping", [](Hello& hello) { hello.protocol = 2; }},
-              {"it counts 9 ranks and rank 0 counts 3", [](Hello& hello) { hello.size = 9; }},
-              {"its rank 3 is not below 3", [](Hello& hello) { hello.rank = 3; }},
-              {"rank 0 is here already, from host0", [](Hello& hello) { hello.rank = 0; }}};
+    void (*change)(Join&);
+  } rows[] = {{"it counts 9 ranks and rank 0 counts 3", [](Join& join) { join.size = 9; }},
+              {"its rank 3 is not below 3", [](Join& join) { join.rank = 3; }},
+              {"rank 0 is here already, from host0", [](Join& join) { join.rank = 0; }}};
   for (const auto& row : rows) {
     FabricModel model(rules_for(3), 1, {});
-    model.receive(0, model.hello(0));
-    Hello stranger = model.hello(1);
+    model.receive(0, model.join(0));
+    Join stranger = model.join(1);
     row.change(stranger);
     model.receive(7, stranger);
     model.deliver();
     ASSERT_EQ(model.refusals().size(), 1U) << row.reason;
     EXPECT_EQ(model.refusals().front().reason, row.reason);
     EXPECT_EQ(model.outcome().strangers.size(), 1U);
-    model.receive(1, model.hello(1));
-    model.receive(2, model.hello(2));
+    model.receive(1, model.join(1));
+    model.receive(2, model.join(2));
     EXPECT_EQ(model.outcome().members.size(), 3U) << row.reason;
   }
 }
 
+TEST(Referee, ReportsConnectionWithoutProofOfTheToken) {
+  FabricModel model(rules_for(2), 1, {});
+  model.referee().refuse(7, "10.0.0.9:5", {kProtocol, "", 1, "host\n"}, "it has the token of another job");
+  const auto outgoing = model.referee().take_outgoing();
+  ASSERT_EQ(outgoing.size(), 1U);
+  EXPECT_TRUE(outgoing.front().is_last);
+  EXPECT_EQ(std::get<Refusal>(outgoing.front().message).reason, "it has the token of another job");
+  EXPECT_EQ(model.outcome().strangers,
+            std::vector<std::string>{"refused 10.0.0.9:5 (rank 1, host?): it has the token of another job"});
+}
+
 TEST(Referee, ConnectionHasOneSeat) {
   FabricModel model(rules_for(3), 1, {});
-  model.receive(1, model.hello(1));
-  model.receive(1, model.hello(2));
+  model.receive(1, model.join(1));
+  model.receive(1, model.join(2));
   model.deliver();
   ASSERT_EQ(model.refusals().size(), 1U);
   EXPECT_EQ(model.refusals().front().reason, "this connection has a rank already");
@@ -221,9 +229,9 @@ TEST(Referee, NeverTakesGoodResultOfFailedQueuePair) {
   for (const bool connects : {false, true}) {
     FabricModel model(rules_for(2), 1, {});
     for (const unsigned rank : {0U, 1U})
-      model.receive(rank, model.hello(rank));
+      model.receive(rank, model.join(rank));
     for (const unsigned rank : {0U, 1U})
-      model.receive(rank, Prepared{{}, model.hello(rank).rails});
+      model.receive(rank, Prepared{{}, model.join(rank).rails});
     const Failure memlock{Layer::kMemlock, "too low"};
     for (const unsigned rank : {0U, 1U}) {
       Contact contact;
@@ -243,7 +251,7 @@ TEST(Referee, MessageBeforeThePreparationDropsOnlyItsSender) {
   faults.never_prepared = {1};
   FabricModel model(rules_for(3), 1, faults);
   for (const unsigned rank : {0U, 1U, 2U})
-    model.receive(rank, model.hello(rank));
+    model.receive(rank, model.join(rank));
   model.receive(1, Go{0, {}});
   model.deliver();
   model.finish();
@@ -253,9 +261,9 @@ TEST(Referee, MessageBeforeThePreparationDropsOnlyItsSender) {
 
 TEST(Referee, RankThatRestartsInTheMeetingComesAgain) {
   FabricModel model(rules_for(2), 1, {});
-  model.receive(1, model.hello(1));
+  model.receive(1, model.join(1));
   model.referee().lose(2, 1);
-  model.receive(1, model.hello(1));
+  model.receive(1, model.join(1));
   EXPECT_EQ(model.run() < 1, true);
   EXPECT_EQ(count_cells(model.outcome(), Layer::kGood), 1U);
 }
@@ -266,9 +274,9 @@ TEST(Referee, DropsRankThatBreaksTheProtocol) {
   for (const Message& message : wrong) {
     FabricModel model(rules_for(3), 1, {});
     for (const unsigned rank : {0U, 1U, 2U})
-      model.receive(rank, model.hello(rank));
+      model.receive(rank, model.join(rank));
     for (const unsigned rank : {0U, 1U, 2U})
-      model.receive(rank, Prepared{{}, model.hello(rank).rails});
+      model.receive(rank, Prepared{{}, model.join(rank).rails});
     model.receive(1, message);
     EXPECT_EQ(model.outcome().members[1].problem,
               (Failure{Layer::kRank, "it sent a message that does not belong here"}))

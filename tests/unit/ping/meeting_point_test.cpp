@@ -1,0 +1,302 @@
+// Rank 0 and its ranks over TCP on this machine, with strangers between them.
+#include "init/ping/meeting_point.hpp"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <thread>
+#include <vector>
+
+#include "init/ping/open_rail.hpp"
+#include "init/ping/tester.hpp"
+#include "support/results.hpp"
+
+namespace {
+
+using namespace init::ping;
+using namespace test_support;
+using fabric::UniqueFd;
+
+constexpr double kLongWait = 120;  // seconds, for a busy machine
+constexpr const char* kToken = "job 7";
+
+SocketAddress local(const char* host, std::uint16_t port) {
+  SocketAddress address;
+  auto& ipv4 = reinterpret_cast<sockaddr_in&>(address.storage);
+  ipv4.sin_family = AF_INET;
+  ipv4.sin_port = htons(port);
+  ::inet_pton(AF_INET, host, &ipv4.sin_addr);
+  address.length = sizeof ipv4;
+  return address;
+}
+
+// Returns a socket from this address of 127.0.0.0/8. Its connection may be refused or reset.
+UniqueFd connect_from(const char* host, std::uint16_t port) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress from = local(host, 0);
+  const SocketAddress to = local("127.0.0.1", port);
+  ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&from.storage), from.length);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to.storage), to.length) != 0) fd.reset();
+  return fd;
+}
+
+Join join_of(unsigned rank, unsigned size) {
+  return {rank, size, "node" + std::to_string(rank), "host" + std::to_string(rank), {}, {}};
+}
+
+// Returns all bytes until the peer closes the connection; nullopt: the connection is reset, or open for too long.
+std::optional<std::string> read_to_end(const UniqueFd& socket) {
+  std::string all;
+  for (;;) {
+    pollfd entry{socket.get(), POLLIN, 0};
+    if (::poll(&entry, 1, static_cast<int>(kLongWait * 1000)) != 1) return std::nullopt;
+    std::array<char, 4096> bytes{};
+    const ssize_t count = ::recv(socket.get(), bytes.data(), bytes.size(), 0);
+    if (count < 0) return std::nullopt;
+    if (count == 0) return all;
+    all.append(bytes.data(), static_cast<std::size_t>(count));
+  }
+}
+
+// A meeting point that runs in a thread until all ranks are here. They have no rails, so that nothing is tested.
+class RunningPoint {
+ public:
+  explicit RunningPoint(unsigned size) : referee_({size, kLongWait, false, 64, false}, clock_seconds()) {
+    // Another program may take the port in between.
+    for (;;) {
+      UniqueFd free(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      SocketAddress any = local("127.0.0.1", 0);
+      auto* const raw = reinterpret_cast<sockaddr*>(&any.storage);
+      ::bind(free.get(), raw, any.length);
+      ::getsockname(free.get(), raw, &any.length);
+      port_ = ntohs(reinterpret_cast<const sockaddr_in&>(any.storage).sin_port);
+      free.reset();
+      auto point = MeetingPoint::listen(any, size, kToken);
+      if (!point) continue;
+      thread_ = std::thread([this, here = std::move(*point)]() mutable {
+        here.run(referee_, init::Log(init::LogLevel::kQuiet), [](const Outcome&) { return Verdict{0, "good", ""}; });
+      });
+      return;
+    }
+  }
+  ~RunningPoint() { end(); }
+
+  std::uint16_t port() const { return port_; }
+  const Outcome& end() {
+    if (thread_.joinable()) thread_.join();
+    return referee_.outcome();
+  }
+
+ private:
+  Referee referee_;
+  std::uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+// Returns the verdict of a rank, which tries again as a program does.
+fabric::Result<Verdict> be_rank(std::uint16_t port, unsigned rank, unsigned size) {
+  const double deadline = clock_seconds() + kLongWait;
+  for (;;) {
+    Channel channel = TRY(Channel::connect("127.0.0.1", port, deadline));
+    const auto welcome = greet(channel, kToken, join_of(rank, size), deadline);
+    NcclChoice choice;
+    if (welcome) return follow(channel, *welcome, choice, kLongWait);
+    if (welcome.error().code != ECONNRESET && welcome.error().code != EPIPE) return welcome.error();
+  }
+}
+
+// Ranks of this size join one after the other, and get the verdict.
+void join_all(std::uint16_t port, unsigned size) {
+  std::vector<std::thread> ranks;
+  for (unsigned rank = 0; rank < size; ++rank) {
+    ranks.emplace_back([=] {
+      const auto verdict = be_rank(port, rank, size);
+      EXPECT_EQ(error_message(verdict), "") << rank;
+      if (verdict) EXPECT_EQ(verdict->text, "good") << rank;
+    });
+  }
+  for (std::thread& rank : ranks)
+    rank.join();
+}
+
+TEST(MeetingPoint, CarriesVerdictToAllRanks) {
+  RunningPoint point(8);
+  join_all(point.port(), 8);
+  EXPECT_TRUE(point.end().absent.empty());
+  EXPECT_TRUE(point.end().strangers.empty());
+}
+
+// The stranger has the address of the ranks, and another one. It opens more connections than the meeting point keeps,
+// and goes on for as long as the ranks join. Every second one sends a Hello and then nothing.
+TEST(MeetingPoint, StrangerThatOnlyOpensConnectionsKeepsNoRankOut) {
+  const RaisedFileLimit limit;
+  for (const char* const from : {"127.0.0.1", "127.0.0.9"}) {
+    RunningPoint point(16);
+    std::atomic<bool> is_over = false;
+    std::atomic<unsigned> opened = 0;
+    std::thread stranger([&] {
+      std::vector<UniqueFd> held(MeetingPoint::kSpare + 256);
+      const std::string hello = encode(Hello{kProtocol, std::string(kNonce, 'n'), 1, "stranger"});
+      for (std::size_t at = 0; !is_over; ++at) {
+        UniqueFd& one = held[at % held.size()];
+        one = connect_from(from, point.port());
+        if (at % 2 == 0) static_cast<void>(::send(one.get(), hello.data(), hello.size(), MSG_NOSIGNAL));
+        ++opened;
+      }
+    });
+    while (opened < MeetingPoint::kSpare + 256)
+      std::this_thread::yield();
+    join_all(point.port(), 16);
+    is_over = true;
+    stranger.join();
+    EXPECT_TRUE(point.end().absent.empty()) << from;
+  }
+}
+
+TEST(MeetingPoint, ReportsRankWithAnotherToken) {
+  RunningPoint point(2);
+  Channel channel = must(Channel::connect("127.0.0.1", point.port(), clock_seconds() + kLongWait));
+  const auto welcome = greet(channel, "job 8", join_of(1, 2), clock_seconds() + kLongWait);
+  EXPECT_EQ(error_message(welcome), "rank 0 refuses this rank: it has the token of another job");
+  join_all(point.port(), 2);
+  ASSERT_EQ(point.end().strangers.size(), 1U);
+  EXPECT_TRUE(point.end().strangers.front().ends_with(" (rank 1, host1): it has the token of another job"));
+}
+
+// The Hello of protocol 1, as long as it may be, gets the answer of that protocol, and its connection no reset.
+TEST(MeetingPoint, AnswersOlderVersion) {
+  RunningPoint point(2);
+  const UniqueFd old = connect_from("127.0.0.1", point.port());
+  std::string hello("\0\0\x9c\x40\0\0\1", 7);
+  hello.resize(40'004);
+  ASSERT_EQ(::send(old.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
+  EXPECT_EQ(read_to_end(old), encode(Refusal{"it is another version of rdma-ping"}));
+  join_all(point.port(), 2);
+  ASSERT_EQ(point.end().strangers.size(), 1U);
+  EXPECT_EQ(point.end().strangers.front().find('('), std::string::npos) << "it has no rank and host of that version";
+}
+
+TEST(MeetingPoint, ClosesStrangerThatSendsMoreOrOtherMessages) {
+  RunningPoint point(2);
+  const std::string hello = encode(Hello{kProtocol, std::string(kNonce, 'n'), 1, "stranger"});
+  const std::string rows[] = {
+      encode(Join{1, 2, std::string(64, 'n'), std::string(64, 'h'), {}, {std::string(99, 'u')}}),
+      encode(join_of(1, 2)),
+      encode(Verdict{}),
+      encode(Proof{}),
+      std::string(5, '\xff'),
+      hello + encode(Refusal{"x"})};
+  for (const std::string& bytes : rows) {
+    const UniqueFd stranger = connect_from("127.0.0.1", point.port());
+    ASSERT_EQ(::send(stranger.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    pollfd entry{stranger.get(), POLLRDHUP, 0};
+    // Not at the end of the time that a stranger has, which would be 5 s.
+    EXPECT_EQ(::poll(&entry, 1, 4000), 1);
+  }
+  join_all(point.port(), 2);
+}
+
+// A rank and a program at the address of rank 0 that answers with these frames.
+struct Impostor {
+  UniqueFd rank;
+  Channel own;
+
+  static Impostor make() {
+    std::array<int, 2> ends{};
+    static_cast<void>(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()));
+    return {UniqueFd(ends[0]), Channel(UniqueFd(ends[1]))};
+  }
+};
+
+std::string read_some(int socket) {
+  std::array<char, 4096> bytes{};
+  const ssize_t count = ::recv(socket, bytes.data(), bytes.size(), 0);
+  return {bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))};
+}
+
+// Answers a rank's Hello. Returns the seals of a program that knows `token`, and all bytes of the rank so far.
+std::pair<Seals, std::string> challenge_rank(int socket, std::string_view token) {
+  std::string hello = read_some(socket);
+  const std::string challenge = encode(Challenge{std::string(kNonce, 'c')});
+  static_cast<void>(::send(socket, challenge.data(), challenge.size(), MSG_NOSIGNAL));
+  Seals seals = make_seals(token, hello, challenge);
+  return {seals, hello + read_some(socket)};
+}
+
+TEST(Rank, BelievesNoRank0WithoutTheToken) {
+  const struct {
+    const char* name;
+    std::string (*answer)(Seals& own);  // the frames after the rank's proof
+  } rows[] = {
+      {"no code",
+       [](Seals&) {
+         return encode(Welcome{true, "", 1000}) + encode(Verdict{0, "good", ""});
+       }},
+      {"code of another token",
+       [](Seals& own) {
+         return encode(Welcome{true, "", 1000}, &own.rank0) + encode(Verdict{}, &own.rank0);
+       }},
+  };
+  for (const auto& row : rows) {
+    Impostor impostor = Impostor::make();
+    std::string seen;
+    std::thread program([&] {
+      auto [seals, bytes] = challenge_rank(impostor.rank.get(), "guess");
+      const std::string frames = row.answer(seals);
+      static_cast<void>(::send(impostor.rank.get(), frames.data(), frames.size(), MSG_NOSIGNAL));
+      seen = std::move(bytes);
+    });
+    const auto welcome = greet(impostor.own, kToken, join_of(1, 2), clock_seconds() + kLongWait);
+    program.join();
+    ASSERT_FALSE(welcome.has_value()) << row.name;
+    EXPECT_EQ(welcome.error().code, EBADMSG) << row.name;
+    EXPECT_EQ(welcome.error().message, "the program at the address of rank 0 does not know the token of this job");
+    EXPECT_NE(seen.find("host1"), std::string::npos);
+    EXPECT_EQ(seen.find(kToken), std::string::npos) << "the token crossed the network";
+  }
+}
+
+// Its own frames come back to it.
+TEST(Rank, RefusesItsOwnMessages) {
+  Impostor impostor = Impostor::make();
+  std::thread program([&] {
+    const std::string sent = challenge_rank(impostor.rank.get(), "guess").second;
+    const std::string sealed = sent.substr(encode(Hello{kProtocol, std::string(kNonce, 'n'), 1, "host1"}).size());
+    static_cast<void>(::send(impostor.rank.get(), sealed.data(), sealed.size(), MSG_NOSIGNAL));
+  });
+  const auto welcome = greet(impostor.own, kToken, join_of(1, 2), clock_seconds() + kLongWait);
+  program.join();
+  ASSERT_FALSE(welcome.has_value());
+  EXPECT_EQ(welcome.error().code, EBADMSG);
+}
+
+// Rank 0 knows the token, promises a verdict within a day, and then sends bytes of a long message.
+TEST(Rank, EndsAtItsOwnLimit) {
+  Impostor impostor = Impostor::make();
+  std::atomic<bool> is_over = false;
+  std::thread program([&] {
+    Seals seals = challenge_rank(impostor.rank.get(), kToken).first;
+    std::string frames = encode(Welcome{true, "", 86'400'000}, &seals.rank0) + std::string("\0\0\x9c\x40\2", 5);
+    while (!is_over) {
+      static_cast<void>(::send(impostor.rank.get(), frames.data(), frames.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+      frames = "x";
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  const auto welcome = greet(impostor.own, kToken, join_of(1, 2), clock_seconds() + kLongWait);
+  EXPECT_EQ(error_message(welcome), "");
+  NcclChoice choice;
+  constexpr double kOfMessages = 5;  // what follow() adds
+  if (welcome) {
+    EXPECT_EQ(follow(impostor.own, *welcome, choice, 0.1 - kOfMessages).error().code, ETIMEDOUT);
+  }
+  is_over = true;
+  program.join();
+}
+
+}  // namespace
