@@ -47,10 +47,25 @@ bool is_in_pods_group(const hook::GrantUser& user) {
   return same && *same == hook::Presence::kPresent;
 }
 
-std::vector<std::int64_t> stamp_of(const std::string& directory) {
+constexpr std::chrono::milliseconds kUntilOld{20};
+
+struct Stamp {
+  std::vector<std::int64_t> value;  // of HeldHcaReader::stamp_
+  bool is_young = false;            // a change that follows may leave it as it is
+};
+
+// The kernel sets mtime from a clock that advances 100 to 1,000 times a second (current_time(), fs/inode.c,
+// Linux 6.12). An mtime in the future, after the clock was set back, is old: the clock does not show that moment again
+// soon.
+Stamp stamp_of(const std::string& directory) {
   struct stat status {};
-  if (::stat(directory.c_str(), &status) != 0) return {errno};
-  return {static_cast<std::int64_t>(status.st_ino), status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+  if (::stat(directory.c_str(), &status) != 0) return {{errno}, false};
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const timespec& then = status.st_mtim;
+  const std::int64_t age = (now.tv_sec - then.tv_sec) * 1'000'000'000 + (now.tv_nsec - then.tv_nsec);
+  return {{static_cast<std::int64_t>(status.st_ino), then.tv_sec, then.tv_nsec},
+          std::chrono::abs(std::chrono::nanoseconds(age)) < kUntilOld};
 }
 
 // Subject of a message of log_once() that is no failure.
@@ -128,11 +143,14 @@ bool HeldHcaReader::is_of_kubelet(const Grant& grant) {
 }
 
 Result<void> HeldHcaReader::read(std::vector<Error>& unread) {
-  auto stamp = stamp_of(ledger_ + "/grants");
+  Stamp stamp = stamp_of(ledger_ + "/grants");
+  again_at_.reset();
   // Each grant is a file in this directory, so the directory's mtime changes with every grant and release. While there
   // are foreign grants, the ledger is read each time, because their owners may end without a change of the ledger.
-  if (stamp == stamp_ && !has_foreign_) return {};
+  if (stamp.value == stamp_ && !has_foreign_) return {};
+  if (stamp.is_young) again_at_ = std::chrono::steady_clock::now() + kUntilOld;
   HcaHolds holds;
+  std::map<std::string, BookedHca> booked;
   std::set<std::string> keys;
   bool has_foreign = false;
   const auto use = [&](const Grant& grant) -> Result<void> {
@@ -140,14 +158,18 @@ Result<void> HeldHcaReader::read(std::vector<Error>& unread) {
     has_foreign = has_foreign || foreign;
     keys.insert(grant.owner.key);
     add_grant(grant, foreign, holds);
+    for (const hook::PlannedHca& hca : grant.hcas) {
+      if (!grant.stale && !hca.held_only) booked.emplace(hook::booked_as(hca), BookedHca{hca.name, grant.owner.key});
+    }
     return {};
   };
   // Results are stored only after a complete read: after an error the grants of the last complete read count.
   TRY(hook::Ledger::for_each_at(ledger_, use, &unread));
   std::erase_if(known_pods_, [&](const std::string& key) { return !keys.contains(key); });
-  stamp_ = std::move(stamp);
+  stamp_ = stamp.is_young ? std::vector<std::int64_t>() : std::move(stamp.value);
   has_foreign_ = has_foreign;
   holds_ = std::move(holds);
+  booked_ = std::move(booked);
   return {};
 }
 
@@ -165,6 +187,15 @@ HcaHolds HeldHcaReader::of(const fabric::Inventory& inventory, const std::string
     // If the HCA was renamed, its old name is removed, so that the same device does not count under two names.
     std::erase_if(devices_, [&](const auto& known) { return known.second == now.second && known.first != now.first; });
     devices_.insert_or_assign(now.first, now.second);
+  }
+  away_.clear();
+  for (const auto& [device, hca] : booked_) {
+    const auto is_it = [&](const auto& known) { return known.second == device; };
+    // A name that another HCA has now stays with that HCA.
+    if (std::none_of(devices_.begin(), devices_.end(), is_it)) devices_.emplace(hca.name, device);
+    const auto known = devices_.find(hca.name);
+    const bool is_its_name = known != devices_.end() && known->second == device;
+    if (is_its_name && !fabric::find_hca(inventory, hca.name)) away_.emplace(device, hca);
   }
   HcaHolds holds = holds_;  // includes HCAs without a known device, which the ledger books by name
   for (const auto& [name, device] : devices_) {
@@ -284,7 +315,8 @@ std::optional<std::chrono::steady_clock::time_point> NodeReader::settles_at() co
     const auto end = moment + kSettling;
     if (end > now && (!first || end < *first)) first = end;
   }
-  return first;
+  const auto again = holders_.read_again_at();
+  return again && (!first || *again < *first) ? again : first;
 }
 
 std::set<std::string> NodeReader::configured_resources() const {
@@ -304,6 +336,18 @@ std::string NodeReader::problem() const {
 bool NodeReader::is_complete() const {
   return config_ && std::all_of(last_message_.begin(), last_message_.end(),
                                 [](const auto& said) { return said.first == kOtherKinds || said.second.empty(); });
+}
+
+// Returns the last announced resources. After a start of the plugin they also have the HCAs that are in pods since
+// before: the kubelet must not count fewer devices than pods have.
+std::vector<Resource> NodeReader::known_resources(const fabric::Inventory& inventory, const HcaHolds& holds) const {
+  auto away = holders_.away();
+  std::erase_if(away, [&](const auto& one) { return was_announced(resources_, one.second.name); });
+  if (away.empty()) return resources_;
+  fabric::Inventory whole = inventory;
+  for (const auto& [device, hca] : away)
+    add_away_hca(device, hca, node_.ledger, node_.root, whole);
+  return count_resources(whole, *config_, holds, resources_);
 }
 
 bool NodeReader::read() {
@@ -328,7 +372,7 @@ bool NodeReader::read() {
   // note_moved() comes first: keep_settling() needs to know which HCAs were granted or released a short time ago.
   note_moved(holds);
   std::vector<std::string> others;
-  auto now = count_resources(*inventory, *config_, holds, resources_, &others);
+  auto now = count_resources(*inventory, *config_, holds, known_resources(*inventory, holds), &others);
   log_other_kinds(others);
   keep_settling(resources_, moved_at_, std::chrono::steady_clock::now(), now);
   log_changes(now);

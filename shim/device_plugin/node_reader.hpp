@@ -17,6 +17,7 @@
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/ledger/ledger.hpp"
+#include "shim/device_plugin/away_hcas.hpp"
 #include "shim/device_plugin/resources.hpp"
 #include "shim/result.hpp"
 
@@ -52,16 +53,25 @@ class HeldHcaReader {
   bool has_foreign() const { return has_foreign_; }
   // Reads the grants and returns true if the result differs from the last read, or if the ledger cannot be read.
   bool read_again();
+  // Returns the time at which the ledger must be read again although no event reports a change: the last read was so
+  // soon after a change that the next change may have left the mtime of the directory as it was. nullopt: not again.
+  std::optional<std::chrono::steady_clock::time_point> read_again_at() const { return again_at_; }
   // Returns the result of the last read by the current name of each HCA. An HCA that is not visible now, because it is
-  // in a pod's network namespace, has the name that it had last.
+  // in a pod's network namespace, has the name that it had last, or under which it was booked.
   HcaHolds of(const fabric::Inventory& inventory, const std::string& root);
+  // Returns the granted HCAs of the last of() that its inventory does not show, by device.
+  const std::map<std::string, BookedHca>& away() const { return away_; }
 
  private:
   bool is_of_kubelet(const hook::Grant& grant);
   std::string ledger_;
-  std::vector<std::int64_t> stamp_;  // inode and mtime of the ledger's directory of grants
+  // Inode and mtime of the ledger's directory of grants; empty: read the ledger again.
+  std::vector<std::int64_t> stamp_;
+  std::optional<std::chrono::steady_clock::time_point> again_at_;
   bool has_foreign_ = false;
   HcaHolds holds_;
+  std::map<std::string, BookedHca> booked_;  // granted HCAs of the last read, by device
+  std::map<std::string, BookedHca> away_;
   hook::HcaDevices devices_;          // device of each HCA seen so far, by the HCA's name
   std::set<std::string> known_pods_;  // keys of grants that a pod has used
 };
@@ -82,8 +92,8 @@ class NodeReader {
   bool has_silent_state() const { return !silent_ports_.empty() || holders_.has_foreign(); }
   // Reads that state, and returns true if it has changed since the last read(), so that read() is due.
   bool has_silent_change();
-  // Returns the time at which the node must be read again even without an event, because keep_settling() withholds new
-  // problems until then. nullopt: it withholds none.
+  // Returns the time at which the node must be read again even without an event: keep_settling() withholds new problems
+  // until then, or HeldHcaReader::read_again_at(). nullopt: neither.
   std::optional<std::chrono::steady_clock::time_point> settles_at() const;
   // Returns the resource names in the administrator's config.json, each once. They include resources whose HCAs could
   // not be read yet.
@@ -100,6 +110,7 @@ class NodeReader {
   void log_changes(const std::vector<Resource>& now) const;
   void log_other_kinds(const std::vector<std::string>& others);
   void note_moved(const HcaHolds& now);
+  std::vector<Resource> known_resources(const fabric::Inventory& inventory, const HcaHolds& holds) const;
   void log_once(const std::string& about, const std::string& what);
   fabric::HcaFacts facts() const;
 

@@ -139,15 +139,6 @@ void keep_missing(const Resource& before, const hook::NodeMap& node, const HcaHo
   }
 }
 
-// Returns true if the HCA was announced before. It then stays announced even if its link came up at a lower rate,
-// because pods may use it.
-bool was_announced(const std::vector<Resource>& before, const std::string& hca) {
-  return std::any_of(before.begin(), before.end(), [&](const Resource& resource) {
-    return std::any_of(resource.hcas.begin(), resource.hcas.end(),
-                       [&](const CountedHca& counted) { return counted.name == hca; });
-  });
-}
-
 // Returns the holdings of containers outside of Kubernetes, in the type of hook::PlanInput.
 hook::Holdings foreign_holdings(const HcaHolds& holds) {
   hook::Holdings foreign;
@@ -295,6 +286,13 @@ const CountedDevice* Resource::find(std::string_view id) const {
   return found == devices.end() ? nullptr : &*found;
 }
 
+bool was_announced(const std::vector<Resource>& before, const std::string& hca) {
+  return std::any_of(before.begin(), before.end(), [&](const Resource& resource) {
+    return std::any_of(resource.hcas.begin(), resource.hcas.end(),
+                       [&](const CountedHca& counted) { return counted.name == hca; });
+  });
+}
+
 std::vector<Resource> count_resources(const fabric::Inventory& inventory, const hook::Config& config,
                                       const HcaHolds& holds, const std::vector<Resource>& before,
                                       std::vector<std::string>* others) {
@@ -312,7 +310,8 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   for (const NodeHca* node : among.node.by_rail()) {
     const bool is_other = std::find(other_kinds.begin(), other_kinds.end(), node) != other_kinds.end();
     // An HCA with another rate or link layer than the HCAs that its resource counts is announced only if it was
-    // announced before: a pod cannot select among the HCAs of a resource, and a training job cannot combine such HCAs.
+    // announced before, because pods may use it, and its link may have come up at a lower rate: a pod cannot select
+    // among the HCAs of a resource, and a training job cannot combine such HCAs.
     if (is_other && !was_announced(before, node->name())) continue;
     if (node->pool && node->pool->resource) add_devices(*node, {input, holds}, resources.at(*node->pool->resource));
   }

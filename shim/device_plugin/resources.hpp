@@ -73,6 +73,9 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
                                       const HcaHolds& holds, const std::vector<Resource>& before,
                                       std::vector<std::string>* others = nullptr);
 
+// Returns true if one of the resources has the HCA.
+bool was_announced(const std::vector<Resource>& resources, const std::string& hca);
+
 // Time of the last grant or release of an HCA, by its name.
 using Moments = std::map<std::string, std::chrono::steady_clock::time_point>;
 // Time after a grant or release during which a new problem of the HCA is not announced if it may pass: a netdev is down

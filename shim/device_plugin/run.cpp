@@ -282,6 +282,7 @@ class DevicePlugin {
       read_node();
     } else if (now >= next_silent_look_) {
       next_silent_look_ = Clock::now() + poll_time();
+      look_when_settled();
     }
     return std::min(next_look_, next_silent_look_);
   }
@@ -298,8 +299,12 @@ class DevicePlugin {
     // After an event the node is read once more: drivers may change ports and GID tables a moment after the event.
     const bool rests = hears_kernel && hears_files && reader_.is_complete() && kept_.is_quiet();
     next_look_ = looked_at_ + (rests ? std::max(poll_time(), kBetweenRests) : poll_time());
-    if (const auto settles = reader_.settles_at()) next_look_ = std::min(next_look_, *settles);
+    look_when_settled();
     next_silent_look_ = reader_.has_silent_state() ? looked_at_ + poll_time() : kNever;
+  }
+
+  void look_when_settled() {
+    if (const auto settles = reader_.settles_at()) next_look_ = std::min(next_look_, *settles);
   }
 
   // Makes a read due after an event. Not at once: one read serves a burst of events (kBurst), and reads have a minimum

@@ -1,11 +1,16 @@
 // How the plugin reads a node that changes, and grants.
 #include "shim/device_plugin/node_reader.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cerrno>
+#include <ctime>
 #include <filesystem>
 
+#include "fabric/text.hpp"
+#include "hook/rails/record/store.hpp"
 #include "support/inventories.hpp"
 #include "support/tree.hpp"
 #include "unit/ledger/scene.hpp"
@@ -147,6 +152,101 @@ TEST_F(DevicePluginReader, IsIncompleteAfterError) {
   EXPECT_FALSE(reader_->is_complete());
 }
 
+// As after a start of the plugin while a pod has an HCA in its network namespace (RDMA subsystem in exclusive mode).
+class DevicePluginAway : public test_support::LedgerScene {
+ protected:
+  DevicePluginAway() {
+    fabric::Inventory left = test_support::rails(1, 16);
+    test_support::lay_out(left, temp_ / "node", {.full = true});
+    node_.config = {temp_ / "config.json", "", true};
+    node_.root = temp_ / "node";
+    node_.ledger = path_;
+  }
+
+  void configure(const std::string& selectors) {
+    test_support::write_file(temp_ / "config.json",
+                             R"({"pools": [{"name": "vfs", "modes": ["exclusive"], "resource": "rdma-init.io/vfs", )"
+                             R"("selectors": )" +
+                                 selectors + R"(}, {"name": "rest", "modes": ["exclusive"]}]})");
+  }
+  void add_function(const std::string& address) {
+    const std::string function = temp_ / "node/sys/bus/pci/devices/" + address;
+    test_support::write_file(function + "/vendor", "0x15b3\n");
+    test_support::write_file(function + "/device", "0x101e\n");
+    test_support::write_file(function + "/numa_node", "1\n");
+    std::filesystem::create_directories(std::string(temp_ / "node/sys/bus/pci/drivers/mlx5_core"));
+    std::filesystem::create_symlink("../../drivers/mlx5_core", function + "/driver");
+  }
+  // A pod holds this HCA exclusively.
+  void hold(const std::string& name, const std::string& device) {
+    hook::PlannedHca hca = test_support::kAlone;
+    hca.name = name;
+    hca.device = device;
+    hook::GrantUser user{pod_.key, "c1", myself()};
+    user.pod = "sandbox";
+    ASSERT_EQ(give(pod_, {hca}, user), "");
+  }
+  // Returns the devices that a plugin announces that starts now.
+  std::string announced() {
+    NodeReader reader(node_, log_);
+    if (!reader.read() || !reader.read()) return "not read";
+    std::vector<std::string> devices;
+    for (const Resource& resource : reader.resources()) {
+      for (const CountedDevice& device : resource.devices)
+        devices.push_back(device.id + (device.problem.empty() ? "" : "(" + device.problem + ")"));
+    }
+    return fabric::join(devices, " ");
+  }
+
+  hook::NodeSettings node_;
+  hook::Log log_ = hook::Log::to_stderr("rdma-device-plugin");
+};
+
+TEST_F(DevicePluginAway, AnnouncesHcaThatPodHasSinceBefore) {
+  add_function("0000:3b:00.1");
+  hold("mlx5_7", "0000.3b.00.1");
+  const struct {
+    const char* selectors;
+    const char* expected;
+  } rows[] = {{"{}", "mlx5_0 mlx5_7"},
+              {R"({"vendors": ["15b3"], "deviceIDs": ["101e"], "drivers": ["mlx5_core"]})", "mlx5_7"},
+              {R"({"deviceIDs": ["1021"]})", "mlx5_0"},
+              // The record of its rail would have the name.
+              {R"({"ifNames": ["vf*"]})", ""}};
+  for (const auto& row : rows) {
+    configure(row.selectors);
+    EXPECT_EQ(announced(), row.expected) << row.selectors;
+  }
+}
+
+TEST_F(DevicePluginAway, SelectsByNetdevOfTheRecord) {
+  add_function("0000:3b:00.1");
+  hold("mlx5_7", "0000.3b.00.1");
+  hook::NetworkRecord record;
+  record.key = pod_.key;
+  record.rails.emplace_back();
+  record.rails[0].rail.hca = "mlx5_7";
+  record.rails[0].rail.kind = hook::RailKind::kMove;
+  record.rails[0].rail.name = "net1";
+  record.rails[0].host.name = "vf7";
+  record.rails[0].host.mac = {2, 0, 0, 0, 0, 7};
+  ASSERT_TRUE(hook::NetworkRecordStore::open(path_).value().write(record));
+  configure(R"({"ifNames": ["vf*"], "linkTypes": ["ether"]})");
+  EXPECT_EQ(announced(), "mlx5_7");
+  configure(R"({"linkTypes": ["infiniband"]})");
+  EXPECT_EQ(announced(), "");
+}
+
+TEST_F(DevicePluginAway, DoesNotAnnounceHcaWithoutItsFunctionOrItsName) {
+  configure("{}");
+  hold("mlx5_7", "0000.3b.00.1");
+  EXPECT_EQ(announced(), "mlx5_0") << "the VF was removed";
+  ASSERT_TRUE(ledger_.release_grant(pod_.key));
+  add_function("0000:3b:00.1");
+  hold("mlx5_0", "0000.3b.00.1");
+  EXPECT_EQ(announced(), "mlx5_0") << "another HCA has its name now";
+}
+
 // Holds of HCAs for Kubernetes: of its own pods, and of foreign containers.
 
 hook::Grant grant_of(Mode mode, unsigned units) {
@@ -219,6 +319,33 @@ TEST_F(DevicePluginHolders, RemembersGrantOfPod) {
   EXPECT_EQ(held(holders_), "0 of 1") << "without a user of the pod";
   HeldHcaReader third(path_);
   EXPECT_EQ(held(third), "1 of 1 " + pod_.label) << "an unknown pod counts as foreign";
+}
+
+// The clock of the file system has not advanced between two grants.
+TEST_F(DevicePluginHolders, SeesChangeThatLeavesTheTimeAsItWas) {
+  const std::string grants = path_ + "/grants";
+  hook::GrantUser user{pod_.key, "c1", myself()};
+  user.pod = "sandbox";
+  EXPECT_EQ(held(holders_), "none");
+  timespec times[2];
+  do {
+    ::clock_gettime(CLOCK_REALTIME, &times[0]);
+    times[1] = times[0];
+    ASSERT_EQ(::utimensat(AT_FDCWD, grants.c_str(), times, 0), 0);
+    EXPECT_EQ(held(holders_), "none");
+  } while (!holders_.read_again_at());  // this machine was too slow
+  ASSERT_EQ(give(pod_, {test_support::kAlone}, user), "");
+  ASSERT_EQ(::utimensat(AT_FDCWD, grants.c_str(), times, 0), 0);
+  EXPECT_EQ(held(holders_), "0 of 1");
+  // At rest nothing is read again.
+  times[0].tv_sec = times[1].tv_sec = 1;
+  ASSERT_EQ(::utimensat(AT_FDCWD, grants.c_str(), times, 0), 0);
+  EXPECT_EQ(held(holders_), "0 of 1");
+  EXPECT_FALSE(holders_.read_again_at());
+  times[0].tv_sec = times[1].tv_sec = 1LL << 33;
+  ASSERT_EQ(::utimensat(AT_FDCWD, grants.c_str(), times, 0), 0);
+  EXPECT_EQ(held(holders_), "0 of 1");
+  EXPECT_FALSE(holders_.read_again_at()) << "after the clock was set back";
 }
 
 TEST_F(DevicePluginHolders, ReportsDamagedGrant) {
