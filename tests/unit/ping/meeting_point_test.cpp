@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -156,6 +157,65 @@ TEST(MeetingPoint, StrangerThatOnlyOpensConnectionsKeepsNoRankOut) {
     stranger.join();
     EXPECT_TRUE(point.end().absent.empty()) << from;
   }
+}
+
+bool is_closed(const UniqueFd& socket) {
+  pollfd entry{socket.get(), POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
+// Ranks of a node, or behind one address, are many too: they have a fair share.
+TEST(MeetingPoint, ClosesOldestConnectionOfNetworkWithMostStrangers) {
+  const RaisedFileLimit limit;
+  double seconds = 0;
+  do {
+    RunningPoint point(2);
+    const double start = clock_seconds();
+    std::vector<UniqueFd> ranks(8);
+    for (UniqueFd& rank : ranks)
+      rank = connect_from("127.0.0.1", point.port());
+    std::vector<UniqueFd> strangers(MeetingPoint::kSpare);
+    for (UniqueFd& stranger : strangers)
+      stranger = connect_from("127.0.0.9", point.port());
+    while (!is_closed(strangers.front()) && clock_seconds() < start + kLongWait)
+      std::this_thread::yield();
+    seconds = clock_seconds() - start;
+    // After some seconds all strangers close.
+    if (seconds < 3) {
+      EXPECT_TRUE(std::ranges::none_of(ranks, is_closed));
+      EXPECT_FALSE(is_closed(strangers.back()));
+    }
+    join_all(point.port(), 2);
+  } while (seconds >= 3);
+}
+
+// The bytes of a rank that joined, on another connection.
+TEST(MeetingPoint, RefusesReplay) {
+  RunningPoint point(2);
+  const std::string hello = encode(Hello{kProtocol, std::string(kNonce, 'n'), 1, "host1"});
+  const auto begin = [&] {
+    UniqueFd socket = connect_from("127.0.0.1", point.port());
+    static_cast<void>(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL));
+    return socket;
+  };
+  const auto challenge_of = [](const UniqueFd& socket) {
+    std::string challenge(encode(Challenge{std::string(kNonce, 'c')}).size(), '\0');
+    static_cast<void>(::recv(socket.get(), challenge.data(), challenge.size(), MSG_WAITALL));
+    return challenge;
+  };
+  {
+    const UniqueFd rank = begin();
+    Seals seals = make_seals(kToken, hello, challenge_of(rank));
+    const std::string proof = encode(Proof{}, &seals.rank) + encode(join_of(1, 2), &seals.rank);
+    static_cast<void>(::send(rank.get(), proof.data(), proof.size(), MSG_NOSIGNAL));
+    char byte = 0;
+    ASSERT_EQ(::recv(rank.get(), &byte, 1, 0), 1) << "its Welcome";
+    const UniqueFd again = begin();
+    static_cast<void>(challenge_of(again));
+    static_cast<void>(::send(again.get(), proof.data(), proof.size(), MSG_NOSIGNAL));
+    EXPECT_EQ(read_to_end(again), encode(Refusal{"it has the token of another job"}));
+  }
+  join_all(point.port(), 2);
 }
 
 TEST(MeetingPoint, ReportsRankWithAnotherToken) {
