@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "init/ping/open_rail.hpp"
@@ -89,8 +90,16 @@ Result<MeetingPoint> MeetingPoint::listen(const SocketAddress& address, unsigned
   return MeetingPoint(std::move(listener), std::move(events), size, std::move(token));
 }
 
+// A stranger that opens connections for a day can use up all numbers.
+int MeetingPoint::new_number() {
+  do {
+    last_ = last_ == std::numeric_limits<int>::max() ? kListener + 1 : last_ + 1;
+  } while (connections_.contains(last_));
+  return last_;
+}
+
 void MeetingPoint::add(UniqueFd socket) {
-  const int number = next_++;
+  const int number = new_number();
   watch(events_.get(), EPOLL_CTL_ADD, socket.get(), number, EPOLLIN);
   connections_.emplace(number, Connection{std::move(socket), "this process", ""});
 }
@@ -134,7 +143,7 @@ void MeetingPoint::accept_some(Referee& referee) {
     }
     if (connections_.size() >= most_ && !close_stranger(referee)) continue;
     set_options(socket.get());
-    const int number = next_++;
+    const int number = new_number();
     watch(events_.get(), EPOLL_CTL_ADD, socket.get(), number, EPOLLIN);
     Connection connection{std::move(socket), to_string(from), network_of(from)};
     connection.ends_at = clock_seconds() + kSeatSeconds;

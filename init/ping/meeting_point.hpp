@@ -65,6 +65,7 @@ class MeetingPoint {
 
   MeetingPoint(fabric::UniqueFd listener, fabric::UniqueFd events, unsigned size, std::string token)
       : listener_(std::move(listener)), events_(std::move(events)), most_(size + kSpare), token_(std::move(token)) {}
+  int new_number();
   void accept_some(Referee& referee);
   void exchange(Referee& referee, double deadline);
   void read_from(int number, Referee& referee);
@@ -83,7 +84,7 @@ class MeetingPoint {
   fabric::UniqueFd events_;
   unsigned most_;
   std::string token_;
-  int next_ = 1;
+  int last_ = kListener;  // number of the newest connection
   std::map<int, Connection> connections_;
   std::map<std::string, std::set<int>> strangers_;  // connections without a seat, by network
 };
