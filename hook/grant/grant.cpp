@@ -1,10 +1,11 @@
 #include "hook/grant/grant.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/base/file_name.hpp"
+#include "hook/base/process/root_lock.hpp"
 #include "hook/base/warnings.hpp"
 #include "hook/grant/booking.hpp"
 #include "hook/grant/hcas.hpp"
@@ -215,14 +217,39 @@ Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requestin
   return {};
 }
 
-// Locks the bundle until the descriptor is closed, so that one call at a time books for its container. Without the
-// lock, two calls could write one config.json, each for its own grant. A bundle that cannot be opened is no error here,
-// because the runtime reports it.
-Result<fabric::UniqueFd> take_turn(const std::string& bundle) {
-  fabric::UniqueFd directory(::open(bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.ok() || ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return directory;
-  return Error{fmt::format("another call is allocating for the container of bundle `{}`", fabric::printable(bundle)),
-               EBUSY, "create one container of a bundle at a time", FailureReason::kBusy};
+// The turn of one call for a bundle.
+struct Turn {
+  fabric::UniqueFd bundle;
+  std::optional<LockFile> file;  // if users other than root can open the bundle
+};
+
+// Locks the bundle until the turn ends, so that one call at a time books for its container. Without the lock, two calls
+// could write one config.json, each for its own grant. A bundle that cannot be opened is no error here, because the
+// runtime reports it. The lock of a bundle that other users can open is no proof, because they can hold it: a file of
+// the ledger is locked too.
+Result<Turn> take_turn(const std::string& bundle, const std::string& ledger) {
+  constexpr std::chrono::milliseconds kNoWait{0};
+  Turn turn;
+  turn.bundle.reset(::open(bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat status {};
+  if (!turn.bundle.ok() || ::fstat(turn.bundle.get(), &status) != 0) return turn;
+  const auto busy = [&](const std::string& why) {
+    return Error{
+        fmt::format("another call is allocating for the container of bundle `{}`{}", fabric::printable(bundle), why),
+        EBUSY, "create one container of a bundle at a time", FailureReason::kBusy};
+  };
+  if (is_private(status)) {
+    const auto locked = lock_within(turn.bundle.get(), kNoWait);
+    if (locked.has_value() && !*locked) return busy("");
+    return turn;
+  }
+  auto file = LockFile::take(fmt::format("{}/bundle-{:x}-{:x}.lock", ledger, status.st_dev, status.st_ino), kNoWait);
+  if (!file && file.error().code != EAGAIN) return file.error();
+  if (!file) return busy(": " + file.error().message);
+  turn.file.emplace(std::move(file).value());
+  const auto old = take_old_lock(turn.bundle.get(), bundle, kNoWait);
+  if (!old && old.error().code == EAGAIN) return busy(": " + old.error().message);
+  return turn;
 }
 
 // Checks that no other container of this id and bundle lives. Errors (EBUSY): such a container, or the `create` that
@@ -255,11 +282,11 @@ Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& 
   const auto place = call.state ? std::optional(root_name(*call.state)) : std::nullopt;
   const Grantee who = TRY(grantee_of(requesting.spec, std::move(user), place));
   const OpenLedger& open = *TRY(OpenLedger::keep(call));
-  fabric::UniqueFd turn;
+  Turn turn;
   // With call.state the bundle needs no lock: the user of the grant is the container itself, not a new token for each
   // call, so the ledger refuses the second of two calls for one container.
   if (!call.state) {
-    turn = TRY(take_turn(call.bundle));
+    turn = TRY(take_turn(call.bundle, call.node.ledger));
     TRY_VOID(about(FailureReason::kLedger, check_no_other(open.ledger, who.user)));
   }
   const auto write_down = [&](const Plan& plan) -> Result<void> {

@@ -435,7 +435,6 @@ Result<std::string> install_locked(const InstallOptions& asked, std::string& lin
   // install_programs() checks the programs that it copies. Without copies, the programs that the node has are checked
   // here.
   if (asked.put.empty()) TRY_VOID(check_programs_belong_to_root(root, asked.programs));
-  if (!asked.dry_run && !root.empty()) TRY_VOID(make_ledger_directory(root));
   if (!record && !asked.dry_run) TRY_VOID(remove_unfinished_record(root));
   if (const auto found = TRY(distribution_of(asked, record))) return install_on(asked, *found, record, lines);
   if (!record) return install_anew(asked, {});
@@ -459,8 +458,9 @@ Result<std::string> install_locked(const InstallOptions& asked, std::string& lin
 }  // namespace
 
 Result<std::string> install(const InstallOptions& options, std::string& lines) {
-  const auto lock = TRY(lock_out_others(options.root));
+  const auto lock = TRY(lock_out_others(options.root, options.dry_run));
   auto done = install_locked(options, lines);
+  if (done) *done = lock.note + *done;
   if (options.dry_run) return done;
   const bool is_unsupported = !done && done.error().code == kUnsupportedNode;
   const auto labelled = label_by_record(options.root, done             ? std::optional(NodeState::kReady)

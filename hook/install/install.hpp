@@ -53,7 +53,7 @@ struct InstallOptions {
 // Errors: kUnsupportedNode, nothing can be set up; errors of choose_engine() and plan_install(); the engine refuses its
 // present or its new configuration; a file cannot be written. After these errors the files are restored; the message
 // names each file that could not be restored. EIO: the restart failed; the written files stay.
-// Locks: one install or uninstall at a time, flock(2) of ROOT/etc.
+// Locks: one install or uninstall at a time, by lock_out_others().
 Result<std::string> install(const InstallOptions& options, std::string& lines);
 // Restores the files that install wrote. Removes copied programs last: an engine that has not read the restored files
 // cannot start containers without the programs, and existing grants need the programs for their release. While a

@@ -1,21 +1,47 @@
 #include "hook/install/record.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
 
 #include "fabric/text.hpp"
 #include "hook/base/json/record.hpp"
+#include "hook/base/process/root_lock.hpp"
 #include "hook/base/text_digest.hpp"
 #include "hook/install/node_files.hpp"
+#include "hook/install/programs.hpp"
+#include "hook/ledger/ledger.hpp"
 
 namespace hook {
 namespace {
+
+constexpr std::chrono::milliseconds kNoWait{0};
+// A process in another PID namespace is not visible: it can be an install of an earlier version, or a stranger's. Such
+// an install ends within this time, unless it restarts an engine.
+constexpr std::chrono::milliseconds kOldInstallPatience{5000};
+
+// Opens the directory of the ledger below root, and makes sure that only root can open it.
+// dry_run: change nothing, and return an invalid descriptor if there is no such directory or no access to it.
+Result<fabric::UniqueFd> open_ledger_directory(const std::string& root, bool dry_run) {
+  const std::string path = TRY(node_path(root, kLedgerPath));
+  fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.ok() && dry_run && (errno == ENOENT || errno == EACCES)) return fd;
+  struct stat status {};
+  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return sys_error(errno, "open `{}`", path);
+  const bool others_change = status.st_uid != ::geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  if (others_change)
+    return Error{fmt::format("users other than root can change `{}`", path), EPERM,
+                 "make it a directory of root with mode 0700, or remove it if no container uses an HCA"};
+  // An engine that makes the directory for a mount gives it mode 0755. Then any user could open and lock it.
+  if (!dry_run && !is_private(status) && ::fchmod(fd.get(), 0700) != 0) return sys_error(errno, "close `{}`", path);
+  return fd;
+}
 
 constexpr JsonLimits kRecordLimits{.bytes = 64 << 20};
 
@@ -158,11 +184,22 @@ Result<void> remove_unfinished_record(const std::string& root) {
   return {};
 }
 
-Result<fabric::UniqueFd> lock_out_others(const std::string& root) {
-  fabric::UniqueFd lock(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!lock.ok()) return sys_error(errno, "open `{}/etc`", root);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
-    return Error{"another `rdma-hook install` or uninstall is running", 0, "run this again when it has ended"};
+Result<InstallLock> lock_out_others(const std::string& root, bool dry_run) {
+  InstallLock lock;
+  if (!dry_run) TRY_VOID(make_ledger_directory(root));
+  lock.directory = TRY(open_ledger_directory(root, dry_run));
+  if (lock.directory.ok() && !TRY(lock_within(lock.directory.get(), kNoWait)))
+    return Error{
+        fmt::format("another `rdma-hook install` or uninstall is running: {}", lock_holder(lock.directory.get())), 0,
+        "run this again when it has ended"};
+  lock.etc.reset(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock.etc.ok()) return sys_error(errno, "open `{}/etc`", root);
+  // A dry run does not wait for the old lock, because it changes nothing.
+  const OldLock old = TRY(take_old_lock(lock.etc.get(), root + "/etc", dry_run ? kNoWait : kOldInstallPatience));
+  if (!old.held) {
+    lock.etc.reset();
+    lock.note = fmt::format("{} has locked `{}/etc`; ignoring this lock\n", old.holder, root);
+  }
   return lock;
 }
 

@@ -75,9 +75,18 @@ enum class EditState { kInstalled, kNotWritten, kChanged };
 Result<InstallRecord> parse_install_record(const std::string& text);
 std::string install_record_text(const InstallRecord& record);
 
-// Locks out other installs and uninstalls until the returned descriptor is closed: flock(2) of ROOT/etc, which always
-// exists, so that no lock file is left behind. Errors: another install or uninstall is running.
-Result<fabric::UniqueFd> lock_out_others(const std::string& root);
+// The locks of one install or uninstall.
+struct InstallLock {
+  fabric::UniqueFd directory;  // of the ledger's directory, which only root can open; invalid: a dry run found none
+  fabric::UniqueFd etc;        // of ROOT/etc, which earlier versions lock; invalid: another process has it
+  std::string note;            // a line for the user if a process that is no rdma-hook has locked ROOT/etc
+};
+
+// Locks out other installs and uninstalls until the returned descriptors are closed: flock(2) of the ledger's directory
+// below ROOT, which is made if it is missing, and of ROOT/etc. No lock file is left behind.
+// dry_run: make and change nothing. Without a directory, or without access to it, the call then takes no lock.
+// Errors: another install or uninstall is running; users other than root can change the ledger's directory.
+Result<InstallLock> lock_out_others(const std::string& root, bool dry_run);
 
 // Returns the record of the node; nullopt: nothing is installed. Errors: the record is damaged; the error has a remedy.
 Result<std::optional<InstallRecord>> read_install_record(const std::string& root);

@@ -104,8 +104,9 @@ Result<std::string> uninstall_locked(const InstallOptions& options) {
 }  // namespace
 
 Result<std::string> uninstall(const InstallOptions& options) {
-  const auto lock = TRY(lock_out_others(options.root));
+  const auto lock = TRY(lock_out_others(options.root, options.dry_run));
   auto done = uninstall_locked(options);
+  if (done) *done = lock.note + *done;
   if (options.dry_run) return done;
   const auto labelled = label_by_record(options.root, std::nullopt);
   if (done && !labelled) return labelled.error();

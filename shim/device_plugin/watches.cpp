@@ -1,7 +1,6 @@
 #include "shim/device_plugin/watches.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,10 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
 #include "fabric/text.hpp"
+#include "hook/base/process/root_lock.hpp"
 
 namespace shim {
 
@@ -54,19 +55,47 @@ FileIdentity file_identity(const std::string& path) {
           status.st_ctim.tv_nsec};
 }
 
+namespace {
+
+constexpr std::chrono::milliseconds kNoWait{0};
+constexpr const char* kInnerDirectory = ".rdma-device-plugin";
+
+Error another_serves(const std::string& path) {
+  return Error{fmt::format("another rdma-device-plugin serves `{}`", fabric::printable(path)), EWOULDBLOCK,
+               "stop the other one: a node runs it as a DaemonSet or as a service, not both"};
+}
+
+// Locks the kubelet's directory. The lock is on a directory and not on a file, because a kubelet that starts removes
+// the files. If other users can open the kubelet's directory, they could hold its lock: then the lock is on a directory
+// in it that only root can open, and the lock of the kubelet's directory keeps out earlier versions. Returns the
+// descriptor of the inner directory; invalid: there is none.
+Result<UniqueFd> lock_for_root(int fd, const std::string& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return sys_error(errno, "cannot read `{}`", fabric::printable(path));
+  if (hook::is_private(status)) {
+    if (!TRY(hook::lock_within(fd, kNoWait))) return another_serves(path);
+    return UniqueFd();
+  }
+  if (::mkdirat(fd, kInnerDirectory, 0700) != 0 && errno != EEXIST)
+    return sys_error(errno, "cannot make `{}/{}`", fabric::printable(path), kInnerDirectory);
+  UniqueFd inner(::openat(fd, kInnerDirectory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!inner.ok() || ::fstat(inner.get(), &status) != 0 || !hook::is_private(status))
+    return Error{fmt::format("cannot lock `{}/{}`: it is not a directory that only root can open",
+                             fabric::printable(path), kInnerDirectory),
+                 EPERM, "remove it, and let only root write its directory"};
+  if (!TRY(hook::lock_within(inner.get(), kNoWait)) || !hook::take_old_lock(fd, path, kNoWait).has_value())
+    return another_serves(path);
+  return inner;
+}
+
+}  // namespace
+
 Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
   KubeletDirectory directory;
   directory.path_ = path;
   directory.lock_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.lock_.ok()) return sys_error(errno, "cannot open `{}`", fabric::printable(path));
-  // The lock is on the directory itself and not on a file in it, because a kubelet that starts removes the files.
-  if (::flock(directory.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    const int code = errno;
-    if (code == EWOULDBLOCK)
-      return Error{fmt::format("another rdma-device-plugin serves `{}`", fabric::printable(path)), code,
-                   "stop the other one: a node runs it as a DaemonSet or as a service, not both"};
-    return sys_error(code, "cannot lock `{}`", fabric::printable(path));
-  }
+  directory.inner_lock_ = TRY(lock_for_root(directory.lock_.get(), path));
   directory.watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   constexpr std::uint32_t kEvents = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_ATTRIB | IN_MOVE_SELF;
   if (!directory.watch_.ok() || ::inotify_add_watch(directory.watch_.get(), path.c_str(), kEvents) < 0)

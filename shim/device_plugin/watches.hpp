@@ -48,6 +48,7 @@ class KubeletDirectory {
   std::string path_;
   FileIdentity identity_;
   fabric::UniqueFd lock_;
+  fabric::UniqueFd inner_lock_;  // invalid unless other users can open the directory
   fabric::UniqueFd watch_;
 };
 

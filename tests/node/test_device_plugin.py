@@ -387,6 +387,20 @@ class Failures(DevicePluginCase):
         kubelet.wait(2)
         self.endpoint().watch().wait_for(lambda devices: len(devices) == 4)
 
+    def test_lock_of_stranger_stops_nothing(self):
+        os.chmod(self.work, 0o755)
+        os.chmod(self.directory, 0o755)
+        stranger = self.start(["flock", "--no-fork", self.directory, "sleep", "1000"], user=65534)
+        self.until(lambda: os.path.basename(os.readlink(f"/proc/{stranger.pid}/exe")) == "sleep", "the lock")
+        kubelet, process, _, _ = self.begin()
+        self.assertEqual(stranger.poll(), None)
+        self.start_plugin()
+        self.wait_for_log("another rdma-device-plugin serves")
+        self.assertEqual(len(kubelet.registered), 1)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(20), 0)
+        kubelet.wait(2)
+
     def test_runs_without_capabilities(self):
         kubelet = self.kubelet()
         plugin = self.start_plugin("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs")

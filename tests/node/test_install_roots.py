@@ -1,10 +1,12 @@
 """test_install_roots.py RDMA_HOOK: install, second install, status and uninstall on file trees with stand-ins for engines. Afterwards
 each file has its former state, also if `rdma-hook install` was killed before any of its changes."""
+import fcntl
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -721,7 +723,7 @@ def changeable_programs():
             for dry_run in ([], ["--dry-run"]):
                 node.unchanged(f"cannot install: users other than root can change `/{changeable}`; remedy: copy the programs to a directory that "
                                "only root can change\n", *node.chosen, *dry_run)
-            assert not (node.root / "run").exists()
+            assert not list((node.root / "run/rdma-hook").iterdir())
             node.root.joinpath(changeable).chmod(0o755)
             node.done(*node.chosen)
             node.root.joinpath(changeable).chmod(0o777)
@@ -732,6 +734,55 @@ def changeable_programs():
         (node.root / "opt").chmod(0o777)
         node.unchanged("program `/opt/rdma-init/bin/rdma-hook` is not safe to execute as root: users other than root can change `/opt`", *node.chosen)
         assert not list((node.root / "opt").iterdir())
+
+
+def locked(path, program="flock", user=0):
+    """Returns a process of this user that has locked the directory; the process executes a copy of flock(1) with this name."""
+    directory = tempfile.mkdtemp()
+    os.chmod(directory, 0o755)
+    copy = shutil.copy(shutil.which("flock"), f"{directory}/{program}")
+    process = subprocess.Popen([copy, "--close", path, "sleep", "1000"], user=user, start_new_session=True)
+    fd = os.open(path, os.O_RDONLY)
+    while process.poll() is None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            break
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        time.sleep(0.01)
+    os.close(fd)
+    shutil.rmtree(directory)
+    assert process.poll() is None, process
+    return process
+
+
+def locks():
+    """Another user's lock of /etc, which earlier versions lock, stops neither install nor uninstall. Another install does."""
+    with Node("containerd", text=TWO) as node:
+        node.root.chmod(0o755)
+        stranger = locked(node.root / "etc", "rdma-hook", user=65534)
+        for arguments in (["--dry-run"], []):
+            output = node.done(*node.chosen, *arguments)
+            assert f"process {stranger.pid} (" in output and ", user 65534) has locked" in output, output
+        assert os.stat(node.root / "run/rdma-hook").st_mode & 0o7777 == 0o700
+        node.done("--uninstall")
+        assert node.now() == node.before
+        os.killpg(stranger.pid, signal.SIGKILL)
+        stranger.wait()
+        # The lock of another install, of this version and of an earlier one.
+        for place, program, words in (("run/rdma-hook", "flock", "another `rdma-hook install` or uninstall is running: process"),
+                                      ("etc", "rdma-hook", "has locked")):
+            other = locked(node.root / place, program)
+            node.unchanged(words, *node.chosen)
+            node.unchanged(words, *node.chosen, "--dry-run")
+            node.unchanged(words, "--uninstall")
+            os.killpg(other.pid, signal.SIGKILL)
+            other.wait()
+        node.done(*node.chosen)
+        # An engine made the directory of the ledger for a mount: it becomes private again.
+        (node.root / "run/rdma-hook").chmod(0o755)
+        node.uninstalled()
+        assert os.stat(node.root / "run/rdma-hook").st_mode & 0o7777 == 0o700
 
 
 def without_bound():
@@ -1230,7 +1281,7 @@ def main():
             node.unchanged(words, *node.chosen, code=code[0] if code else 1)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
     checks = [overridden, start_rules, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
-              changeable_programs, without_bound, as_the_samples, slurm_lines, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
+              changeable_programs, without_bound, *([locks] if os.geteuid() == 0 and shutil.which("flock") else []), as_the_samples, slurm_lines, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]
     else:
