@@ -1,11 +1,12 @@
 #include "hook/cluster/apply_config.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
+#include <chrono>
+#include <cstdlib>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -14,9 +15,13 @@
 #include "fabric/netlink.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/process/root_lock.hpp"
+#include "hook/base/process/sandbox.hpp"
 #include "hook/base/result.hpp"
 #include "hook/base/text_digest.hpp"
 #include "hook/cluster/config_source.hpp"
+#include "hook/config/node_index.hpp"
+#include "hook/config/node_slice.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/plan/pools.hpp"
@@ -29,8 +34,7 @@ using fabric::Address;
 using fabric::UniqueFd;
 using Problems = std::vector<ConfigProblem>;
 
-constexpr int kLockTries = 100;
-constexpr timespec kLockPause{.tv_sec = 0, .tv_nsec = 100'000'000};
+constexpr const char* kApplyLock = "/.rdma-hook-config-apply.lock";
 
 bool has_error(const Problems& problems) {
   return std::any_of(problems.begin(), problems.end(), [](const ConfigProblem& problem) { return problem.is_error; });
@@ -50,22 +54,38 @@ std::vector<ConfigText> below_own(ConfigText cluster, const std::vector<ConfigTe
   return texts;
 }
 
-// Locks the directory, because two programs that write the file at the same time would use the same temporary file.
-Result<UniqueFd> lock_directory(const std::string& directory) {
+constexpr std::chrono::milliseconds kApplyPatience{10'000};
+// Longest wait for the lock of an earlier version, which that version holds for milliseconds.
+constexpr std::chrono::milliseconds kOldApplyPatience{2'000};
+
+// The locks of one call, because two programs that write the file at the same time would use the same temporary file.
+struct ApplyLock {
+  LockFile file;
+  UniqueFd directory;  // earlier versions lock the directory of the file
+  std::string note;    // a warning if a process that is no program of this project has locked the directory
+};
+
+Result<UniqueFd> open_cluster_directory(const std::string& directory) {
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.ok()) {
-    Error error = sys_error(errno, "open `{}`", fabric::printable(directory));
-    error.hint = fmt::format("create it as root: install -d -m 755 {}", fabric::printable(directory));
-    return error;
-  }
-  for (int left = kLockTries; ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0; --left) {
-    // flock(2) has no timeout, so the lock is polled.
-    if (errno != EWOULDBLOCK && errno != EINTR) return sys_error(errno, "lock `{}`", fabric::printable(directory));
-    if (left == 0)
-      return make_error("lock `{}`: another `rdma-hook config apply` has locked it", fabric::printable(directory));
-    ::nanosleep(&kLockPause, nullptr);
-  }
-  return fd;
+  if (fd.ok()) return fd;
+  Error error = sys_error(errno, "open `{}`", fabric::printable(directory));
+  error.hint = fmt::format("create it as root: install -d -m 755 {}", fabric::printable(directory));
+  return error;
+}
+
+Result<ApplyLock> lock_directory(const std::string& directory, UniqueFd fd) {
+  auto file = TRY(LockFile::take(directory + kApplyLock, kApplyPatience));
+  OldLock old = TRY(take_old_lock(fd.get(), directory, kOldApplyPatience));
+  if (old.held) return ApplyLock{std::move(file), std::move(fd), {}};
+  return ApplyLock{std::move(file), UniqueFd(),
+                   fmt::format("{} has locked `{}`: this lock is ignored", old.holder, fabric::printable(directory))};
+}
+
+// Removes the lock file of a call that was killed.
+void remove_stale_lock(const std::string& directory) {
+  const std::string path = directory + kApplyLock;
+  if (::faccessat(AT_FDCWD, path.c_str(), F_OK, 0) == 0)
+    static_cast<void>(LockFile::take(path, std::chrono::milliseconds(0)));
 }
 
 bool is_on(const Network& network, const Pool& pool) {
@@ -94,21 +114,81 @@ Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const 
   return rails;
 }
 
-Result<void> resolve_slices(const Config& config, const Network& network, const NodeSettings& node) {
+bool is_sliced(const Network& network) {
+  const auto is_cut = [](const auto& range) { return range && range->per_node; };
+  return is_cut(network.vf_macs) || is_cut(network.vf_guids) ||
+         std::ranges::any_of(network.ranges, [](const AddressRange& range) { return range.per_node.has_value(); });
+}
+
+// Returns "rail 0: 7" for each slice of the network: the rails of netdevs that are in other network namespaces are
+// missing.
+Result<std::vector<std::string>> indexes_by_address(const Config& config, const Network& network,
+                                                    const NodeSettings& node) {
+  std::vector<std::string> indexes;
+  for (const auto& [rail, own] : TRY(seen_rails(config, network, node))) {
+    const auto read_own = [&addresses = own]() -> Result<std::vector<Address>> { return addresses; };
+    TRY(node_ranges(config, network, rail, read_own));
+    for (const AddressRange& range : network.ranges) {
+      if (!range.per_node || !range.is_for(rail)) continue;
+      for (const Address& address : own) {
+        const auto index = slice_with(range, address);
+        if (index) indexes.push_back(fmt::format("rail {}: {}", rail, *index));
+        if (index) break;
+      }
+    }
+  }
+  return indexes;
+}
+
+// Checks that each slice of the network can be determined. Returns "rail 0: 7" for each slice that is found by an
+// address. Errors: as node_ranges() and slice_of().
+Result<std::vector<std::string>> resolve_slices(const Config& config, const Network& network,
+                                                const NodeSettings& node) {
   const auto none = []() -> Result<std::vector<Address>> { return std::vector<Address>(); };
   // The addresses of netdevs are read only if the node's index comes from an address. Netdevs in other network
   // namespaces are skipped.
-  if (config.node_index.value_or(NodeIndex()).by == NodeIndex::By::kAddress) {
-    for (const auto& rail : TRY(seen_rails(config, network, node)))
-      TRY(node_ranges(config, network, rail.first, [&]() -> Result<std::vector<Address>> { return rail.second; }));
-    return {};
-  }
+  if (config.node_index.value_or(NodeIndex()).by == NodeIndex::By::kAddress)
+    return indexes_by_address(config, network, node);
   std::set<unsigned> rails;
   for (const AddressRange& range : network.ranges)
     if (range.per_node) rails.insert(range.rail.value_or(0));
   for (const unsigned rail : rails)
     TRY(node_ranges(config, network, rail, none));
-  return {};
+  for (const auto* range : {&network.vf_macs, &network.vf_guids}) {
+    if (!*range || !(*range)->per_node) continue;
+    const auto slice = slice_of(**range, TRY(node_number(config)));
+    if (!slice) return fabric::wrap(slice.error(), fmt::format("network `{}`", network.name));
+  }
+  return std::vector<std::string>();
+}
+
+// Returns the text for the log with the index of this node, for example "17 from NODE_NAME gpu-17"; empty: no network
+// needs an index. by_address: from slice_problems().
+std::string index_text(const Config& config, const std::vector<std::string>& by_address) {
+  if (!config.node_index ||
+      std::ranges::none_of(config.networks, [](const auto& one) { return is_sliced(one.second); }))
+    return "";
+  if (config.node_index->by == NodeIndex::By::kAddress)
+    return fmt::format("by address: {}", by_address.empty() ? "no netdev is visible" : fabric::join(by_address, ", "));
+  const auto number = node_number(config);
+  if (!number) return "";
+  const char* name = std::getenv(kNodeName);
+  if (config.node_index->is_by_name() && name)
+    return fmt::format("{} from NODE_NAME {}", *number, fabric::printable(name));
+  return fmt::format("{}", *number);
+}
+
+// Returns a warning if other numbers in the name of the node do not count.
+std::optional<ConfigProblem> warning_of_name(const Config& config, const std::string& file) {
+  const char* name = std::getenv(kNodeName);
+  if (!config.node_index || config.node_index->by != NodeIndex::By::kName || !name || !has_several_numbers(name))
+    return std::nullopt;
+  return ConfigProblem{
+      file, 0,
+      fmt::format("`node_index`: the last number of NODE_NAME `{}` is the index, and the numbers before "
+                  "it do not count",
+                  fabric::printable(name)),
+      kSeveralNumbersRemedy, false};
 }
 
 // Describes the node's current configuration.
@@ -156,9 +236,13 @@ Checked check(const std::string& directory, const NodeSettings& node) {
   ParsedConfig parsed = parse_config(texts);
   applied.problems = std::move(parsed.problems);
   if (has_error(applied.problems)) return checked;
-  for (ConfigProblem& problem : slice_problems(parsed.config, node, source))
+  std::vector<std::string> by_address;
+  for (ConfigProblem& problem : slice_problems(parsed.config, node, source, &by_address))
     applied.problems.push_back(std::move(problem));
   if (has_error(applied.problems)) return checked;
+  applied.index = index_text(parsed.config, by_address);
+  if (auto warning = warning_of_name(parsed.config, source); warning && !applied.index.empty())
+    applied.problems.push_back(std::move(*warning));
   const auto is_there = [&](const ConfigText& one) { return one.is_clusters && one.text == *text; };
   const bool same = std::any_of(present.texts.begin(), present.texts.end(), is_there);
   applied.outcome = same ? AppliedConfig::Outcome::kSame : AppliedConfig::Outcome::kDue;
@@ -169,16 +253,18 @@ Checked check(const std::string& directory, const NodeSettings& node) {
 
 }  // namespace
 
-std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettings& node, const std::string& file) {
+std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettings& node, const std::string& file,
+                                          std::vector<std::string>* by_address) {
   Problems problems;
   for (const auto& [name, network] : config.networks) {
-    if (std::none_of(network.ranges.begin(), network.ranges.end(),
-                     [](const AddressRange& range) { return range.per_node.has_value(); }))
+    if (!is_sliced(network)) continue;
+    auto resolved = resolve_slices(config, network, node);
+    if (resolved) {
+      if (by_address) std::ranges::move(*resolved, std::back_inserter(*by_address));
       continue;
-    const auto resolved = resolve_slices(config, network, node);
-    if (resolved) continue;
+    }
     problems.push_back(problem_of(file, resolved.error(), "correct `node_index`, or the network's `addresses`"));
-    problems.back().message = fmt::format("`networks.{}.addresses`: {}", name, resolved.error().message);
+    problems.back().message = fmt::format("`networks.{}`: {}", name, resolved.error().message);
   }
   return problems;
 }
@@ -188,29 +274,37 @@ AppliedConfig check_cluster_config(const std::string& directory, const NodeSetti
 }
 
 // The write is the last step, so that each error leaves the file unchanged. Before the write, applied.has describes the
-// old configuration.
+// old configuration. The directory is locked only for a write, because the lock file wakes programs that watch the
+// directory.
 AppliedConfig apply_cluster_config(const std::string& directory, const NodeSettings& node) {
   const std::string& file = node.config.cluster;
-  const auto lock = lock_directory(file.substr(0, std::max<std::size_t>(file.rfind('/'), 1)));
+  const std::string place = file.substr(0, std::max<std::size_t>(file.rfind('/'), 1));
+  auto opened = open_cluster_directory(place);
   Checked checked = check(directory, node);
-  AppliedConfig& applied = checked.applied;
-  const auto fail = [&](const Error& error) {
-    applied.outcome = AppliedConfig::Outcome::kRefused;
-    applied.problems.push_back(problem_of(file, error, ""));
+  const auto refuse = [&](const Error& error) {
+    checked.applied.outcome = AppliedConfig::Outcome::kRefused;
+    checked.applied.problems.push_back(problem_of(file, error, ""));
+    return std::move(checked.applied);
   };
-  if (!lock) {
-    // Only the error of the lock is reported. If the directory is missing, `problems` has the same cause again for each
-    // file in the directory.
-    applied.problems.clear();
-    fail(lock.error());
-  } else if (applied.outcome == AppliedConfig::Outcome::kDue) {
-    if (auto written = write_node_file("", file, checked.text); !written) {
-      fail(written.error());
-    } else {
-      applied.outcome = AppliedConfig::Outcome::kWritten;
-      applied.has = std::move(checked.would_have);
-    }
+  if (!opened) {
+    // If the directory is missing, `problems` has the same cause again for each file in the directory.
+    checked.applied.problems.clear();
+    return refuse(opened.error());
   }
+  if (checked.applied.outcome != AppliedConfig::Outcome::kDue) {
+    remove_stale_lock(place);
+    return std::move(checked.applied);
+  }
+  const auto lock = lock_directory(place, std::move(*opened));
+  if (!lock) return refuse(lock.error());
+  // Another call can have written the file before this call had the lock.
+  checked = check(directory, node);
+  if (!lock->note.empty())
+    checked.applied.problems.push_back({file, 0, lock->note, "end that process; `lslocks` names it", false});
+  if (checked.applied.outcome != AppliedConfig::Outcome::kDue) return std::move(checked.applied);
+  if (const auto written = write_node_file("", file, checked.text); !written) return refuse(written.error());
+  checked.applied.outcome = AppliedConfig::Outcome::kWritten;
+  checked.applied.has = std::move(checked.would_have);
   return std::move(checked.applied);
 }
 

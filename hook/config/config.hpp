@@ -238,10 +238,15 @@ struct NodeIndex {
     kFile,     // "/etc/rdma-init/node_index", a file with the number
     kAddress,  // "address": in each range, the slice that contains an address of the node
     kName,     // "NODE_NAME": the number at the end of this environment variable
+    kNames,    // {"gpu-a": 0, "ip-10-0-3-#": 256}: the entry for NODE_NAME
   };
   By by = By::kNumber;
   std::uint64_t number = 0;
   std::string file = {};
+  // kNames: numbers of names and patterns. A pattern's number is added to the number that it stands for:
+  // node_index.hpp.
+  std::map<std::string, std::uint64_t> names = {};
+  bool is_by_name() const { return by == By::kName || by == By::kNames; }
   friend bool operator==(const NodeIndex&, const NodeIndex&) = default;
 };
 

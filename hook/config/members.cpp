@@ -1,6 +1,7 @@
 #include "hook/config/reader.hpp"
 
 #include "fabric/text.hpp"
+#include "hook/config/node_index.hpp"
 #include "hook/config/values.hpp"
 
 namespace hook {
@@ -61,12 +62,40 @@ void read_nri(ConfigReader& reader, const ConfigValue& value, NriOptions& nri) {
   reader.members(value, {{"evict_ungranted", reader.flag_into(nri.evict_ungranted)}});
 }
 
+// A node's number has at most 32 bits, so that the product of this number and the size of a slice has at most 64 bits.
+constexpr std::uint64_t kMostNodes = UINT32_MAX;
+
+// Reads an object of node names and patterns.
+NodeIndex read_node_names(ConfigReader& reader, const ConfigValue& value) {
+  NodeIndex index{NodeIndex::By::kNames};
+  std::map<std::uint64_t, std::string> taken;
+  for (const auto& [name, number] : reader.entries(value)) {
+    if (name == "$comment") continue;
+    const auto lowest = reader.number(number, 0, kMostNodes);
+    if (!is_node_pattern(name)) {
+      reader.error(number, fmt::format("`{}` is neither a node's name nor a pattern", shown(name)),
+                   "write letters, digits, `.`, `_` and `-`, and in a pattern one `#` or one `%`");
+    } else if (lowest && name.find_first_of("#%") == std::string::npos) {
+      if (const auto [other, is_new] = taken.emplace(*lowest, name); !is_new)
+        reader.error(
+            number,
+            fmt::format("`{}` has this number too: both would allocate the same addresses", shown(other->second)),
+            "give each node its own number");
+    }
+    if (lowest) index.names.emplace(name, *lowest);
+  }
+  if (value.json().size() == value.json().count("$comment"))
+    reader.error(value, "has no node", "write {\"gpu-a\": 0, \"gpu-b\": 1}");
+  return index;
+}
+
 void read_node_index(ConfigReader& reader, const ConfigValue& value, std::optional<NodeIndex>& index) {
-  // A node's number has at most 32 bits, so that the product of this number and the size of a slice has at most 64
-  // bits.
-  constexpr std::uint64_t kMost = UINT32_MAX;
   if (value.json().is_number()) {
-    if (const auto number = reader.number(value, 0, kMost)) index = NodeIndex{NodeIndex::By::kNumber, *number};
+    if (const auto number = reader.number(value, 0, kMostNodes)) index = NodeIndex{NodeIndex::By::kNumber, *number};
+    return;
+  }
+  if (value.json().is_object()) {
+    index = read_node_names(reader, value);
     return;
   }
   const auto parse = [](const std::string& text) -> std::optional<NodeIndex> {
@@ -75,9 +104,10 @@ void read_node_index(ConfigReader& reader, const ConfigValue& value, std::option
     if (text.starts_with('/') && text.size() > 1) return NodeIndex{NodeIndex::By::kFile, 0, text};
     return std::nullopt;
   };
-  const auto parsed =
-      reader.parsed(value, parse, "is not a source of the node's number",
-                    "write a number, \"address\", \"NODE_NAME\", or the absolute path of a file with the number");
+  const auto parsed = reader.parsed(
+      value, parse, "is not a source of the node's number",
+      "write a number, \"address\", \"NODE_NAME\", an object of node names, or the absolute path of a file with the "
+      "number");
   if (parsed) index = parsed;
 }
 

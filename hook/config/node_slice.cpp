@@ -6,6 +6,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/config/node_index.hpp"
 
 namespace hook {
 namespace {
@@ -50,6 +51,56 @@ void check_slices(const std::string& name, std::uint64_t index, const std::map<s
   }
 }
 
+constexpr std::size_t kLongestShown = 64;
+
+// Returns the words of a line without its comment.
+std::vector<std::string> words_of(std::string_view line) {
+  std::string text(line.substr(0, line.find('#')));
+  // Tabs, and the carriage returns of other systems, count as blanks.
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\t' || c == '\r'; }, ' ');
+  std::vector<std::string> words;
+  for (const std::string_view word : fabric::split(text, ' '))
+    if (!word.empty()) words.emplace_back(word);
+  return words;
+}
+
+// Returns whether the number at the end of a node's name is its index.
+bool counts_last_number(const Config& config) {
+  return !config.node_index || config.node_index->by == NodeIndex::By::kName;
+}
+
+// Returns the index that "node_index" gives to a node with this name; nullopt: it does not depend on the name.
+std::optional<Result<std::uint64_t>> index_by_config(const std::optional<NodeIndex>& by, std::string_view name) {
+  if (!by) return std::nullopt;
+  if (by->by == NodeIndex::By::kNumber) return Result<std::uint64_t>(by->number);
+  if (by->is_by_name()) return index_of_name(*by, name);
+  return std::nullopt;
+}
+
+// Returns the index of the node on this line. words: not empty.
+Result<std::uint64_t> index_of_line(const std::vector<std::string>& words, const Config& config) {
+  const std::string name = shown(words[0], kLongestShown);
+  const auto listed = words.size() == 2 ? fabric::parse_number<std::uint64_t>(words[1]) : std::nullopt;
+  if (words.size() > 2 || (words.size() == 2 && !listed))
+    return make_error("`{}` has no index: expected a name, or a name and a number from 0", name);
+  const auto by_config = index_by_config(config.node_index, words[0]);
+  if (!by_config && listed) return *listed;
+  if (!by_config && config.node_index)
+    return make_error("`{}` has no index: \"node_index\" does not depend on the name, so the line needs a number",
+                      name);
+  const auto index = by_config ? *by_config : index_of_name({NodeIndex::By::kName}, words[0]);
+  if (index && listed && *listed != *index)
+    return make_error("`{}` has index {} in the list, but {} by \"node_index\"", name, *listed, *index);
+  return index;
+}
+
+std::string warning_of(const std::vector<std::string>& doubtful) {
+  const std::string more = doubtful.size() == 1 ? "" : fmt::format(" and {} more names", doubtful.size() - 1);
+  return fmt::format("`{}`{}: the last number is the index, and the numbers before it do not count", doubtful.front(),
+                     more);
+}
+
 }  // namespace
 
 Address next_address(Address address) {
@@ -62,11 +113,6 @@ Address last_of(Address address, unsigned first_bit) {
   for (unsigned bit = first_bit; bit < kAddressBits; ++bit)
     address.bytes[bit / 8] |= static_cast<std::uint8_t>(0x80U >> (bit % 8));
   return address;
-}
-
-std::optional<std::uint64_t> trailing_number(std::string_view name) {
-  const std::size_t digits = name.find_last_not_of("0123456789");
-  return fabric::parse_number<std::uint64_t>(name.substr(digits + 1));
 }
 
 std::uint64_t slice_count(const AddressRange& range) {
@@ -132,42 +178,40 @@ Result<VfRange> slice_of(const VfRange& range, std::uint64_t index) {
   return slice;
 }
 
-std::vector<std::string> check_nodes(std::string_view list, const std::map<std::string, Network>& networks) {
-  constexpr std::size_t kShown = 64;
-  std::vector<std::string> problems;
+NodeListCheck check_nodes(std::string_view list, const Config& config) {
+  NodeListCheck check;
   std::map<std::uint64_t, std::string> seen;
+  std::vector<std::string> doubtful;
   unsigned number = 0;
-  const auto note = [&](const std::string& what) { problems.push_back(fmt::format("line {}: {}", number, what)); };
+  const auto note = [&](const std::string& what) {
+    check.problems.push_back(fmt::format("line {}: {}", number, what));
+  };
   for (const std::string_view line : fabric::split(list, '\n')) {
     ++number;
-    std::string text(line.substr(0, line.find('#')));
-    // Tabs count as blanks.
-    std::replace(text.begin(), text.end(), '\t', ' ');
-    std::vector<std::string_view> words = fabric::split(fabric::trim(text), ' ');
-    std::erase(words, std::string_view());
+    const auto words = words_of(line);
     if (words.empty()) continue;
-    const std::string name = shown(words[0], kShown);
-    const auto index = words.size() == 1   ? trailing_number(words[0])
-                       : words.size() == 2 ? fabric::parse_number<std::uint64_t>(words[1])
-                                           : std::nullopt;
+    const std::string name = shown(words[0], kLongestShown);
+    const auto index = index_of_line(words, config);
     if (!index) {
-      note(fmt::format("`{}` has no index: expected a name and a number from 0", name));
+      note(index.error().message);
       continue;
     }
+    if (words.size() == 1 && counts_last_number(config) && has_several_numbers(words[0])) doubtful.push_back(name);
     // Two nodes with one index are the main error that this check exists for.
     if (const auto [other, is_new] = seen.emplace(*index, name); !is_new)
       note(fmt::format("`{}` and `{}` both have index {}: they would allocate the same addresses", other->second, name,
                        *index));
-    check_slices(name, *index, networks, note);
+    check_slices(name, *index, config.networks, note);
   }
-  for (const auto& [network, of] : networks) {
+  if (!doubtful.empty()) check.warnings.push_back(warning_of(doubtful));
+  for (const auto& [network, of] : config.networks) {
     for (const auto* range : {&of.vf_macs, &of.vf_guids}) {
       if (!*range || (*range)->per_node || seen.size() < 2) continue;
-      problems.push_back(fmt::format("network `{}`: {} has no `per_node`: each node would allocate the same values",
-                                     network, to_string(**range)));
+      check.problems.push_back(fmt::format(
+          "network `{}`: {} has no `per_node`: each node would allocate the same values", network, to_string(**range)));
     }
   }
-  return problems;
+  return check;
 }
 
 }  // namespace hook

@@ -13,10 +13,6 @@
 
 namespace hook {
 
-// Returns 17 for "gpu-node-17". Returns nullopt if the name does not end with a digit or the number has more than 64
-// bits.
-std::optional<std::uint64_t> trailing_number(std::string_view name);
-
 // Returns the address plus one.
 fabric::Address next_address(fabric::Address address);
 // Returns the address with all bits from first_bit on set to 1. first_bit: counted from the left, from 0 of 128.
@@ -38,11 +34,17 @@ Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index);
 std::uint64_t slice_count(const VfRange& range);
 Result<VfRange> slice_of(const VfRange& range, std::uint64_t index);
 
-// Checks a list of nodes: one line per node with name and index, separated by blanks; # begins a comment. If a line has
-// no index, the number at the end of the name is the index.
+struct NodeListCheck {
+  std::vector<std::string> problems;
+  std::vector<std::string> warnings;
+};
+
+// Checks a list of nodes: one line per node with its name, and with its index if the name does not determine it. Blanks
+// separate both; # begins a comment.
 //
-// Returns problems as "line 7: ...": an invalid line, two nodes with one index, or an index for which a subnet or range
-// has no slice. Also reports a range of MAC addresses or GUIDs without `per_node`.
-std::vector<std::string> check_nodes(std::string_view list, const std::map<std::string, Network>& networks);
+// Returns problems as "line 7: ...": an invalid line, a node whose index is unknown, an index that differs from the one
+// by "node_index", two nodes with one index, or an index for which a subnet or range has no slice. Also reports a range
+// of MAC addresses or GUIDs without `per_node`, and warns of names with several numbers of which the last one counts.
+NodeListCheck check_nodes(std::string_view list, const Config& config);
 
 }  // namespace hook

@@ -137,7 +137,7 @@ void check_vf_ranges(const std::vector<ConfigReader>& readers, const Config& con
       } else if ((*range)->per_node && config.node_index->by == NodeIndex::By::kAddress) {
         problems.push_back(problem_at(readers, pointer,
                                       place + "\"node_index\": \"address\" does not identify a slice of this range",
-                                      "write \"node_index\" as a number, a file or \"NODE_NAME\""));
+                                      "write \"node_index\" as \"NODE_NAME\" or as an object of node names"));
       }
       for (const auto& [other, earlier] : before) {
         const bool shares =
@@ -180,8 +180,10 @@ constexpr std::string_view kNodeFiles = "/etc/rdma-init/";
 constexpr const char* kRemedy = "move it to the node's own /etc/rdma-init/conf.d/*.json";
 
 // Returns whether only the node's own files may have this "node_index". The cluster's file may have "address",
-// "NODE_NAME" or a file directly in /etc/rdma-init, because these give a different number on each node.
+// "NODE_NAME", an object of node names or a file directly in /etc/rdma-init, because these give a different number on
+// each node.
 bool is_nodes_own_index(const Json& index) {
+  if (index.is_object()) return false;
   if (!index.is_string()) return true;
   const std::string_view text = index.get_ref<const std::string&>();
   if (!text.starts_with('/')) return false;
@@ -290,8 +292,8 @@ bool refuse_node_keys(ConfigReader& reader) {
                  index->json().is_string()
                      ? "names a file outside of /etc/rdma-init: only the node's own files may set it"
                      : "is one number for all nodes, which would allocate the same addresses",
-                 "write \"address\", \"NODE_NAME\" or \"/etc/rdma-init/node_index\", a file with the number of each "
-                 "node");
+                 "write \"address\", \"NODE_NAME\", an object of node names or \"/etc/rdma-init/node_index\", a file "
+                 "with the number of each node");
     found = true;
   }
   if (const auto from = ConfigReader::find(reader.root(), "lend_from")) {

@@ -5,6 +5,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/result.hpp"
+#include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"
 #include "hook/plan/pools.hpp"
 #include "hook/rails/address/node_ranges.hpp"
@@ -129,8 +130,14 @@ std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config
     if (!from.root) return unknown("a snapshot does not have the file");
     config.node_index->file = *from.root + config.node_index->file;
   }
-  if (by == NodeIndex::By::kName && !from.name) return unknown("NODE_NAME is not set for this process");
+  if (config.node_index->is_by_name() && !from.name) return unknown("NODE_NAME is not set for this process");
   if (by == NodeIndex::By::kAddress && !from.knows_addresses) return unknown("a file tree has no addresses of netdevs");
+  if (by == NodeIndex::By::kName && has_several_numbers(*from.name))
+    findings.push_back({Grade::kWarning, kObject,
+                        fmt::format("the last number of NODE_NAME `{}` is the index, and the numbers before it do not "
+                                    "count",
+                                    fabric::printable(*from.name)),
+                        kSeveralNumbersRemedy});
   for (const auto& entry : config.networks) {
     auto of_network =
         by == NodeIndex::By::kAddress ? check_by_address(inventory, config, entry.second) : decltype(findings)();

@@ -239,6 +239,24 @@ Check check_memlock(const NodeEngines& engines) {
 
 }  // namespace
 
+std::vector<Finding> check_rail_tests(const NodeEngines& engines, const Config& config) {
+  std::vector<Finding> findings;
+  if (!find_process(engines, "rdma-nri")) return findings;
+  for (const auto& [name, network] : config.networks) {
+    std::vector<std::string> tests;
+    if (network.duplicate_test != RailTest::kOff) tests.emplace_back("\"duplicate_test\"");
+    if (network.gateway_test == RailTest::kFail) tests.emplace_back("\"gateway_test\"");
+    if (tests.empty()) continue;
+    findings.push_back(
+        {Grade::kWarning, fmt::format("network {}", fabric::printable(name)),
+         fmt::format("rdma-nri does not run {}: a container can get an address that another host has, or a "
+                     "silent gateway",
+                     fabric::join(tests, " and ")),
+         "test with `arping -D` on the rails' subnets, or use rdma-runtime, which runs the tests"});
+  }
+  return findings;
+}
+
 std::vector<Check> check_engines(const NodeEngines& engines) {
   return {check_engine(engines), check_programs(engines), check_memlock(engines)};
 }

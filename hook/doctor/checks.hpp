@@ -294,6 +294,10 @@ NodeEngines read_node_engines(const std::string& root);
 // Returns the checks "engine", "programs" and "memlock". Pure.
 std::vector<Check> check_engines(const NodeEngines& engines);
 
+// Returns a warning for each network whose gateways or addresses must be tested, if rdma-nri runs: it has no time for
+// these tests. A gateway_test of "warn", the default, causes none. Pure.
+std::vector<Finding> check_rail_tests(const NodeEngines& engines, const Config& config);
+
 // Returns the paths of rdma-init's programs in a text, such as "/usr/local/bin/rdma-hook", without duplicates. Skips
 // lines that begin with #.
 std::vector<std::string> our_programs_in(std::string_view text);

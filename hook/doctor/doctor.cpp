@@ -178,11 +178,14 @@ LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inve
   return facts;
 }
 
-// Returns the checks of the engines, and of Slurm if the node has it.
-// unasked: errors of programs that earlier checks could not execute.
-std::vector<Check> check_all_engines(const NodeSettings& node, std::vector<Error> unasked) {
+// Returns the checks of the engines, and of Slurm if the node has it. Adds the findings of the configuration that
+// depend on the engines. unasked: errors of programs that earlier checks could not execute.
+std::vector<Check> check_all_engines(const NodeSettings& node, const Config& config, std::vector<Error> unasked,
+                                     Check& of_config) {
   NodeEngines engines = read_node_engines(node.root);
   engines.is_expected = node.is_installed;
+  for (Finding& finding : check_rail_tests(engines, config))
+    of_config.add(std::move(finding));
   std::move(unasked.begin(), unasked.end(), std::back_inserter(engines.unasked));
   std::vector<Check> checks = check_engines(engines);
   if (const auto slurm = read_slurm_facts(node.root)) checks.push_back(check_slurm(*slurm));
@@ -231,7 +234,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   if (files) {
     checks.push_back(check_qos(read_qos(node.root, roce_rails(inventory, config), unasked)));
     append(check_gpus(read_gpu_facts(node.root, inventory), inventory), checks);
-    append(check_all_engines(node, std::move(unasked)), checks);
+    append(check_all_engines(node, config, std::move(unasked), of_config), checks);
   } else {
     checks.push_back(not_looked_at("engine", "a snapshot has no engines, GPU drivers or PCI bridges"));
   }

@@ -5,6 +5,7 @@
 
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"
 #include "hook/config/read_config.hpp"
 
@@ -19,9 +20,13 @@ void check_node_list(const std::string& path, ParsedConfig& parsed) {
     parsed.problems.push_back({path, 0, text.error().message, "pass the file that lists the nodes with --nodes"});
     return;
   }
-  for (std::string& problem : check_nodes(*text, parsed.config.networks))
-    parsed.problems.push_back(
-        {path, 0, std::move(problem), "correct the list, or the network's `subnet` and `per_node`"});
+  auto [problems, warnings] = check_nodes(*text, parsed.config);
+  for (std::string& problem : problems)
+    parsed.problems.push_back({path, 0, std::move(problem),
+                               "correct the list, `node_index` (an object can map names and patterns to numbers), or "
+                               "the network's `subnet` and `per_node`"});
+  for (std::string& warning : warnings)
+    parsed.problems.push_back({path, 0, std::move(warning), kSeveralNumbersRemedy, false});
 }
 
 }  // namespace

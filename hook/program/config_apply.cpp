@@ -41,8 +41,10 @@ std::string text_of(const Options& options, const AppliedConfig& applied) {
   for (const ConfigProblem& problem : applied.problems)
     text += to_string(problem) + "\n";
   const bool refused = applied.outcome == Outcome::kRefused;
-  return text + fmt::format("{}: {}: {}\n", word_of(applied.outcome),
-                            refused ? "the node keeps its configuration" : options.node.config.cluster, applied.has);
+  const std::string index = applied.index.empty() ? "" : fmt::format("; node index {}", applied.index);
+  return text + fmt::format("{}: {}: {}{}\n", word_of(applied.outcome),
+                            refused ? "the node keeps its configuration" : options.node.config.cluster, applied.has,
+                            index);
 }
 
 void print_whole(const std::string& text) {
@@ -55,6 +57,7 @@ void log_event(const Options& options, const AppliedConfig& applied, const Log& 
   EventLine line(fmt::format("config_{}", word_of(applied.outcome)));
   line.add("file", options.node.config.cluster).add("from", options.source);
   line.add("digest", applied.digest.empty() ? "-" : applied.digest);
+  if (!applied.index.empty()) line.add("node_index", applied.index);
   const auto error = std::find_if(applied.problems.begin(), applied.problems.end(),
                                   [](const ConfigProblem& problem) { return problem.is_error; });
   if (refused && error != applied.problems.end()) line.add("because", error->message);
@@ -69,6 +72,7 @@ int apply_once(const Options& options, const Log& log) {
     const Json whole{{"ok", ok},
                      {"outcome", word_of(applied.outcome)},
                      {"file", options.node.config.cluster},
+                     {"node_index", applied.index.empty() ? Json() : Json(applied.index)},
                      {"problems", problems_json(applied.problems)},
                      {"summary", applied.has}};
     print_whole(whole.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");

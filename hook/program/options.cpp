@@ -163,7 +163,8 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"hook", "PATH", "cdi, base-spec: path of rdma-hook on the node, in place of this program's path",
      set_text<&Options::hook>, "cdi base-spec install"},
     {"nodes", "FILE",
-     "check-config: lines of node name and index; checks that the nodes' slices of the subnets exist and do not "
+     "check-config: names of nodes, one a line (and an index, if it is not by the name); checks that the nodes' slices "
+     "of the subnets exist and do not "
      "overlap",
      set_text<&Options::nodes>, "check-config"},
     {"listen", "WHERE", "metrics: unix:PATH, unix: for /run/rdma-init/metrics.sock, 127.0.0.1:9100 or [::1]:9100",

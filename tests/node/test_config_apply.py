@@ -33,6 +33,15 @@ class ConfigMap:
             shutil.rmtree(before)
 
 
+def is_locked(fd):
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return False
+
+
 class Case(harness.Case):
     place = "/run"
 
@@ -128,6 +137,34 @@ class Once(Case):
                 self.assertIn("error: ", done.stdout)
                 self.assertIn("config_refused", done.stderr)
                 self.assertEqual(os.listdir(self.directory), ["config.json"])
+
+    def test_lock_of_stranger_stops_nothing(self):
+        os.chmod(self.work, 0o755)
+        self.start(["flock", "--no-fork", self.directory, "sleep", "1000"], user=65534)
+        lock = os.open(self.directory, os.O_RDONLY)
+        self.addCleanup(os.close, lock)
+        self.until(lambda: is_locked(lock), "the lock")
+        self.map.put({"rails": ["a"]})
+        done = self.assert_applied(0, {"rails": ["a"]})
+        self.assertIn(f"has locked `{self.directory}`: this lock is ignored; remedy: end that process", done.stdout)
+        self.assertEqual(os.listdir(self.directory), ["config.json"])
+
+    def test_logs_index_of_node(self):
+        networks = {"n": {"addresses": [{"rail": 0, "subnet": "10.0.0.0/8", "per_node": 24}]}}
+        for index, name, taken in (("NODE_NAME", "gpu-17", "17 from NODE_NAME gpu-17"),
+                                   ({"ip-10-0-4-#": 256}, "ip-10-0-4-17", "273 from NODE_NAME ip-10-0-4-17"),
+                                   ("address", "gpu-17", "by address: no netdev is visible")):
+            self.map.put({"node_index": index, "networks": networks})
+            done = self.apply(env={"NODE_NAME": name})
+            self.assertEqual(done.returncode, 0, done)
+            self.assertIn(f"; node index {taken}\n", done.stdout)
+            self.assertIn(f'node_index="{taken}"', done.stderr)
+        self.map.put({"node_index": "NODE_NAME", "networks": networks})
+        for name, code, words in (("ip-10-0-3-17", 1, 'such as {"ip-10-0-3-#": 0}'), ("gpu-h100-17", 0, "warning: `node_index`: the last number of"),
+                                  ("ip-10-0-3-17.ec2.internal", 1, 'such as {"ip-10-0-3-17.ec2.internal": 0}')):
+            done = self.apply(env={"NODE_NAME": name})
+            self.assertEqual(done.returncode, code, done)
+            self.assertIn(words, done.stdout)
 
     def test_writes_same_bytes(self):
         text = '{"rails" : [ "a" ],\n\n "networks": {}}\n'

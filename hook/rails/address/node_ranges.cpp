@@ -12,6 +12,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/process/sandbox.hpp"
+#include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"
 
 namespace hook {
@@ -43,17 +44,15 @@ Result<std::uint64_t> index_in_file(const std::string& path) {
   return Error{fmt::format("cannot read this node's index in `{}`: it has no number", path), EINVAL, kWriteIt};
 }
 
-Result<std::uint64_t> index_in_name() {
+Result<std::uint64_t> index_in_name(const NodeIndex& by) {
   const char* name = std::getenv(kNodeName);
-  const auto number = name ? trailing_number(name) : std::nullopt;
-  if (number) return *number;
-  return Error{
-      name ? fmt::format("cannot read this node's index in NODE_NAME: `{}` does not end with a number",
-                         fabric::printable(name))
-           : std::string("cannot read this node's index in NODE_NAME: the variable is not set"),
-      EINVAL,
-      "set `node_index` in config.json to a number or a file; or set NODE_NAME, to a name that ends with a number, for "
-      "the program (for a hook: `env` of its entry)"};
+  constexpr const char* kContext = "cannot read this node's index in NODE_NAME";
+  if (!name || *name == '\0')
+    return Error{fmt::format("{}: the variable is not set", kContext), EINVAL,
+                 "set NODE_NAME to the name of the node, for the program (for a hook: `env` of its entry)"};
+  auto index = index_of_name(by, name);
+  if (index) return index;
+  return fabric::wrap(std::move(index).error(), kContext);
 }
 
 // Returns the number of the slice that contains one of the node's own addresses on the rail. All nodes can then have
@@ -63,7 +62,7 @@ Result<std::uint64_t> index_by_address(const AddressRange& range, unsigned rail,
     if (const auto index = slice_with(range, address)) return *index;
   return Error{fmt::format("cannot find this node's slice of {}/{}: the node has no address of this subnet on rail {}",
                            to_string(range.subnet), range.prefix, rail),
-               EADDRNOTAVAIL, "add the address to the rail's netdev, or set `node_index` to a number or a file"};
+               EADDRNOTAVAIL, "add the address to the rail's netdev, or write `node_index` as an object of node names"};
 }
 
 Result<std::uint64_t> index_for(const NodeIndex& by, const AddressRange& range, unsigned rail,
@@ -74,7 +73,8 @@ Result<std::uint64_t> index_for(const NodeIndex& by, const AddressRange& range, 
     case NodeIndex::By::kAddress:
       return index_by_address(range, rail, own);
     case NodeIndex::By::kName:
-      return index_in_name();
+    case NodeIndex::By::kNames:
+      return index_in_name(by);
     default:
       return by.number;
   }

@@ -60,13 +60,13 @@ TEST(ClusterConfig, RefusesKeysOfTheNode) {
   for (const char* fine :
        {"{}", "[]", "no JSON", "{\"networks\": []}", "{\"networks\": {\"a\": 1}}", "{\"networks\": {\"ipam\": {}}}",
         "{\"rails\": [\"runtime\"]}", "{\"node_index\": \"address\"}", "{\"node_index\": \"NODE_NAME\"}",
-        "{\"node_index\": \"/etc/rdma-init/node_index\"}"}) {
+        "{\"node_index\": \"/etc/rdma-init/node_index\"}", "{\"node_index\": {\"gpu-a\": 0}}"}) {
     EXPECT_EQ(keys_in(fine), Lines()) << fine;
   }
   for (const char* own : {"{\"node_index\": 0}", "{\"node_index\": 7}", "{\"node_index\": \"/dev/watchdog\"}",
                           "{\"node_index\": \"/etc/rdma-init/\"}", "{\"node_index\": \"/etc/rdma-init/..\"}",
                           "{\"node_index\": \"/etc/rdma-init/../../dev/watchdog\"}",
-                          "{\"node_index\": \"/etc/rdma-init/conf.d/x\"}", "{\"node_index\": {}}"}) {
+                          "{\"node_index\": \"/etc/rdma-init/conf.d/x\"}", "{\"node_index\": []}"}) {
     EXPECT_EQ(keys_in(own), Lines{"1:`node_index`:"}) << own;
   }
 }
@@ -166,11 +166,25 @@ TEST(ClusterConfig, ReportsNetworkWithoutSliceForNode) {
     return text;
   };
   EXPECT_EQ(problems_of("255"), "");
-  EXPECT_NE(problems_of("256").find("`networks.n.addresses`: network `n`: this node's index 256 does not fit"),
+  EXPECT_NE(problems_of("256").find("`networks.n`: network `n`: this node's index 256 does not fit"),
             std::string::npos);
   EXPECT_NE(problems_of("\"/etc/rdma-init/no-such-index\"").find("No such file"), std::string::npos);
+  EXPECT_EQ(problems_of(R"({"gpu-#": 0})").find("NODE_NAME: the variable is not set") != std::string::npos, true);
   // Invisible HCAs are not a problem.
   EXPECT_EQ(problems_of("\"address\""), "");
+}
+
+TEST(ClusterConfig, ReportsRangeOfMacAddressesWithoutSliceForNode) {
+  const auto parsed =
+      hook::parse_config({{"cm", R"({"node_index": 2, "networks": {"n": {"mode": "exclusive", "vf": {"macs": {
+                  "from": "02:00:00:00:00:00", "to": "02:00:00:00:00:03", "per_node": 2}}}}})"}});
+  ASSERT_TRUE(parsed.ok()) << to_string(parsed.problems.front());
+  const TempDir root;
+  hook::NodeSettings node;
+  node.root = root.path();
+  const auto problems = hook::slice_problems(parsed.config, node, "cm");
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_NE(problems.front().message.find("has 2 slices of 2"), std::string::npos);
 }
 
 class ClusterSource : public testing::Test {

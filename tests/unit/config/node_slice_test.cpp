@@ -6,6 +6,7 @@
 #include <random>
 
 #include "hook/config/config.hpp"
+#include "hook/config/node_index.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"
@@ -130,16 +131,109 @@ TEST(NodeSlice, SlicesDoNotOverlap) {
   }
 }
 
+using Texts = std::vector<std::string>;
+
 TEST(NodeSlice, ChecksListOfNodes) {
-  const Config config = config_with("\"NODE_NAME\"");
-  EXPECT_EQ(check_nodes("# nodes\ngpu-1\ngpu-2 2\n\nother\t255 # the last\n", config.networks),
-            std::vector<std::string>());
-  EXPECT_EQ(
-      check_nodes("gpu-1\ngpu-2 1\ngpu\na b c\nx 300\n", config.networks),
-      (std::vector<std::string>{"line 2: `gpu-1` and `gpu-2` both have index 1: they would allocate the same addresses",
-                                "line 3: `gpu` has no index: expected a name and a number from 0",
-                                "line 4: `a` has no index: expected a name and a number from 0",
-                                "line 5: `x`: network `n`: 10.100.0.0/16 has 256 slices of /24, none with index 300"}));
+  const Config config = config_with("\"address\"");
+  EXPECT_EQ(check_nodes("# nodes\ngpu-1 1\r\ngpu-2 2\n\nother\t255 # the last\n", config).problems, Texts());
+  EXPECT_EQ(check_nodes("gpu-1 1\ngpu-2 1\ngpu\na b c\nx 300\n", config).problems,
+            (Texts{"line 2: `gpu-1` and `gpu-2` both have index 1: they would allocate the same addresses",
+                   "line 3: `gpu` has no index: \"node_index\" does not depend on the name, so the line needs a number",
+                   "line 4: `a` has no index: expected a name, or a name and a number from 0",
+                   "line 5: `x`: network `n`: 10.100.0.0/16 has 256 slices of /24, none with index 300"}));
+}
+
+TEST(NodeSlice, ReportsClashesOfNamesInList) {
+  const Config by_name = config_with("\"NODE_NAME\"");
+  EXPECT_EQ(check_nodes("gpu-1\ngpu-2 2\n", by_name).problems, Texts());
+  EXPECT_EQ(check_nodes("gpu-1\nb-001\n", by_name).problems,
+            Texts{"line 2: `gpu-1` and `b-001` both have index 1: they would allocate the same addresses"});
+  EXPECT_EQ(check_nodes("gpu-2 1\n", by_name).problems,
+            Texts{"line 1: `gpu-2` has index 1 in the list, but 2 by \"node_index\""});
+  const auto refused = check_nodes("ip-10-0-3-17\nip-10-0-4-17\n", by_name).problems;
+  ASSERT_EQ(refused.size(), 2U);
+  EXPECT_NE(refused[0].find("several numbers after its last letter"), std::string::npos);
+  const auto doubtful = check_nodes("gpu-h100-017\ngpu-h100-018\n", by_name);
+  EXPECT_EQ(doubtful.problems, Texts());
+  EXPECT_EQ(doubtful.warnings, Texts{"`gpu-h100-017` and 1 more names: the last number is the index, and the numbers "
+                                     "before it do not count"});
+  const Config by_names = config_with(R"({"ip-10-0-3-#": 0, "ip-10-0-4-#": 100, "gpu": 117})");
+  EXPECT_EQ(check_nodes("ip-10-0-3-17\nip-10-0-4-16\ngpu\n", by_names).problems, Texts());
+  EXPECT_EQ(check_nodes("ip-10-0-4-17\ngpu\nother-1\n", by_names).problems,
+            (Texts{"line 2: `ip-10-0-4-17` and `gpu` both have index 117: they would allocate the same addresses",
+                   "line 3: \"node_index\" has no entry for `other-1`"}));
+  EXPECT_EQ(check_nodes("a\nb\n", config_with("7")).problems.size(), 1U) << "one number for all nodes";
+}
+
+TEST(NodeIndex, RefusesNameWithSeveralNumbersAfterLastLetter) {
+  const NodeIndex by{NodeIndex::By::kName};
+  for (const auto& [name, index] : {std::pair("gpu-node-017", 17), std::pair("n7", 7), std::pair("7", 7),
+                                    std::pair("gpu-h100-017", 17), std::pair("r3-n17", 17), std::pair("a.b.c4", 4)})
+    EXPECT_EQ(test_support::must(index_of_name(by, name)), static_cast<std::uint64_t>(index)) << name;
+  for (const char* name : {"ip-10-0-3-17", "10.0.3.17", "rack-3-17", "h100-3_17", "a-1--2"}) {
+    const auto index = index_of_name(by, name);
+    ASSERT_FALSE(index) << name;
+    EXPECT_NE(index.error().message.find("several numbers after its last letter"), std::string::npos) << name;
+  }
+  EXPECT_NE(index_of_name(by, "ip-10-0-3-17").error().hint.find(R"({"ip-10-0-3-#": 0})"), std::string::npos);
+  for (const char* name : {"ip-10-0-3-17.ec2.internal", "aks-gpu-12345678-vmss00000a", "gpu", "", "\x1b[31m"}) {
+    const auto index = index_of_name(by, name);
+    ASSERT_FALSE(index) << name;
+    // A ConfigMap may follow the remedy: it names no number or file for this node.
+    EXPECT_NE(index.error().hint.find("as an object"), std::string::npos) << index.error().hint;
+  }
+  EXPECT_TRUE(has_several_numbers("gpu-h100-017"));
+  EXPECT_FALSE(has_several_numbers("gpu-017"));
+  EXPECT_FALSE(has_several_numbers("gpu"));
+}
+
+TEST(NodeIndex, TakesEntryOfNameOrPattern) {
+  const NodeIndex by{NodeIndex::By::kNames,
+                     0,
+                     {},
+                     {{"ip-10-0-3-#", 0},
+                      {"ip-10-0-4-#", 256},
+                      {"ip-10-0-4-9", 3},
+                      {"aks-gpu-12345678-vmss%", 1000},
+                      {"rack#-gpu", 50},
+                      {"ambiguous-#", 0},
+                      {"ambiguous-1#", 0}}};
+  const auto index = [&](const char* name) { return test_support::must(index_of_name(by, name)); };
+  EXPECT_EQ(index("ip-10-0-3-17"), 17U);
+  EXPECT_EQ(index("ip-10-0-4-17"), 273U);
+  EXPECT_EQ(index("ip-10-0-4-9"), 3U) << "the whole name precedes a pattern";
+  EXPECT_EQ(index("aks-gpu-12345678-vmss00000a"), 1010U);
+  EXPECT_EQ(index("rack7-gpu"), 57U);
+  EXPECT_EQ(index("ambiguous-2"), 2U);
+  for (const char* none :
+       {"ip-10-0-5-17", "ip-10-0-3-", "ip-10-0-3-x", "ip-10-0-3-1-7", "rack-gpu", "", "ip-10-0-3-#", "ip-10-0-3--1",
+        "ip-10-0-3-+1", "ip-10-0-3-99999999999999999999", "ip-10-0-4-18446744073709551615"}) {
+    const auto refused = index_of_name(by, none);
+    ASSERT_FALSE(refused) << none;
+    EXPECT_NE(refused.error().message.find("has no entry"), std::string::npos) << none;
+  }
+  EXPECT_NE(index_of_name(by, "ambiguous-12").error().message.find("matches `ambiguous-#` and `ambiguous-1#`"),
+            std::string::npos);
+}
+
+TEST(NodeIndex, ReadsObjectOfNames) {
+  const auto problem = [](const std::string& names) {
+    const auto parsed = parse_config({{"c", R"({"node_index": )" + names + "}"}});
+    return parsed.ok() ? std::string() : to_string(parsed.problems.front());
+  };
+  EXPECT_EQ(problem(R"({"a": 0, "b": 1, "c-#": 0, "d-%-x": 4294967295, "$comment": "x"})"), "");
+  EXPECT_NE(problem("{}").find("has no node"), std::string::npos);
+  EXPECT_NE(problem(R"({"$comment": "x"})").find("has no node"), std::string::npos);
+  EXPECT_NE(problem(R"({"a": 1, "b": 1})").find("`a` has this number too"), std::string::npos);
+  for (const char* wrong : {R"({"a##": 1})", R"({"a#%": 1})", R"({"": 1})", R"({"a b": 1})", R"({"a*": 1})"})
+    EXPECT_NE(problem(wrong).find("neither a node's name nor a pattern"), std::string::npos) << wrong;
+  for (const char* wrong : {R"({"a": -1})", R"({"a": 4294967296})", R"({"a": "1"})", R"({"a": 1.5})", R"({"a": null})"})
+    EXPECT_NE(problem(wrong), "") << wrong;
+  ::setenv("NODE_NAME", "ip-10-0-4-17", 1);
+  EXPECT_EQ(slice_here(config_with(R"({"ip-10-0-4-#": 64})")), "10.100.81.0-10.100.81.255");
+  EXPECT_NE(slice_here(config_with(R"("NODE_NAME")")).find("several numbers after its last letter"), std::string::npos);
+  ::unsetenv("NODE_NAME");
+  EXPECT_NE(slice_here(config_with(R"({"a": 1})")).find("the variable is not set"), std::string::npos);
 }
 
 TEST(NodeSlice, RefusesWrongMembers) {

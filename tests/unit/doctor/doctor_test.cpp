@@ -276,6 +276,21 @@ TEST(Doctor, ReportsRenamedHcaOfAGrant) {
   EXPECT_NE(check.findings[0].remedy.find("rdma dev set mine name rxe1"), std::string::npos);
 }
 
+TEST(Doctor, WarnsOfTestsThatNriDoesNotRun) {
+  Config config;
+  config.networks["default"] = {};
+  config.networks["gateway"].gateway_test = RailTest::kFail;
+  config.networks["duplicate"].duplicate_test = RailTest::kWarn;
+  NodeEngines engines;
+  EXPECT_TRUE(check_rail_tests(engines, config).empty()) << "rdma-nri does not run";
+  engines.processes.emplace_back().name = "rdma-nri";
+  const auto findings = check_rail_tests(engines, config);
+  ASSERT_EQ(findings.size(), 2U);
+  EXPECT_EQ(findings[0].object, "network duplicate");
+  EXPECT_TRUE(findings[0].message.starts_with("rdma-nri does not run \"duplicate_test\":")) << findings[0].message;
+  EXPECT_EQ(findings[1].object, "network gateway");
+}
+
 TEST(Doctor, FitsLongNamesIn80Columns) {
   const std::string hca(63, 'h');
   const std::string label = fmt::format("pod {}/{}", std::string(63, 'n'), std::string(200, 'p'));

@@ -294,16 +294,16 @@ TEST(VfRanges, CutsSlicesAndChecksListsOfNodes) {
   EXPECT_EQ(slice_count(halves), 2U);
   EXPECT_EQ(to_string(*slice_of(halves, 1)), "02:00:00:00:01:00-02:00:00:00:01:ff");
   auto parsed = parse_vf(R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:03", "per_node": 2})",
-                         R"(}, "node_index": 0)");
+                         R"(}, "node_index": "/etc/rdma-init/node_index")");
   ASSERT_TRUE(parsed.ok());
-  EXPECT_EQ(check_nodes("a 0\nb 1\n", parsed.config.networks), Strings());
-  EXPECT_EQ(check_nodes("a 0\nb 2\n", parsed.config.networks),
+  EXPECT_EQ(check_nodes("a 0\nb 1\n", parsed.config).problems, Strings());
+  EXPECT_EQ(check_nodes("a 0\nb 2\n", parsed.config).problems,
             Strings{"line 2: `b`: network `n`: 02:00:00:00:00:00-02:00:00:00:00:03 has 2 slices of 2, "
                     "none with index 2"});
-  EXPECT_EQ(check_nodes("a 1\nb 1\n", parsed.config.networks).size(), 1U) << "one slice for two";
+  EXPECT_EQ(check_nodes("a 1\nb 1\n", parsed.config).problems.size(), 1U) << "one slice for two";
   parsed = parse_vf(R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:03"})", "}");
-  EXPECT_EQ(check_nodes("a 0\n", parsed.config.networks), Strings());
-  EXPECT_EQ(check_nodes("a 0\nb 1\n", parsed.config.networks),
+  EXPECT_EQ(check_nodes("a 0\n", parsed.config).problems, Strings());
+  EXPECT_EQ(check_nodes("a 0\nb 1\n", parsed.config).problems,
             Strings{"network `n`: 02:00:00:00:00:00-02:00:00:00:00:03 has no `per_node`: each node would allocate the "
                     "same values"});
 }
