@@ -5,7 +5,11 @@
 #include <set>
 #include <thread>
 
+#include "fabric/sysfs.hpp"
+#include "fabric/text.hpp"
 #include "hook/config/read_config.hpp"
+#include "hook/grant/hcas.hpp"
+#include "hook/ledger/ledger.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/plan/pools.hpp"
 
@@ -37,6 +41,43 @@ JobHcas job_hcas(const Inventory& inventory, const Config& config) {
   return jobs;
 }
 
+// Reads which HCAs are granted. Each grant counts, also a stale one: the release of its rails sets the netdev up again.
+GrantedHcas read_granted(const NodeSettings& node) {
+  GrantedHcas granted;
+  Ledger::Unread unread;
+  const auto add = [&](const Grant& grant) -> Result<void> {
+    for (const PlannedHca& hca : grant.hcas) {
+      granted.names.insert(hca.name);
+      if (!hca.device.empty()) granted.devices.insert(hca.device);
+    }
+    return {};
+  };
+  const std::string ledger = node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger;
+  const auto read = Ledger::for_each_recorded_at(ledger, add, &unread);
+  granted.all = read.has_value() && unread.empty();
+  return granted;
+}
+
+// Returns whether an HCA may be granted: a renamed HCA is found by its device.
+bool may_be_granted(const GrantedHcas& granted, const std::string& name, const HcaDevices& devices) {
+  const auto device = devices.find(name);
+  return !granted.all || granted.names.contains(name) ||
+         (device != devices.end() && granted.devices.contains(device->second));
+}
+
+// Reads phys_state of the ports that are not ACTIVE, which is Disabled if the port was set down.
+void read_phys_states(const std::string& root, Inventory& inventory) {
+  constexpr std::size_t kLongest = 64;
+  for (fabric::Hca& hca : inventory.hcas) {
+    for (fabric::Port& port : hca.ports) {
+      if (port.is_active()) continue;
+      port.phys_state = fabric::sysfs::read_file(
+          fmt::format("{}/sys/class/infiniband/{}/ports/{}/phys_state", root, hca.name, port.number), kLongest);
+      if (auto* text = std::get_if<std::string>(&port.phys_state)) *text = std::string(fabric::trim(*text));
+    }
+  }
+}
+
 // Returns the first broken finding of a check. If the check has more of them, its object has their number.
 std::optional<Finding> first_broken(const Check& check) {
   const auto is_broken = [](const Finding& one) { return one.grade == Grade::kBroken; };
@@ -52,11 +93,16 @@ Result<std::optional<Finding>> read_job_fault(const NodeSettings& node, const Co
   const Inventory inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));
   TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
   const bool has_hcas = !inventory.hcas.empty();
-  const auto [jobs, known] = job_hcas(inventory, config);
+  auto [jobs, known] = job_hcas(inventory, config);
   if (has_hcas && jobs.hcas.empty()) return std::optional<Finding>();
+  read_phys_states(node.root, jobs);
+  std::vector<std::string> names;
+  for (const fabric::Hca& hca : jobs.hcas)
+    names.push_back(hca.name);
   const bool hidden = inventory.netns_mode == fabric::NetnsMode::kExclusive &&
                       may_hide_hca(read_kernel_facts(node.root, inventory), inventory);
-  return job_fault(read_kernel_facts(node.root, jobs), jobs, config, known && !hidden);
+  const bool closed = may_be_closed_by_container(jobs, read_granted(node), devices_of(names, jobs, node.root).devices);
+  return job_fault(read_kernel_facts(node.root, jobs), jobs, config, known && !hidden && !closed);
 }
 
 bool is_unloaded(const HalfDriven& function) {
@@ -64,6 +110,16 @@ bool is_unloaded(const HalfDriven& function) {
 }
 
 }  // namespace
+
+bool may_be_closed_by_container(const Inventory& jobs, const GrantedHcas& granted, const HcaDevices& devices) {
+  // Words of the kernel: phys_state_to_str() of drivers/infiniband/core/sysfs.c, Linux 6.12.
+  const auto is_disabled = [](const fabric::Port& port) {
+    return !port.is_active() && fabric::value_or(port.phys_state, std::string()).ends_with("Disabled");
+  };
+  return std::ranges::any_of(jobs.hcas, [&](const fabric::Hca& hca) {
+    return std::ranges::any_of(hca.ports, is_disabled) && may_be_granted(granted, hca.name, devices);
+  });
+}
 
 bool may_hide_hca(const KernelFacts& facts, const Inventory& inventory) {
   return inventory.netns_mode == fabric::NetnsMode::kExclusive &&

@@ -1,13 +1,16 @@
 // `rdma-hook doctor --job`: the faults of a node that break every job that uses RDMA, for the Prolog of a batch system,
-// which drains the node by them. Executes no program, and does not read engines, the ledger or files of `install`.
+// which drains the node by them. Executes no program, and does not read engines or files of `install`. Reads the grants
+// of the ledger, because a container can set the netdev of its HCA down.
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include "hook/base/result.hpp"
 #include "hook/doctor/checks.hpp"
 #include "hook/grant/node.hpp"
+#include "hook/ledger/book.hpp"
 
 namespace hook {
 
@@ -22,6 +25,19 @@ std::optional<Finding> job_fault(KernelFacts facts, const fabric::Inventory& job
 // Returns whether an HCA of the node can be in the network namespace of a container, where its port can be ACTIVE: in
 // exclusive mode, a NIC whose RDMA module may be loaded has no HCA here. facts: for the whole inventory. Pure.
 bool may_hide_hca(const KernelFacts& facts, const fabric::Inventory& inventory);
+
+// The HCAs that containers have, as the ledger records them.
+struct GrantedHcas {
+  std::set<std::string> names;
+  std::set<std::string> devices;  // as in HcaDevices
+  bool all = true;                // false: the ledger or a grant could not be read, so any HCA can be granted
+};
+
+// Returns whether a container can have set a port of these HCAs down: the port is administratively down (phys_state
+// Disabled), and its HCA is or may be granted. The port can be ACTIVE after the container's end, so it proves no fault
+// of the node. A port that waits for its link (Polling) has a broken cable or peer, also if its HCA is granted. Pure.
+// devices: of the HCAs' names.
+bool may_be_closed_by_container(const fabric::Inventory& jobs, const GrantedHcas& granted, const HcaDevices& devices);
 
 // Reads the node and returns its fault as job_fault(). A fault is read a second time after a second: a link that flaps
 // and a node that udev is about to make are no faults.

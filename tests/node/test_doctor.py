@@ -308,9 +308,18 @@ FAULTS = [
 ]
 
 
-def ports_down(node):
+def ports_down(node, phys_state="2: Polling"):
     for rail in range(RAILS):
-        port(node, rail).update(state="1: DOWN", phys_state="2: Polling")
+        port(node, rail).update(state="1: DOWN", phys_state=phys_state)
+
+
+def ports_closed(node):
+    ports_down(node, "3: Disabled")
+
+
+def unknown_grant(node):
+    """A grant that cannot be read: each HCA may be granted."""
+    node.write("run/rdma-hook/grants/1.json", "damaged\n", 0o600)
 
 
 def only_rail_0(node):
@@ -324,7 +333,10 @@ JOB_FAULTS = [
     ("mlx5_ib missing", None, no_hcas, "rdma: mlx5_ib: not loaded: 0000:10:00.0 (mlx5_core) has no HCA; remedy: run 'modprobe mlx5_ib'"),
     ("ib_uverbs missing", None, lambda node: node.remove("sys/class/infiniband_verbs"), "rdma: ib_uverbs: not loaded: no HCA has a device node; remedy: "),
     ("no node", None, lambda node: node.remove("dev/infiniband/uverbs2"), "rdma: /dev/infiniband/uverbs2: missing, although the kernel has the device; remedy: "),
-    ("no port", ports_down, None, "rdma: mlx5_0:1 and 3 more: is DOWN, not ACTIVE; remedy: run 'ip link set rail0 up'; then check cable"),
+    ("no port", ports_down, None, "rdma: mlx5_0:1 and 3 more: is DOWN, not ACTIVE (Polling); remedy: check cable, transceiver and the"),
+    ("no port, all closed by the administrator", ports_closed, None, "rdma: mlx5_0:1 and 3 more: is DOWN, not ACTIVE (Disabled)"),
+    ("no port, all may be closed by a container", ports_closed, unknown_grant, ""),
+    ("no port, and containers", ports_down, unknown_grant, "rdma: mlx5_0:1 and 3 more: is DOWN, not ACTIVE (Polling)"),
     ("one port down", lambda node: port(node, 2).update(state="1: DOWN"), None, ""),
     ("mode 0600", None, lambda node: (node.root / "dev/infiniband/uverbs2").chmod(0o600), ""),
     ("no node of an HCA without a pool", only_rail_0, lambda node: node.remove("dev/infiniband/uverbs2"), ""),

@@ -64,6 +64,27 @@ TEST(JobFault, HcaCanBeInContainer) {
   EXPECT_FALSE(may_hide_hca(facts, inventory));
 }
 
+TEST(JobFault, ContainerCanHaveClosedPort) {
+  auto inventory = test_support::rails(2);
+  const HcaDevices devices = {{"mlx5_0", "0000:0c:00.0"}, {"mlx5_1", "0000:0d:00.0"}};
+  const auto closed = [&](const char* phys_state, const GrantedHcas& granted) {
+    for (fabric::Hca& hca : inventory.hcas) {
+      hca.ports[0].state = "1: DOWN";
+      hca.ports[0].phys_state = phys_state;
+    }
+    return may_be_closed_by_container(inventory, granted, devices);
+  };
+  EXPECT_FALSE(closed("3: Disabled", {})) << "no container has the HCAs";
+  EXPECT_TRUE(closed("3: Disabled", {{"mlx5_1"}, {}, true}));
+  EXPECT_TRUE(closed("3: Disabled", {{"old_name"}, {"0000:0d:00.0"}, true})) << "renamed after the grant";
+  EXPECT_TRUE(closed("3: Disabled", {{}, {}, false})) << "the ledger cannot be read";
+  EXPECT_FALSE(closed("3: Disabled", {{"mlx5_7"}, {"0000:ff:00.0"}, true}));
+  EXPECT_FALSE(closed("2: Polling", {{"mlx5_0", "mlx5_1"}, {}, true})) << "a broken cable";
+  EXPECT_FALSE(closed("2: Polling", {{}, {}, false}));
+  inventory = test_support::rails(2);
+  EXPECT_FALSE(may_be_closed_by_container(inventory, {{"mlx5_0", "mlx5_1"}, {}, true}, devices)) << "ACTIVE";
+}
+
 TEST(JobFault, NamesModuleNodeAndPorts) {
   KernelFacts facts = healthy_kernel();
   facts.uverbs = false;
