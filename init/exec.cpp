@@ -158,8 +158,8 @@ std::string describe_denied(const char* path) {
   if (is_file(path) && ::access(path, X_OK) == 0) {
     return fmt::format("{}; its interpreter is not executable, or it lies on a noexec mount", std::strerror(EACCES));
   }
-  return fmt::format("{}; make it executable (chmod a+rx) for uid {}, with its directories", std::strerror(EACCES),
-                     ::geteuid());
+  return fmt::format("{}; let uid {} read and execute it (chmod a+rx), and search its directories",
+                     std::strerror(EACCES), ::geteuid());
 }
 
 std::string describe_format(const char* path) {

@@ -14,6 +14,7 @@
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/base/process/owner_remedy.hpp"
 #include "hook/base/result.hpp"
 #include "hook/config/read_config.hpp"
 
@@ -46,21 +47,17 @@ bool is_outside_this_user_namespace(uid_t user) {
   return numbers != std::vector<std::string_view>{"0", "0", "4294967295"};
 }
 
-std::string remedy_for(const std::string& path, const struct stat& status) {
-  return fmt::format("run `chown root:root {0} && chmod {1} {0}`", path, S_ISDIR(status.st_mode) ? "755" : "644");
-}
-
 // Checks that only root, or the user of this process, can change a file or directory.
 // sticky_is_fine: accept a sticky directory such as /tmp, where other users cannot replace root's entries.
 Result<void> check_owner(const struct stat& status, const std::string& path, bool sticky_is_fine) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid() && !is_outside_this_user_namespace(status.st_uid)) {
     return Error{fmt::format("`{}` belongs to user {}, not to root", printable(path), status.st_uid), EPERM,
-                 remedy_for(printable(path), status)};
+                 owner_remedy(path, status)};
   }
   const bool sticky = sticky_is_fine && S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky) {
     return Error{fmt::format("`{}` is writable by users other than root", printable(path)), EPERM,
-                 remedy_for(printable(path), status)};
+                 owner_remedy(path, status)};
   }
   return {};
 }

@@ -26,7 +26,7 @@ void check_room(const LedgerFacts& facts, Check& check) {
   } else if (facts.free_bytes < kFewBytes || facts.free_files < kFewFiles) {
     check.add(kib == 0 || facts.free_files == 0 ? Grade::kBroken : Grade::kWarning, facts.path,
               fmt::format("its file system has {} KiB and {} inodes left", kib, facts.free_files),
-              "remove large files from /run (`du -x /run`)");
+              "enlarge it, or find large files with `du -x /run` and remove those that no program uses");
   }
 }
 

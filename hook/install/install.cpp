@@ -432,8 +432,9 @@ Result<std::optional<Distribution>> distribution_of(const InstallOptions& option
 Result<std::string> install_locked(const InstallOptions& asked, std::string& lines) {
   const std::string& root = asked.root;
   const auto record = TRY(read_install_record(root));
-  // install_programs() checks the programs that it copies. Without copies, the programs that the node has are checked
-  // here.
+  // install_programs() checks the programs that it copies, but a dry run copies none: so their directories are checked
+  // before. Without copies, the programs that the node has are checked here.
+  TRY_VOID(check_places_belong_to_root(root, asked.put));
   if (asked.put.empty()) TRY_VOID(check_programs_belong_to_root(root, asked.programs));
   if (!record && !asked.dry_run) TRY_VOID(remove_unfinished_record(root));
   if (const auto found = TRY(distribution_of(asked, record))) return install_on(asked, *found, record, lines);

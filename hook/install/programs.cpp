@@ -100,6 +100,13 @@ Result<std::vector<std::string>> install_programs(const std::string& root, const
   return written;
 }
 
+Result<void> check_places_belong_to_root(const std::string& root, const std::vector<std::string>& put) {
+  for (const std::string& path : put)
+    if (auto safe = check_program_directory(path.substr(0, path.rfind('/')), root); !safe)
+      return fabric::wrap(std::move(safe).error(), fmt::format("program `{}` is not safe to execute as root", path));
+  return {};
+}
+
 Result<void> check_programs_belong_to_root(const std::string& root, const std::string& directory) {
   for (const char* name : {"rdma-hook", "rdma-runtime"}) {
     auto safe = open_program(fmt::format("{}/{}", directory, name), root);

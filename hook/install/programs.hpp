@@ -22,6 +22,9 @@ std::vector<std::string> programs_to_install(const std::string& from, const std:
 // change the program or a directory above it.
 Result<std::vector<std::string>> install_programs(const std::string& root, const std::string& from,
                                                   const std::vector<std::string>& put);
+// Checks that only root can change the directories of the paths `put`, because an engine will execute the programs as
+// root. A missing directory is no error. Errors: EACCES, the message names a program and the directory.
+Result<void> check_places_belong_to_root(const std::string& root, const std::vector<std::string>& put);
 // Checks rdma-hook and rdma-runtime in `directory` of the node, because an engine will execute them as root. A missing
 // program is no error. Errors: EACCES, a user other than root can change a program or a directory above it.
 Result<void> check_programs_belong_to_root(const std::string& root, const std::string& directory);

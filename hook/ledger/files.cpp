@@ -12,6 +12,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/write_all.hpp"
+#include "hook/ledger/path.hpp"
 
 namespace hook {
 namespace {
@@ -26,15 +27,18 @@ constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 Error path_error(int code, const char* verb, const std::string& path) {
   Error error = sys_error(code, "cannot {} `{}`", verb, path);
-  if (code == EROFS) error.hint = "mount a tmpfs at /run";
-  if (code == ENOSPC || code == EDQUOT) error.hint = "make room on the file system of /run";
+  if (code == EROFS) error.hint = "make the file system of the directory writable";
+  if (code == ENOSPC || code == EDQUOT) error.hint = "make room on the file system of the directory";
   if (code == EACCES || code == EPERM) error.hint = "run the program as root";
   return error;
 }
 
+// Only the default directory certainly belongs to rdma-hook. A directory of --ledger can be any directory.
 Error untrusted(const std::string& path, const char* cause) {
+  const bool ours = path.find(kLedgerPath) != std::string::npos;
   return Error{.message = fmt::format("cannot use `{}`: {}", path, cause),
-               .hint = "remove it while no container uses RDMA; rdma-hook makes it again"};
+               .hint = ours ? "remove it while no container uses RDMA; rdma-hook makes it again"
+                            : "pass a directory of root with mode 0700 to --ledger"};
 }
 
 Error ledger_error(int code, const char* verb, const LedgerDirectory& directory, const std::string& name) {
@@ -164,7 +168,7 @@ Result<LedgerDirectory> open_directory(int parent, const std::string& name, std:
   if (!is_ours(info)) return untrusted(path, "its owner is not root");
   if ((info.st_mode & 077) != 0) {
     Error error = untrusted(path, "other users can read or change it");
-    error.hint = fmt::format("chmod 0700 {}", path);
+    if (path.ends_with(kLedgerPath)) error.hint = fmt::format("run `chmod 0700 {}`", path);
     return error;
   }
   return LedgerDirectory{std::move(fd), std::move(path)};

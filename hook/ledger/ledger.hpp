@@ -33,11 +33,11 @@
 #include "hook/base/timing.hpp"
 #include "hook/ledger/book.hpp"
 #include "hook/ledger/grant.hpp"
+#include "hook/ledger/path.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
 
-inline constexpr const char* kLedgerPath = "/run/rdma-hook";
 inline constexpr int kHcaLockTimeoutMs = 10000;
 
 // Time that recover() waits for all stuck grants together.

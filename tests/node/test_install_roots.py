@@ -709,8 +709,8 @@ def changeable_programs():
             node.root.joinpath(changeable).chmod(mode)
             queried = "ctr" if changeable.endswith("ctr") else "containerd"
             path = f"/{changeable}"
-            node.unchanged(f"cannot execute `/usr/bin/{queried}`: users other than root can change `{path}`; remedy: chown -h root {path}; "
-                           f"chmod go-w {path}\n", *node.chosen)
+            node.unchanged(f"cannot execute `/usr/bin/{queried}`: users other than root can change `{path}`; remedy: run `chown root {path} && "
+                           f"chmod go-w {path}`\n", *node.chosen)
             assert not executed.exists()
             node.root.joinpath(changeable).chmod(0o755)
             node.done(*node.chosen)
@@ -732,7 +732,9 @@ def changeable_programs():
     with Image("containerd", text=TWO) as node:
         (node.root / "opt").mkdir()
         (node.root / "opt").chmod(0o777)
-        node.unchanged("program `/opt/rdma-init/bin/rdma-hook` is not safe to execute as root: users other than root can change `/opt`", *node.chosen)
+        for dry_run in ([], ["--dry-run"]):
+            node.unchanged("program `/opt/rdma-init/bin/rdma-hook` is not safe to execute as root: users other than root can change `/opt`", *node.chosen,
+                           *dry_run)
         assert not list((node.root / "opt").iterdir())
 
 

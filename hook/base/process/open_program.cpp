@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fabric/text.hpp"
+#include "hook/base/process/owner_remedy.hpp"
 
 namespace hook {
 namespace {
@@ -32,8 +33,7 @@ Result<UniqueFd> open_step(const UniqueFd& directory, const std::string& name, c
   const std::string path = printable(shown);
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return sys_error(errno, "open `{}`", path);
   if (is_roots(status)) return fd;
-  return Error{fmt::format("users other than root can change `{}`", path), EACCES,
-               fmt::format("chown -h root {0}; chmod go-w {0}", path)};
+  return Error{fmt::format("users other than root can change `{}`", path), EACCES, owner_remedy(shown, status)};
 }
 
 // Pushes the components of `path` in reverse order, so that the next step is always the last element.
@@ -44,13 +44,12 @@ void put_before(std::vector<std::string>& steps, std::string_view path) {
   }
 }
 
-}  // namespace
-
-Result<UniqueFd> open_program(std::string_view path, const std::string& root) {
+// Opens a path of which only root can change each component. Follows symbolic links below root.
+// status: gets the status of the last component. Errors: EACCES, another user can change a component.
+Result<UniqueFd> walk(std::string_view path, const std::string& root, struct stat& status) {
   const std::string top = root + "/";
   std::vector<std::string> steps;
   put_before(steps, path);
-  struct stat status {};
   const UniqueFd none;
   UniqueFd here = TRY(open_step(none, top, "/", status));
   std::string shown;
@@ -75,8 +74,23 @@ Result<UniqueFd> open_program(std::string_view path, const std::string& root) {
       shown = at;
     }
   }
-  if (!S_ISREG(status.st_mode)) return Error{fmt::format("`{}` is no regular file", printable(path)), EACCES};
   return here;
+}
+
+}  // namespace
+
+Result<UniqueFd> open_program(std::string_view path, const std::string& root) {
+  struct stat status {};
+  UniqueFd fd = TRY(walk(path, root, status));
+  if (!S_ISREG(status.st_mode)) return Error{fmt::format("`{}` is no regular file", printable(path)), EACCES};
+  return fd;
+}
+
+Result<void> check_program_directory(std::string_view directory, const std::string& root) {
+  struct stat status {};
+  auto walked = walk(directory, root, status);
+  if (walked || walked.error().code == ENOENT) return {};
+  return std::move(walked).error();
 }
 
 }  // namespace hook

@@ -17,4 +17,8 @@ namespace hook {
 // other errno of open(2).
 Result<fabric::UniqueFd> open_program(std::string_view path, const std::string& root = {});
 
+// Checks that only root can change the directory, and each directory on the way to it. A missing directory is no error.
+// Errors: as open_program().
+Result<void> check_program_directory(std::string_view directory, const std::string& root);
+
 }  // namespace hook

@@ -11,6 +11,7 @@
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
+#include "hook/base/process/owner_remedy.hpp"
 #include "hook/base/process/sandbox.hpp"
 #include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"
@@ -33,10 +34,12 @@ Result<std::uint64_t> index_in_file(const std::string& path) {
     return error;
   }
   // A user other than root must not change the file: a wrong index would allocate the addresses of another node.
-  if (!S_ISREG(seen.st_mode) || seen.st_uid != 0 || (seen.st_mode & 022) != 0) {
+  if (!S_ISREG(seen.st_mode))
+    return Error{fmt::format("cannot read this node's index in `{}`: it is not a regular file", path), EINVAL,
+                 "name a file that contains only the number"};
+  if (seen.st_uid != 0 || (seen.st_mode & 022) != 0)
     return Error{fmt::format("cannot read this node's index in `{}`: users other than root can write it", path), EPERM,
-                 fmt::format("run `chown root:root {0} && chmod 644 {0}`", path)};
-  }
+                 owner_remedy(path, seen)};
   const auto read = fabric::sysfs::read_all(fd.get(), kLongest);
   const auto* text = std::get_if<std::string>(&read);
   const auto number = text ? fabric::parse_number<std::uint64_t>(fabric::trim(*text)) : std::nullopt;

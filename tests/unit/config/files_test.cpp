@@ -60,9 +60,9 @@ TEST(HookConfigFiles, NamedFileReplacesClusterFile) {
 TEST(HookConfigFiles, RefusesUnsafeFiles) {
   const TempDir dir;
   const auto file = [&](const char* name) { return "`" + (dir / name) + "`"; };
-  const auto remedy = [&](const char* name, const char* mode) {
-    return fmt::format("; run `chown root:root {0} && chmod {1} {0}`", dir / name, mode);
-  };
+  // The files are in /tmp: a command could harm other users.
+  const std::string other_file = "; use a regular file that only root can change, in a directory of root";
+  const std::string other_place = "; use a path in which only root can change each directory";
   for (const char* name : {"good", "open", "theirs", "in/open-dir", "long"})
     write_file(dir / name, "{}");
   write_file(dir / "long", std::string((std::size_t{1} << 20) + 1, ' '));
@@ -76,17 +76,15 @@ TEST(HookConfigFiles, RefusesUnsafeFiles) {
   EXPECT_EQ(error_of({dir / "none", "", true}),
             "open " + file("none") + ": No such file or directory; create the file or correct its path");
   EXPECT_EQ(error_of({dir / "in", "", true}), file("in") + " is not a regular file" + other);
-  EXPECT_EQ(error_of({dir / "open", "", true}),
-            file("open") + " is writable by users other than root" + remedy("open", "644"));
+  EXPECT_EQ(error_of({dir / "open", "", true}), file("open") + " is writable by users other than root" + other_file);
   EXPECT_EQ(error_of({dir / "in/open-dir", "", true}),
-            file("in") + " is writable by users other than root" + remedy("in", "755"));
+            file("in") + " is writable by users other than root" + other_place);
   EXPECT_EQ(error_of({dir / "link", "", true}), file("link") + " is a symbolic link; replace the link by the file");
   EXPECT_EQ(error_of({dir / "fifo", "", true}), file("fifo") + " is not a regular file" + other);
   EXPECT_EQ(error_of({dir / "long", "", true}), file("long") + " is longer than 1048576 bytes" + other);
   if (::geteuid() != 0) GTEST_SKIP() << "chown(2) to another user needs root";
   ASSERT_EQ(::chown((dir / "theirs").c_str(), 1, 0), 0);
-  EXPECT_EQ(error_of({dir / "theirs", "", true}),
-            file("theirs") + " belongs to user 1, not to root" + remedy("theirs", "644"));
+  EXPECT_EQ(error_of({dir / "theirs", "", true}), file("theirs") + " belongs to user 1, not to root" + other_file);
   ASSERT_EQ(::chmod((dir / "good").c_str(), 0), 0);
   ASSERT_EQ(::seteuid(1), 0);
   const std::string denied = error_of({dir / "good", "", true});
@@ -104,9 +102,10 @@ TEST(HookConfigFiles, RefusesUnsafeDropIns) {
   const std::string open = dir / "d/10-open.json";
   const std::string link = dir / "d/30-link.json";
   EXPECT_EQ(checked({dir / "config.json", dir / "d", true}, false, 1),
-            open + ": error: `" + open + "` is writable by users other than root; remedy: run `chown root:root " +
-                open + " && chmod 644 " + open + "`\n" + link + ": error: `" + link +
-                "` is a symbolic link; remedy: replace the link by the file\n");
+            open + ": error: `" + open +
+                "` is writable by users other than root; remedy: use a regular file that only root can change, in a "
+                "directory of root\n" +
+                link + ": error: `" + link + "` is a symbolic link; remedy: replace the link by the file\n");
 }
 
 // Any user can make a file in /tmp, so only --config may name one there.
@@ -116,9 +115,9 @@ TEST(HookConfigFiles, AcceptsStickyDirectoryOnlyForNamedFile) {
   write_file(sticky + "/c.json", "{}");
   ASSERT_EQ(::chmod(sticky.c_str(), 01777), 0);
   EXPECT_EQ(error_of({sticky + "/c.json", "", true}), "");
-  EXPECT_EQ(error_of({sticky + "/c.json", "", false}),
-            "`" + sticky + "` is writable by users other than root; run `chown root:root " + sticky + " && chmod 755 " +
-                sticky + "`");
+  EXPECT_EQ(
+      error_of({sticky + "/c.json", "", false}),
+      "`" + sticky + "` is writable by users other than root; use a path in which only root can change each directory");
 }
 
 TEST(HookConfigFiles, ReturnsFirstError) {

@@ -436,11 +436,12 @@ TEST(LedgerDirectory, RefusesDirectoriesOfOtherUsers) {
   fs::create_directory(temp / "open");
   chmod((temp / "open").c_str(), 0755);
   EXPECT_EQ(error(temp / "open"),
-            "cannot use `" + (temp / "open") + "`: other users can read or change it | chmod 0700 " + (temp / "open"));
+            "cannot use `" + (temp / "open") +
+                "`: other users can read or change it | pass a directory of root with mode 0700 to --ledger");
   fs::create_directory(temp / "target");
   chmod((temp / "target").c_str(), 0700);
   fs::create_directory_symlink(temp / "target", temp / "link");
-  const std::string remedy = " | remove it while no container uses RDMA; rdma-hook makes it again";
+  const std::string remedy = " | pass a directory of root with mode 0700 to --ledger";
   EXPECT_EQ(error(temp / "link"), "cannot use `" + (temp / "link") + "`: it is not a directory" + remedy);
   write_file(temp / "file", "");
   EXPECT_EQ(error(temp / "file"), "cannot use `" + (temp / "file") + "`: it is not a directory" + remedy);
