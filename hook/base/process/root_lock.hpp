@@ -59,7 +59,7 @@ struct OldLock {
   std::string holder;  // lock_holder() if a process that is no program of this project has the lock; otherwise empty
 };
 // Takes flock(2) on the directory. Waits at most `patience` for a program of this project that root executes (its name
-// begins with "rdma-"), and for a process that cannot be seen. Any other process is only reported, because it could be
+// begins with "rdma-"), and for a process that is not visible. Any other process is only reported, because it could be
 // of any user and must not stop root. Errors: EAGAIN with a remedy, such a program of this project still has the lock;
 // errors of flock(2).
 Result<OldLock> take_old_lock(int fd, std::string_view path, std::chrono::milliseconds patience);
