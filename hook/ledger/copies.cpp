@@ -58,17 +58,23 @@ Result<std::uint64_t> size_of(int from, const ViewEntry& entry) {
   return static_cast<std::uint64_t>(info.st_size);
 }
 
+Error stale(const ViewEntry& entry, const char* what) {
+  Error error = sys_error(ESTALE, "cannot lend `{}`: it was {}", entry.copy, what);
+  error.hint = "start the container again";
+  return error;
+}
+
 // Checks that the open file is the one that was found, and was not written since.
 Result<void> check_same(int from, const ViewEntry& entry, const char* what) {
   if (TRY(fabric::file_identity(from, entry.copy)) == entry.text) return {};
-  return sys_error(ESTALE, "cannot lend `{}`: it was {}", entry.copy, what);
+  return stale(entry, what);
 }
 
 // Does the same after `size` bytes of the file were read, and checks that these are all.
 Result<void> check_read(int from, const ViewEntry& entry, std::uint64_t size) {
   constexpr const char* kChanged = "changed while it was copied";
   if (TRY(size_of(from, entry)) == size) return check_same(from, entry, kChanged);
-  return sys_error(ESTALE, "cannot lend `{}`: it was {}", entry.copy, kChanged);
+  return stale(entry, kChanged);
 }
 
 // Returns whether the file of this name is a copy of `from`, byte by byte: another content can have the same size, and
@@ -105,7 +111,11 @@ Result<Content> write_copy(int directory, const ViewEntry& entry, const std::str
     return failed;
   });
   if (code != 0 && has_read) return sys_error(code, "cannot read `{}`", entry.copy);
-  if (code != 0) return sys_error(code, "cannot copy `{}` to `{}`", entry.copy, path);
+  if (code != 0) {
+    Error error = sys_error(code, "cannot copy `{}` to `{}`", entry.copy, path);
+    if (code == ENOSPC || code == EDQUOT) error.hint = "make room on the file system of /run";
+    return error;
+  }
   // fchmod(2), because the umask changes the mode that open(2) sets.
   return ::fchmod(to.get(), kViewFileMode) == 0 ? Result<Content>(written) : sys_error(errno, "cannot make `{}`", path);
 }

@@ -326,7 +326,8 @@ TEST_F(LentLibraries, CopiesLentLibraries) {
   fs::remove_all(directory(stale));
   fs::remove(library_);
   write_file(library_, "newest");
-  const std::string replaced = "cannot lend `" + library_ + "`: it was replaced just now: Stale file handle";
+  const std::string replaced =
+      "cannot lend `" + library_ + "`: it was replaced just now: Stale file handle; remedy: start the container again";
   EXPECT_EQ(make(stale), replaced);
   EXPECT_TRUE(fs::is_empty(directory(stale) + "/lib")) << "the container starts without the library";
   const auto made = fs::last_write_time(directory(stale));
@@ -494,7 +495,9 @@ TEST_F(LentLibraries, NewViewRemovesWhatDeadMakersLeft) {
 // A file of /proc has the length 0, and more to read.
 TEST_F(LentLibraries, DoesNotLendMoreThanTheLengthOfTheFile) {
   const auto view = lent_from("/proc/version");
-  EXPECT_EQ(make(view), "cannot lend `/proc/version`: it was changed while it was copied: Stale file handle");
+  EXPECT_EQ(make(view),
+            "cannot lend `/proc/version`: it was changed while it was copied: Stale file handle; remedy: start the "
+            "container again");
   EXPECT_TRUE(fs::is_empty(directory(view) + "/lib"));
 }
 
@@ -522,7 +525,8 @@ TEST_F(LentLibraries, DoesNotLendFileThatIsWrittenWhileItIsCopied) {
   const std::string warning = make(view);
   is_made = true;
   writer.join();
-  EXPECT_EQ(warning, "cannot lend `" + library_ + "`: it was changed while it was copied: Stale file handle");
+  EXPECT_EQ(warning, "cannot lend `" + library_ +
+                         "`: it was changed while it was copied: Stale file handle; remedy: start the container again");
   EXPECT_TRUE(fs::is_empty(directory(view) + "/lib"));
   EXPECT_EQ(copies(), "");
 }
