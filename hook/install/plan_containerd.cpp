@@ -333,6 +333,19 @@ Result<void> check_plugins_are_on(const EngineFacts& facts) {
   return {};
 }
 
+// Errors: EINVAL, config.toml has a version below which containerd 2 loads no drop-in. Adds a message for a version
+// that is newer than the plan.
+Result<void> check_version(const EngineFacts& facts, InstallPlan& plan) {
+  if (facts.engine.major >= 2 && facts.config_version == 1)
+    return Error{
+        fmt::format("{} has version 1, below which containerd loads no drop-in of version 2 or 3", kContainerdConfig),
+        EINVAL, "replace it by the output of `containerd config migrate`"};
+  if (facts.config_version > kNewestConfig)
+    plan.said.push_back(fmt::format("{} has version {}, which this release does not know: containerd's check decides",
+                                    kContainerdConfig, facts.config_version));
+  return {};
+}
+
 // Errors: EEXIST, a handler `rdma` or `rdma-hook` exists that install did not write. A handler with additional
 // annotations or with an empty setting still counts as written by install.
 Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& tables) {
@@ -403,13 +416,7 @@ std::vector<std::string> containerd_files(const EngineFacts& facts) {
 
 Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts) {
   TRY_VOID(check_plugins_are_on(facts));
-  if (facts.engine.major >= 2 && facts.config_version == 1)
-    return Error{
-        fmt::format("{} has version 1, below which containerd loads no drop-in of version 2 or 3", kContainerdConfig),
-        EINVAL, "replace it by the output of `containerd config migrate`"};
-  if (facts.config_version > kNewestConfig)
-    plan.said.push_back(fmt::format("{} has version {}, which this release does not know: containerd's check decides",
-                                    kContainerdConfig, facts.config_version));
+  TRY_VOID(check_version(facts, plan));
   TomlTables tables = tables_of(facts);
   TRY_VOID(check_handler_is_ours(facts, tables));
   for (const TomlTable& table : tables)

@@ -1,11 +1,8 @@
 #include "hook/program/options.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -142,10 +139,9 @@ constexpr std::string_view kInstall = "install";
 
 constexpr fabric::Option<Options> kOptions[] = {
     {"engine", "NAME",
-     "runc, docker, podman, crio, containerd: decides whether annotations may request HCAs. Default: by the bundle; "
-     "otherwise runc for plan, and podman, where annotations only narrow, for createRuntime and verify. install: also "
-     "k3s, "
-     "rke2, microk8s, slurm",
+     "runc, docker, podman, crio, containerd, k3s, rke2, microk8s or slurm; the last four are for install. Decides "
+     "whether annotations may request HCAs. Default: by the bundle; otherwise runc for plan, and podman, where "
+     "annotations only narrow, for createRuntime and verify",
      set_engine, "createRuntime prestart poststop verify plan cdi install"},
     kConfigOption<Options>,
     {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
@@ -290,9 +286,6 @@ Result<void> complete(Options& options) {
                      options.command == Command::kCdiGenerate;
   if (options.node.engine_is_named) options.install.engine = options.node.engine;
   options.install.root = options.node.root;
-  // Below a root that does not exist, each look-up would find nothing, and the node would seem to have no HCA.
-  if (struct stat status{}; !options.node.root.empty() && ::stat(options.node.root.c_str(), &status) != 0)
-    return usage_error(fmt::format("--root `{}`: {}", printable(options.node.root), std::strerror(errno)));
   if (options.programs && (!options.programs->starts_with('/') || options.hook))
     return usage_error("--programs requires an absolute path on the node and excludes --hook");
   if (options.install.distribution && (options.command != Command::kInstall || options.install.way))
