@@ -89,10 +89,12 @@ EngineStart read_engine_start(const std::string& root, const std::string& progra
   start.variables = read_unit_variables(root, unit);
   if (auto command = exec_start(unit, start.variables)) {
     start.command = *std::move(command);
-    return start;
+    if (start.command.words.front().ends_with("/" + name)) return start;
   }
+  // There is no unit, or it starts a script that executes the engine. Any user can start a process of this name.
   for (const EngineProcess& process : find_processes(root, {name})) {
-    if (process.in_container) continue;
+    if (program_of(root, process) != program) continue;
+    start.command.words.clear();
     const std::string line = text_of(process.directory + "/cmdline").value_or("");
     for (const std::string_view word : fabric::split(line, '\0'))
       start.command.words.emplace_back(word);

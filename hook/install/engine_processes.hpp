@@ -34,7 +34,8 @@ struct EngineStart {
   UnitVariables variables;
 };
 // Reads how the node starts an engine's program, such as "/usr/bin/dockerd": by its unit, or, if the node has no such
-// unit, by the command line of its process.
+// unit or the unit starts another program such as a shell, by the command line of its process. Only a process of root
+// that executes the engine's program counts.
 EngineStart read_engine_start(const std::string& root, const std::string& program);
 
 // Returns the path of an engine's program on the node; nullopt if the engine is not installed. Searches in this order:

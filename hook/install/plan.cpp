@@ -142,9 +142,14 @@ constexpr const char* kCrioHandler = "crio.runtime.runtimes.rdma";
 // those of the default handler. All settings are copied: for a handler of the type oci without `monitor_path`, CRI-O
 // searches conmon in PATH when it starts, and does not start without it (pkg/config, TranslateMonitorFields).
 std::string crio_handler(const EngineFacts& facts, const std::string& table, EngineSettings own) {
+  // A handler that inherits would execute the default handler's runtime, and a path for the container's platform
+  // precedes `runtime_path`, so rdma-runtime would not be executed.
+  const bool has_own_path = own.contains({kCrioHandler, "runtime_path"});
+  const auto replaces_path = [&](std::string_view key) {
+    return key == "inherit_default_runtime" || (has_own_path && key == "platform_runtime_paths");
+  };
   for (const auto& [setting, value] : facts.settings)
-    // A handler that inherits would execute the default handler's runtime.
-    if (setting.table == table && setting.key != "inherit_default_runtime" && !is_empty_setting(value))
+    if (setting.table == table && !replaces_path(setting.key) && !is_empty_setting(value))
       own.insert({{kCrioHandler, setting.key}, value});
   std::string text = fmt::format("[{}]\n", kCrioHandler);
   for (const auto& [setting, value] : own)
@@ -166,6 +171,23 @@ std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::st
   return "\n" + crio_handler(facts, table, {});
 }
 
+// Returns the table of the handler whose runtime rdma-runtime executes: the default one, or the first other one if the
+// default handler is `rdma` itself or starts virtual machines. Errors: EINVAL, there is none.
+Result<std::string> crio_handler_behind(const EngineFacts& facts, const std::string& default_table) {
+  const auto fits = [&](const std::string& table) {
+    return table != kCrioHandler && setting_text(facts.settings, table, "runtime_type") != "vm";
+  };
+  if (fits(default_table)) return default_table;
+  for (const auto& [setting, value] : facts.settings)
+    if (setting.key == "runtime_path" && fits(setting.table) && !is_empty_setting(value)) return setting.table;
+  return Error{
+      fmt::format("`crio config` prints no handler with an OCI runtime for rdma-runtime: the default one is [{}]",
+                  default_table),
+      EINVAL,
+      "add a handler with crun or runc in a file of /etc/crio/crio.conf.d, or use `--way nri`; nothing was "
+      "changed"};
+}
+
 Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   if (facts.way == InstallWay::kCdi) return {};
   const std::string hooks = own_hooks_dir(facts, "crio.runtime");
@@ -175,15 +197,16 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
     plan.said.emplace_back("CRI-O reads `hooks_dir` only at its start; run: systemctl restart crio");
     return add_own_file(plan, facts, kCrioDropIn, kOurs + hooks);
   }
-  const std::string table = TRY(crio_default(facts));
+  const std::string default_table = TRY(crio_default(facts));
   if (facts.way == InstallWay::kNri) {
     TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-crio-verify-"));
     // The setting is written always, because older versions of CRI-O disable NRI by default.
     plan.meant[{"crio.nri", "enable_nri"}] = "true";
     return add_own_file(plan, facts, kCrioDropIn,
                         fmt::format("{}{}{}[crio.nri]\nenable_nri = true\n{}", kOurs, hooks, hooks.empty() ? "" : "\n",
-                                    crio_copy(plan, facts, table)));
+                                    crio_copy(plan, facts, default_table)));
   }
+  const std::string table = TRY(crio_handler_behind(facts, default_table));
   const std::string program = facts.programs + "/rdma-runtime";
   const std::string theirs = setting_text(facts.settings, kCrioHandler, "runtime_path");
   if (!theirs.empty() && theirs != program)
@@ -193,8 +216,8 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings)
     if (setting.key == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
       behind = setting_text(facts.settings, setting.table, setting.key);
-  // rdma-runtime executes the runtime of the default handler, so the handler `rdma` must have the same settings, such
-  // as the state directory (`runtime_root`, /run/crun for crun).
+  // rdma-runtime executes the runtime of that handler, so the handler `rdma` must have the same settings, such as the
+  // state directory (`runtime_root`, /run/crun for crun).
   EngineSettings own = plan.meant;
   if (!facts.settings.contains({table, "runtime_type"})) own[{kCrioHandler, "runtime_type"}] = "'oci'";
   TRY_VOID(add_own_file(plan, facts, kCrioDropIn, kOurs + crio_handler(facts, table, std::move(own))));

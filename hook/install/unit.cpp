@@ -18,23 +18,27 @@ namespace {
 // Limit on reading. A unit or a file of variables is never larger.
 constexpr std::size_t kLongestUnit = 1 << 20;
 
-// Returns the text of a file; nullopt if it cannot be read. A link at the end of the path is followed below root,
-// because an enabled or masked unit can be a link.
+// Returns the text of a file: empty if it is there but cannot be read, as a masked unit below a root without /dev/null;
+// nullopt if there is none. A link at the end of the path is followed below root, because an enabled unit can be a
+// link.
 std::optional<std::string> unit_text(const std::string& root, std::string path) {
+  std::optional<std::string> found;
   for (int links = 0; links < 8; ++links) {
     const auto here = node_path(root, path);
-    if (!here) return std::nullopt;
+    if (!here) return found;
     std::array<char, PATH_MAX> target;
     const ssize_t length = ::readlink(here->c_str(), target.data(), target.size());
     if (length <= 0) {
       auto text = fabric::sysfs::read_file(*here, kLongestUnit);
-      auto* const found = std::get_if<std::string>(&text);
-      return found ? std::optional(std::move(*found)) : std::nullopt;
+      auto* const read = std::get_if<std::string>(&text);
+      if (read) return std::move(*read);
+      return std::get<fabric::Unreadable>(text).code == ENOENT ? found : std::string();
     }
+    found.emplace();
     const std::string_view to(target.data(), static_cast<std::size_t>(length));
     path = to.starts_with('/') ? std::string(to) : path.substr(0, path.rfind('/') + 1) + std::string(to);
   }
-  return std::nullopt;
+  return found;
 }
 
 bool is_blank(char c) {
@@ -99,6 +103,13 @@ Unit parse_unit(std::string_view text, const std::string& file) {
   std::string joined;
   unsigned number = 0;
   unsigned first = 0;  // the line at which `joined` begins
+  const auto add = [&] {
+    const auto equals = joined.find('=');
+    if (equals != std::string::npos && !joined.starts_with('['))
+      unit.push_back({file, first, std::string(fabric::trim(std::string_view(joined).substr(0, equals))),
+                      std::string(fabric::trim(std::string_view(joined).substr(equals + 1)))});
+    joined.clear();
+  };
   for (const std::string_view raw : fabric::split(text, '\n')) {
     ++number;
     std::string_view line = fabric::trim(raw);
@@ -111,17 +122,15 @@ Unit parse_unit(std::string_view text, const std::string& file) {
       continue;
     }
     joined += line;
-    const auto equals = joined.find('=');
-    if (equals != std::string::npos && !joined.starts_with('['))
-      unit.push_back({file, first, std::string(fabric::trim(std::string_view(joined).substr(0, equals))),
-                      std::string(fabric::trim(std::string_view(joined).substr(equals + 1)))});
-    joined.clear();
+    add();
   }
+  add();  // a backslash in the last line joins nothing
   return unit;
 }
 
 Unit read_unit(const std::string& root, const std::string& name) {
-  constexpr const char* kDirectories[] = {"/etc/systemd/system/", "/run/systemd/system/", "/usr/lib/systemd/system/",
+  constexpr const char* kDirectories[] = {"/etc/systemd/system/", "/run/systemd/system/",
+                                          "/usr/local/lib/systemd/system/", "/usr/lib/systemd/system/",
                                           "/lib/systemd/system/"};
   Unit unit;
   for (const char* directory : kDirectories) {
@@ -131,12 +140,14 @@ Unit read_unit(const std::string& root, const std::string& name) {
     unit = parse_unit(*text, path);
     break;
   }
-  // By file name: an earlier directory's file hides later files of the same name.
+  // By file name: an earlier directory's file hides later files of the same name. Drop-ins of all services come last.
   std::map<std::string, std::string> drop_ins;
-  for (const char* directory : kDirectories) {
-    const std::string of_unit = fmt::format("{}{}.d", directory, name);
-    for (const std::string& file : names_in(root + of_unit))
-      if (file.ends_with(".conf")) drop_ins.emplace(file, fmt::format("{}/{}", of_unit, file));
+  for (const std::string& of : {name, std::string("service")}) {
+    for (const char* directory : kDirectories) {
+      const std::string drop_in_directory = fmt::format("{}{}.d", directory, of);
+      for (const std::string& file : names_in(root + drop_in_directory))
+        if (file.ends_with(".conf")) drop_ins.emplace(file, fmt::format("{}/{}", drop_in_directory, file));
+    }
   }
   for (const auto& [file, path] : drop_ins)
     for (UnitSetting& setting : parse_unit(unit_text(root, path).value_or(""), path))

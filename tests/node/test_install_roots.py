@@ -182,7 +182,7 @@ CASES = [
         "usr/share/containers/oci/hooks.d/rdma-hook-crio-verify-createRuntime.json": '"/opt/rdma/bin/rdma-hook"'}),
     ("crio", "crio", "runtime", CRIO, {
         "etc/crio/crio.conf.d/90-rdma-init.conf":
-        f'[crio.runtime.runtimes.rdma]\n{CRIO_COPY}runtime_path = "/opt/rdma/bin/rdma-runtime"\nruntime_root = "/run/crun"\nruntime_type = "oci"\n',
+        f'[crio.runtime.runtimes.rdma]\n{CRIO_COPY.partition("platform")[0]}runtime_path = "/opt/rdma/bin/rdma-runtime"\nruntime_root = "/run/crun"\nruntime_type = "oci"\n',
         BEHIND: "/usr/libexec/crio/crun"}),
     # config.toml of each version, and drop-ins of a version below.
     *[("containerd", "containerd", way, f"version = {version}  # x\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n" + TWO.partition("\n")[2], {
@@ -619,6 +619,51 @@ def start_rules():
             flags = next(iter(texts.values())).partition("ExecStart=")[2].split("\n")[0].split()[1:]
             node.starts(*flags)
             node.done("--uninstall")
+
+
+def started_by_another_program():
+    """A unit that starts a script hides the options of the engine, so the command line of its process counts: not that of a stranger."""
+    words = "/proc/17/cmdline, line 1: `--add-runtime=kata=/k`: dockerd would not start"
+    for unit, program, error in (
+            ("ExecStart=/bin/sh -c 'exec /usr/bin/dockerd --add-runtime=kata=/k'\n", "/usr/bin/dockerd", words),
+            (None, "/usr/bin/dockerd", words), (None, "/home/x/dockerd", ""),
+            # The next start uses the unit, in whatever way the process was started.
+            ("ExecStart=/usr/bin/dockerd\n", "/usr/bin/dockerd", "")):
+        with Node("docker", "dockerd", "runtime") as node:
+            if unit:
+                node.put(f"{UNITS}/docker.service", unit)
+            process = node.put("proc/17/comm", "dockerd\n").parent
+            node.put("proc/17/status", "Name:\tdockerd\nNSpid:\t17\n")
+            node.put("proc/17/cmdline", "dockerd\0--add-runtime=kata=/k\0")
+            (process / "exe").symlink_to(program)
+            if error:
+                node.unchanged(error, *node.chosen)
+            else:
+                node.done(*node.chosen)
+
+
+def crio_behind():
+    """CRI-O would execute a path of `platform_runtime_paths` in place of rdma-runtime. A handler of type vm has no OCI runtime."""
+    kata = ('[crio.runtime.runtimes.kata]\nruntime_path = "/usr/bin/containerd-shim-kata-v2"\nruntime_type = "vm"\n'
+            'runtime_config_path = "/opt/kata.toml"\nmonitor_path = "/x"\n')
+    for text in (CRIO.replace("linux/arm64", "linux/amd64"), CRIO.replace('# default_runtime = "crun"', 'default_runtime = "kata"') + kata):
+        with Node("crio", "crio", "runtime", text) as node:
+            node.done(*node.chosen)
+            written = (node.root / "etc/crio/crio.conf.d/90-rdma-init.conf").read_text()
+            assert "platform_runtime_paths" not in written and 'runtime_type = "oci"' in written and "kata" not in written, written
+            assert 'monitor_path = "/usr/libexec/crio/conmon"\n' in written, written
+            assert json.loads((node.root / BEHIND).read_text()) == {"runtime": {"runtimes": ["/usr/libexec/crio/crun", "runc"]}}
+            node.done("--uninstall")
+    with Node("crio", "crio", "runtime", f'[crio.runtime]\ndefault_runtime = "kata"\n{kata}') as node:
+        node.unchanged("prints no handler with an OCI runtime for rdma-runtime: the default one is [crio.runtime.runtimes.kata]", *node.chosen)
+    # The administrator made `rdma` the default handler. Another version must not put rdma-runtime behind itself.
+    with Node("crio", "crio", "runtime", CRIO) as node:
+        node.done(*node.chosen)
+        node.put("etc/crio/crio.conf.d/95-mine.conf", '[crio.runtime]\ndefault_runtime = "rdma"\n')
+        record = node.root / RECORD
+        record.write_text(record.read_text().replace('"version": "', '"version": "0.0.'))
+        node.done()
+        assert json.loads((node.root / BEHIND).read_text()) == {"runtime": {"runtimes": ["/usr/libexec/crio/crun", "runc"]}}
 
 
 def failed_unit():
@@ -1282,7 +1327,7 @@ def main():
         with Node(engine, stand_in, way, text) as node:
             node.unchanged(words, *node.chosen, code=code[0] if code else 1)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
-    checks = [overridden, start_rules, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
+    checks = [overridden, start_rules, started_by_another_program, crio_behind, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
               changeable_programs, without_bound, *([locks] if os.geteuid() == 0 and shutil.which("flock") else []), as_the_samples, slurm_lines, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]

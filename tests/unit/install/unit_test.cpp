@@ -23,6 +23,8 @@ TEST(Unit, HasFileAndLineOfEachSetting) {
   EXPECT_EQ(unit[1].value, "b=c");
   EXPECT_EQ(unit[1].line, 8U);
   EXPECT_EQ(words("ExecStart=/a \\\n --x\n"), (Words{"/a", "--x"}));
+  EXPECT_EQ(words("ExecStart=/a \\\n --x \\"), (Words{"/a", "--x"}));
+  EXPECT_EQ(words("ExecStart=/a \\\n --x \\\n"), (Words{"/a", "--x"}));
 }
 
 TEST(Unit, ReturnsLastCommand) {
@@ -68,6 +70,19 @@ TEST(Unit, ReadsDropInsAndFilesOfVariables) {
   EXPECT_EQ(command->file, "/etc/systemd/system/x.service.d/20-b.conf");
   EXPECT_EQ(command->line, 2U);
   EXPECT_TRUE(read_unit(root, "none.service").empty());
+  // A masked unit hides the unit below it, also where root has no /dev/null. A link to nowhere does too.
+  put("usr/lib/systemd/system/masked.service", "ExecStart=/lower\n");
+  std::filesystem::create_symlink("/dev/null", root / "etc/systemd/system/masked.service");
+  EXPECT_TRUE(read_unit(root, "masked.service").empty());
+  // Drop-ins of all services, which the unit's own drop-in of the same name hides.
+  put("usr/local/lib/systemd/system/y.service", "ExecStart=/y\n");
+  put("etc/systemd/system/service.d/10-a.conf", "LimitMEMLOCK=64K\n");
+  put("etc/systemd/system/service.d/20-b.conf", "ExecStart=\nExecStart=/hidden\n");
+  put("usr/lib/systemd/system/y.service.d/20-b.conf", "ExecStart=\nExecStart=/z\n");
+  const Unit other = read_unit(root, "y.service");
+  EXPECT_EQ(unit_memlock(other), 65536U);
+  ASSERT_TRUE(exec_start(other, {}));
+  EXPECT_EQ(exec_start(other, {})->words, Words{"/z"});
   std::filesystem::remove_all(root);
 }
 
