@@ -459,18 +459,22 @@ Result<Inventory> parse_snapshot(std::string_view text) {
 }
 
 Result<Inventory> read_snapshot(const std::string& path) {
+  const auto refuse = [&](int code, const char* action) {
+    Error error = sys_error(code, "{} snapshot `{}`", action, printable(path));
+    error.hint = "pass a file that `rdma-init snapshot > FILE` wrote";
+    return error;
+  };
   const UniqueFd fd(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.ok()) return sys_error(errno, "open snapshot `{}`", printable(path));
+  if (!fd.ok()) return refuse(errno, "open");
   if (path != "-") {
     // The path may be a pipe whose writer is slow or missing. poll() limits the wait.
     pollfd written{fd.get(), POLLIN, 0};
-    if (::poll(&written, 1, kSnapshotTimeoutMs) == 0)
-      return sys_error(ETIMEDOUT, "read snapshot `{}`", printable(path));
+    if (::poll(&written, 1, kSnapshotTimeoutMs) == 0) return refuse(ETIMEDOUT, "read");
     // After the first byte, a read may block until the writer closes the pipe.
     ::fcntl(fd.get(), F_SETFL, 0);
   }
   const auto text = sysfs::read_all(fd.get(), kMaxSnapshotSize);
-  if (const int code = error_of(text); code != 0) return sys_error(code, "read snapshot `{}`", printable(path));
+  if (const int code = error_of(text); code != 0) return refuse(code, "read");
   auto inventory = parse_snapshot(std::get<std::string>(text));
   if (!inventory) return wrap(std::move(inventory).error(), fmt::format("snapshot `{}`", printable(path)));
   return inventory;

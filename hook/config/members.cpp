@@ -104,10 +104,13 @@ void read_node_index(ConfigReader& reader, const ConfigValue& value, std::option
     if (text.starts_with('/') && text.size() > 1) return NodeIndex{NodeIndex::By::kFile, 0, text};
     return std::nullopt;
   };
-  const auto parsed = reader.parsed(
-      value, parse, "is not a source of the node's number",
+  constexpr const char* kWrong = "is not a source of the node's number";
+  constexpr const char* kRemedy =
       "write a number, \"address\", \"NODE_NAME\", an object of node names, or the absolute path of a file with the "
-      "number");
+      "number";
+  // The reader's own remedy for a value that is no text, quotes around it, would not help.
+  if (!value.json().is_string()) return reader.error(value, kWrong, kRemedy);
+  const auto parsed = reader.parsed(value, parse, kWrong, kRemedy);
   if (parsed) index = parsed;
 }
 

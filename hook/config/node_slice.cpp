@@ -183,6 +183,7 @@ NodeListCheck check_nodes(std::string_view list, const Config& config) {
   std::map<std::uint64_t, std::string> seen;
   std::vector<std::string> doubtful;
   unsigned number = 0;
+  bool has_node = false;
   const auto note = [&](const std::string& what) {
     check.problems.push_back(fmt::format("line {}: {}", number, what));
   };
@@ -190,6 +191,7 @@ NodeListCheck check_nodes(std::string_view list, const Config& config) {
     ++number;
     const auto words = words_of(line);
     if (words.empty()) continue;
+    has_node = true;
     const std::string name = shown(words[0], kLongestShown);
     const auto index = index_of_line(words, config);
     if (!index) {
@@ -204,6 +206,8 @@ NodeListCheck check_nodes(std::string_view list, const Config& config) {
     check_slices(name, *index, config.networks, note);
   }
   if (!doubtful.empty()) check.warnings.push_back(warning_of(doubtful));
+  // A list that a failed command wrote must not pass.
+  if (!has_node) check.problems.emplace_back("the list has no node");
   for (const auto& [network, of] : config.networks) {
     for (const auto* range : {&of.vf_macs, &of.vf_guids}) {
       if (!*range || (*range)->per_node || seen.size() < 2) continue;

@@ -130,9 +130,10 @@ Result<void> make_ledger_directory(const std::string& root) {
   const std::string place = TRY(node_path(root, kLedgerPath));
   std::error_code failed;
   std::filesystem::create_directories(place.substr(0, place.rfind('/')), failed);
-  if (failed) return sys_error(failed.value(), "make the directory of `{}`", kLedgerPath);
-  if (::mkdir(place.c_str(), 0700) != 0 && errno != EEXIST) return sys_error(errno, "make `{}`", kLedgerPath);
-  return {};
+  if (!failed && (::mkdir(place.c_str(), 0700) == 0 || errno == EEXIST)) return {};
+  Error error = sys_error(failed ? failed.value() : errno, "make `{}`", place);
+  error.hint = "install needs a writable /run; nothing was changed";
+  return error;
 }
 
 Result<void> make_cluster_directory(const std::string& root) {

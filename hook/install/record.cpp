@@ -193,7 +193,11 @@ Result<InstallLock> lock_out_others(const std::string& root, bool dry_run) {
         fmt::format("another `rdma-hook install` or uninstall is running: {}", lock_holder(lock.directory.get())), 0,
         "run this again when it has ended"};
   lock.etc.reset(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!lock.etc.ok()) return sys_error(errno, "open `{}/etc`", root);
+  if (!lock.etc.ok()) {
+    Error error = sys_error(errno, "open `{}/etc`", root);
+    error.hint = "name the root directory of a node with --root";
+    return error;
+  }
   // A dry run does not wait for the old lock, because it changes nothing.
   const OldLock old = TRY(take_old_lock(lock.etc.get(), root + "/etc", dry_run ? kNoWait : kOldInstallPatience));
   if (!old.held) {

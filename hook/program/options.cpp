@@ -137,17 +137,24 @@ Result<void> set_version(Options& options, std::string_view) {
 
 constexpr std::string_view kInstall = "install";
 
+constexpr fabric::Option<Options> only_for(fabric::Option<Options> option, std::string_view commands) {
+  option.commands = commands;
+  return option;
+}
+
 constexpr fabric::Option<Options> kOptions[] = {
     {"engine", "NAME",
      "runc, docker, podman, crio, containerd, k3s, rke2, microk8s or slurm; the last four are for install. Decides "
      "whether annotations may request HCAs. Default: by the bundle; otherwise runc for plan, and podman, where "
      "annotations only narrow, for createRuntime and verify",
      set_engine, "createRuntime prestart poststop verify plan cdi install"},
-    kConfigOption<Options>,
+    only_for(kConfigOption<Options>,
+             "createRuntime prestart poststop verify plan devices recover metrics check-config config cdi doctor"),
     {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
      "createRuntime prestart verify plan devices metrics cdi doctor"},
     kRootOption<Options>,
-    kLedgerOption<Options>,
+    only_for(kLedgerOption<Options>,
+             "createRuntime prestart poststop verify plan devices recover metrics config cdi doctor install"),
     {"bundle", "DIR", "the container's bundle", set_text<&Options::bundle>, "plan"},
     {"annotation", "KEY=VALUE", "plan: in place of a bundle, an empty container with this annotation; can be repeated",
      set_annotation, "plan"},

@@ -28,7 +28,11 @@ constexpr int kStdinTimeoutMs = 10000;
 Result<OciState> read_state(Call& call) {
   const auto text = read_state_text(STDIN_FILENO, kStdinTimeoutMs);
   auto parsed = text ? parse_oci_state(*text) : Result<OciState>(text.error());
-  if (!parsed) call.log.set_without_container();
+  if (!parsed) {
+    call.log.set_without_container();
+    parsed.error().hint =
+        "let an OCI runtime start this command as a hook; `rdma-hook plan` shows what a container gets";
+  }
   OciState state = TRY(std::move(parsed));
   call.container = state.id;
   call.log.set_container(state.id);

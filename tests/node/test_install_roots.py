@@ -676,6 +676,14 @@ def failed_unit():
             node.done(*node.chosen)
 
 
+def not_a_node():
+    """The error has a remedy if --root names a directory that is no root of a node."""
+    with Node("podman") as node:
+        shutil.rmtree(node.root / "etc")
+        for call in (node.chosen, [*node.chosen, "--dry-run"], ["--uninstall"]):
+            node.refused("No such file or directory; remedy: name the root directory of a node with --root", *call)
+
+
 def read_only():
     """On a read-only file system install reports the cause and leaves no file, also no record."""
     script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
@@ -685,6 +693,10 @@ def read_only():
             refused = node.unchanged("Read-only file system; remedy: correct the cause and run install again; nothing was changed", *node.chosen)
             assert ": remove " not in refused.stderr, refused
             assert not (node.root / "var/lib").exists()
+    with Node("containerd", text=TWO) as node:
+        (node.root / "run").mkdir()
+        node.call = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, node.root / "run", *node.call[-6:]]
+        node.unchanged("/run/rdma-hook`: Read-only file system; remedy: install needs a writable /run; nothing was changed", *node.chosen)
 
 
 def image_based():
@@ -1327,7 +1339,7 @@ def main():
         with Node(engine, stand_in, way, text) as node:
             node.unchanged(words, *node.chosen, code=code[0] if code else 1)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
-    checks = [overridden, start_rules, started_by_another_program, crio_behind, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
+    checks = [overridden, start_rules, started_by_another_program, crio_behind, not_a_node, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
               changeable_programs, without_bound, *([locks] if os.geteuid() == 0 and shutil.which("flock") else []), as_the_samples, slurm_lines, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]

@@ -141,6 +141,8 @@ TEST(NodeSlice, ChecksListOfNodes) {
                    "line 3: `gpu` has no index: \"node_index\" does not depend on the name, so the line needs a number",
                    "line 4: `a` has no index: expected a name, or a name and a number from 0",
                    "line 5: `x`: network `n`: 10.100.0.0/16 has 256 slices of /24, none with index 300"}));
+  EXPECT_EQ(check_nodes("", config).problems, Texts{"the list has no node"});
+  EXPECT_EQ(check_nodes("\n# gpu-1 1\n", config).problems, Texts{"the list has no node"});
 }
 
 TEST(NodeSlice, ReportsClashesOfNamesInList) {
@@ -249,8 +251,11 @@ TEST(NodeSlice, RefusesWrongMembers) {
   EXPECT_NE(problem(index, R"("per_node": 31)").find("is too large for 10.1.0.0/16"), std::string::npos);
   EXPECT_NE(problem(index, R"("per_node": 24, "from": "10.1.0.9")").find("`from` cannot be combined with `per_node`"),
             std::string::npos);
-  EXPECT_NE(problem(R"("node_index": "seven", )", R"("per_node": 24)").find("is not a source of the node's number"),
-            std::string::npos);
+  for (const char* wrong : {R"("seven")", "null", "true", "[]"})
+    EXPECT_NE(problem(fmt::format(R"("node_index": {}, )", wrong), R"("per_node": 24)")
+                  .find("is not a source of the node's number"),
+              std::string::npos)
+        << wrong;
   EXPECT_NE(problem(R"("node_index": -1, )", R"("per_node": 24)"), "");
 }
 

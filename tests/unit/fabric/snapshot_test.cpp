@@ -225,6 +225,7 @@ TEST(SnapshotFile, NamesTheFileInErrors) {
   const TempDir dir;
   EXPECT_EQ(fabric::read_snapshot(dir / "missing\x1b.json").error().message,
             "open snapshot `" + dir.path() + "/missing?.json`: No such file or directory");
+  EXPECT_NE(fabric::read_snapshot(dir / "missing").error().hint, "");
   EXPECT_EQ(fabric::read_snapshot(dir.path()).error().code, EISDIR);
   test_support::write_file(dir / "bad.json", "{\"schema\": 9}");
   EXPECT_EQ(fabric::read_snapshot(dir / "bad.json").error().message,
