@@ -284,7 +284,8 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
   Checked checked = check(directory, node);
   const auto refuse = [&](const Error& error) {
     checked.applied.outcome = AppliedConfig::Outcome::kRefused;
-    checked.applied.problems.push_back(problem_of(file, error, ""));
+    checked.applied.problems.push_back(
+        problem_of(file, error, "correct the cause and run `rdma-hook config apply` again"));
     return std::move(checked.applied);
   };
   if (!opened) {

@@ -149,6 +149,17 @@ class Once(Case):
         self.assertIn(f"has locked `{self.directory}`: this lock is ignored; remedy: end that process", done.stdout)
         self.assertEqual(os.listdir(self.directory), ["config.json"])
 
+    def test_error_of_lock_file_has_remedy(self):
+        self.map.put({"rails": ["a"]})
+        path = self.directory + "/.rdma-hook-config-apply.lock"
+        for make, remove in ((os.mkdir, os.rmdir), (lambda to: os.symlink("/nowhere", to), os.unlink)):
+            make(path)
+            done = self.apply()
+            self.assertEqual(done.returncode, 1, done)
+            self.assertRegex(done.stdout, "error: make the lock file `.*; remedy: remove it\n")
+            remove(path)
+        self.assert_applied(0, {"rails": ["a"]})
+
     def test_logs_index_of_node(self):
         networks = {"n": {"addresses": [{"rail": 0, "subnet": "10.0.0.0/8", "per_node": 24}]}}
         for index, name, taken in (("NODE_NAME", "gpu-17", "17 from NODE_NAME gpu-17"),

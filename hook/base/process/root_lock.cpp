@@ -137,8 +137,11 @@ Result<LockFile> LockFile::take(const std::string& path, std::chrono::millisecon
     UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
     struct stat opened {};
     struct stat named {};
-    if (!fd.ok() || ::fstat(fd.get(), &opened) != 0)
-      return sys_error(errno, "make the lock file `{}`", fabric::printable(path));
+    if (!fd.ok() || ::fstat(fd.get(), &opened) != 0) {
+      Error error = sys_error(errno, "make the lock file `{}`", fabric::printable(path));
+      if (error.code == ELOOP || error.code == EISDIR) error.hint = "remove it";
+      return error;
+    }
     if (!S_ISREG(opened.st_mode) || !is_private(opened))
       return Error{fmt::format("`{}` is not a file that only root can open", fabric::printable(path)), EPERM,
                    "remove it"};
