@@ -68,10 +68,10 @@ Result<Looked> look_at(const LedgerFiles& files, const std::string& hca, const s
 }
 
 // Returns the units of the HCA that other keys hold, as count_others(). If a grant cannot be checked, the units of its
-// index entry count. kind: the state of the HCA. doubt: receives the text that describes the first such grant, on error
-// also of a grant that cannot be read.
+// index entry count. kind: the state of the HCA; receives the new one if the index is made again. doubt: receives the
+// text that describes the first such grant, on error also of a grant that cannot be read.
 Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key,
-                              UnitBounds bounds, HcaState::Kind kind, std::string& doubt) {
+                              UnitBounds bounds, HcaState::Kind& kind, std::string& doubt) {
   const auto count = [&] {
     return count_others(files, hca, key, bounds, [&](const IndexEntry& entry) {
       const auto checked = check_entry(files, hca, entry);
@@ -90,6 +90,7 @@ Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, 
       doubt = doubtful_owner(files, looked_at, rebuilt.error());
       return rebuilt.error();
     }
+    kind = TRY(read_state(files, hca)).kind;
     units = TRY(count());
   }
   return units.value_or(0);
@@ -174,6 +175,7 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
     Holding holding = others_holding(*files_, hca.key, requesting.key, counted, kind);
     if (!holding.exclusive_owner) {
       free_[hca.key] = {.is_free = kind == HcaState::Kind::kFree,
+                        .is_own = kind == HcaState::Kind::kExclusive,
                         .is_unused = counted.least == 1 && holding.others == 0};
     }
     const PlannedHca* held = find_hca(own, hca.key);
@@ -186,7 +188,8 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
   return holdings;
 }
 
-Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const {
+Result<std::set<std::string>> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const {
+  std::set<std::string> own;
   for (PlannedHca& hca : hcas) {
     const auto locked =
         std::find_if(hcas_.begin(), hcas_.end(), [&](const Locked& one) { return one.name == hca.name; });
@@ -200,14 +203,16 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
       const Looked looked = TRY(look_at(*files_, key, owner.key, looked_at));
       if (looked.other) return held_alone(hca.name, looked.other->owner.label);
       free.is_free = looked.kind == HcaState::Kind::kFree;
+      free.is_own = looked.kind == HcaState::Kind::kExclusive;
     }
     if (hca.mode != Mode::kExclusive) {
       if (free.is_free) TRY_VOID(write_state(*files_, key, {HcaState::Kind::kShared}));
+      if (free.is_own) own.insert(key);
       continue;
     }
     if (free.is_unused) continue;
     std::string doubt;
-    const auto kind = free.is_free ? HcaState::Kind::kFree : HcaState::Kind::kShared;
+    auto kind = free.is_free ? HcaState::Kind::kFree : HcaState::Kind::kShared;
     if (TRY(others_units(*files_, key, owner.key, {1, 1}, kind, doubt)) > 0) {
       return Error{.message = fmt::format("cannot allocate `{}` exclusively: {}", hca.name,
                                           doubt.empty() ? "other containers hold it" : "it is held by " + doubt),
@@ -215,7 +220,7 @@ Result<void> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>&
                    .reason = FailureReason::kBusy};
     }
   }
-  return {};
+  return own;
 }
 
 void LockedHcas::expect_own(const std::vector<PlannedHca>& hcas) {
@@ -228,14 +233,18 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
   if (!is_file_name(user.key, kLongestKey))
     return make_error("internal error: container key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", user.key);
   // check_free() locks the keys of other grants, one at a time, so it comes before the lock of this owner's key.
-  TRY_VOID(check_free(owner, hcas));
+  const auto own = TRY(check_free(owner, hcas));
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(refresh(*files_, owner.key));
-  if (own_ && booked_names(before ? held_hcas(*before) : std::vector<PlannedHca>()) != *own_) {
+  const auto held = booked_names(before ? held_hcas(*before) : std::vector<PlannedHca>());
+  if (own_ && held != *own_) {
     return Error{.message = fmt::format("cannot allocate: another call changed the grant of {} meanwhile", owner.label),
                  .code = ESTALE,
                  .hint = "start the container again"};
   }
+  // A release of the owner needs no lock of the HCA. If one came after the check, it has set the link to "none".
+  for (const std::string& hca : own)
+    if (!held.contains(hca)) TRY_VOID(write_state(*files_, hca, {HcaState::Kind::kShared}));
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
   // The recorded path of the namespace may be gone while the namespace lives on. This call found the same namespace at
   // another path, so the grant gets the new path.

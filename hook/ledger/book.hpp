@@ -51,13 +51,15 @@ class LockedHcas {
     fabric::UniqueFd lock;
   };
   LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas);
-  // Returns an error if another owner's grant forbids the mode of an HCA. Sets `device` of each HCA.
-  Result<void> check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const;
+  // Returns the HCAs (Locked::key) that the owner shares from now on, although their links name it: it held them alone.
+  // Sets `device` of each HCA. Errors: another owner's grant forbids the mode of an HCA.
+  Result<std::set<std::string>> check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const;
   std::shared_ptr<const LedgerFiles> files_;
   std::vector<Locked> hcas_;
   // Facts about an HCA that no other owner holds exclusively.
   struct Free {
     bool is_free = false;    // its link in the index is "none"
+    bool is_own = false;     // its link in the index names the asking owner
     bool is_unused = false;  // no other owner holds it in any mode
   };
   // The owner of the last holdings(), and the HCAs (Locked::key) that no other owner then held exclusively. This cannot

@@ -384,6 +384,33 @@ INSTANTIATE_TEST_SUITE_P(
                     }}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// The link `exclusive` of an HCA with a grant is never "none": ledger_problems() reports it at the end of the test.
+// A request with a limit of one makes the index again if the link is "shared" without an entry.
+TEST_F(LedgerRecord, HcaWithLimitOfOneIsNotFreeWhenItIsSharedAgain) {
+  const PlannedHca shared{"mlx5_0", Mode::kShared, 1, 1};
+  ASSERT_EQ(give(web_, {shared}), "");
+  ASSERT_OK(ledger_.leave(web_, web_.key));
+  {
+    auto locked = must(ledger_.lock({"mlx5_0"}));
+    ASSERT_OK(locked.holdings(db_, {{"mlx5_0", {1, 1}}}));
+    ASSERT_OK(locked.book(db_, {shared}, {db_.key, "db", myself()}));
+  }
+  ASSERT_OK(ledger_.settle(db_.key));
+}
+
+// A release needs no lock of the HCA, so an owner can lose an HCA between its decision and its booking.
+TEST_F(LedgerRecord, HcaIsNotFreeIfTheOwnerLostItBeforeItSharesIt) {
+  const PlannedHca shared{"mlx5_0", Mode::kShared, 1, {}};
+  ASSERT_EQ(give(web_, {kAlone}), "");
+  {
+    auto locked = must(ledger_.lock({"mlx5_0"}));
+    ASSERT_OK(locked.holdings(web_, {}));
+    ASSERT_OK(ledger_.leave(web_, web_.key));
+    ASSERT_OK(locked.book(web_, {shared}, {web_.key, "web", myself()}));
+  }
+  ASSERT_OK(ledger_.settle(web_.key));
+}
+
 TEST_F(LedgerRecord, ReadOnlyIndexAllocatesNothing) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   const std::string all = path_ + "/hca";
