@@ -85,7 +85,7 @@ void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vec
 using Claims = std::map<std::string, PlannedHca>;
 
 // Adds the index entry of an HCA that a grant holds, or for an exclusive grant the link `exclusive` to the grant, if
-// the index lacks it.
+// the index lacks it. Replaces a link that is "none".
 Result<void> restore_index(const LedgerFiles& files, const std::string& hca, const std::string& key,
                            Deadline deadline) {
   const auto lock = TRY(lock_hca(files, hca, ms_until(deadline, kKeyLockTimeoutMs)));
@@ -142,6 +142,8 @@ Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const
     }
   }
   if (holder != claims.end() && alone != holder->first) missing.insert(*holder);
+  const bool seems_free = state.has_value() && state->kind == HcaState::Kind::kFree;
+  if (seems_free && !claims.empty()) missing.insert(*claims.begin());
   for (const auto& [key, claim] : missing)
     note(key, restore_index(files, hca, key, deadline));
   return {};

@@ -411,6 +411,15 @@ TEST_F(LedgerRecord, HcaIsNotFreeIfTheOwnerLostItBeforeItSharesIt) {
   ASSERT_OK(ledger_.settle(web_.key));
 }
 
+TEST_F(LedgerRecord, RecoverCorrectsLinkThatShowsASharedHcaAsFree) {
+  ASSERT_EQ(give(web_, {kSharedByTwo}), "");
+  const std::string link = path_ + "/hca/mlx5_0/exclusive";
+  fs::remove(link);
+  fs::create_symlink("none", link);
+  ASSERT_OK(ledger_.recover());
+  EXPECT_EQ(fs::read_symlink(link), "shared");
+}
+
 TEST_F(LedgerRecord, ReadOnlyIndexAllocatesNothing) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   const std::string all = path_ + "/hca";
