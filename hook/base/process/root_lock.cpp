@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "fabric/sysfs.hpp"
 #include "fabric/text.hpp"
@@ -21,11 +22,12 @@ using fabric::UniqueFd;
 
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 20'000'000};
 constexpr const char* kOurPrograms = "rdma-";
-constexpr std::size_t kLargestInfo = std::size_t{1} << 16;  // of a file in /proc, in bytes
+constexpr std::size_t kLargestInfo = std::size_t{1} << 16;    // of a file in /proc, in bytes
+constexpr std::size_t kLargestLocks = std::size_t{16} << 20;  // of /proc/locks, in bytes
 
 struct Holder {
   std::string pid;
-  std::string program;  // name of its executable file; empty: it cannot be read
+  std::string program;  // name of its executable file, or of the process if that cannot be read; empty: unknown
   std::string user;     // its real user, which a set-user-ID program does not change; empty: it cannot be read
 };
 
@@ -44,11 +46,31 @@ bool holds_lock(const std::string& pid, ino_t inode) {
   });
 }
 
+// Returns the processes that took a flock(2) lock of this inode by /proc/locks, which any process can read: it has
+// lines such as "1: FLOCK  ADVISORY  WRITE 123 08:02:4711 0 EOF". Descriptors of a process with more capabilities than
+// this one cannot be read.
+std::vector<std::string> takers_of_lock(ino_t inode) {
+  constexpr std::size_t kPid = 4;  // the field, counted from 0
+  std::vector<std::string> pids;
+  const auto locks = fabric::value_or(fabric::sysfs::read_file("/proc/locks", kLargestLocks), std::string());
+  const std::string end = fmt::format(":{} 0 EOF", inode);
+  for (const std::string_view line : fabric::split(locks, '\n')) {
+    std::vector<std::string_view> fields = fabric::split(line, ' ');
+    std::erase(fields, std::string_view());
+    if (fields.size() > kPid && fields[1] == "FLOCK" && line.ends_with(end)) pids.emplace_back(fields[kPid]);
+  }
+  return pids;
+}
+
 Holder describe_process(const std::string& pid) {
   Holder holder{pid, {}, {}};
   std::error_code failed;
   const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), failed);
-  if (!failed) holder.program = program.filename().string();
+  // The name of the process has at most 15 characters, and the process can change it. For a process of the caller's
+  // user that is no matter: it could execute any program.
+  const auto name = fabric::sysfs::read_file(fmt::format("/proc/{}/comm", pid), kLargestInfo);
+  holder.program =
+      failed ? std::string(fabric::trim(fabric::value_or(name, std::string()))) : program.filename().string();
   const auto status =
       fabric::value_or(fabric::sysfs::read_file(fmt::format("/proc/{}/status", pid), kLargestInfo), std::string());
   const std::size_t at = status.find("\nUid:\t");
@@ -68,6 +90,8 @@ std::optional<Holder> find_holder(int fd, const std::function<bool(const Holder&
     if (!fabric::parse_number<pid_t>(name) || !holds_lock(name, status.st_ino)) continue;
     if (Holder holder = describe_process(name); test(holder)) return holder;
   }
+  for (const std::string& pid : takers_of_lock(status.st_ino))
+    if (Holder holder = describe_process(pid); test(holder)) return holder;
   return std::nullopt;
 }
 

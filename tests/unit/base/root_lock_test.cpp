@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -141,6 +143,23 @@ TEST_F(OldLocks, OfStrangersDoNotStopRoot) {
     EXPECT_FALSE(lock.held) << program << user;
     EXPECT_NE(lock.holder.find("user " + std::to_string(user)), std::string::npos) << lock.holder;
   }
+}
+
+// As rdma-device-plugin beside an earlier one with more capabilities.
+TEST_F(OldLocks, OfEarlierVersionWithMoreCapabilitiesStopRoot) {
+  const Locker old(place_.path(), programs_, "rdma-device-plugin", 0);
+  const UniqueFd fd = open_directory_of(place_.path());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct none[2]{};
+    if (::syscall(SYS_capset, &header, none) != 0) ::_exit(2);
+    const auto taken = take_old_lock(fd.get(), "/x", kNoWait);
+    ::_exit(!taken && taken.error().code == EAGAIN ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(OldLocks, OfEarlierVersionStopRoot) {
