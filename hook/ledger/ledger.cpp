@@ -14,7 +14,8 @@
 //    not. A process that holds the lock of one HCA can therefore release all HCAs of a stale grant.
 // 4. Locks are taken in this order: first the HCAs of the call, by device; then, in one step, all keys and names of
 //    views that the call needs. A process that holds the lock of a key takes no further lock.
-// 5. If a grant or one of its markers cannot be read, the grant holds each HCA that the index lists for it, and each HCA
+// 5. If a grant or one of its markers cannot be read, the grant holds each HCA that the index lists for it, and each
+// HCA
 //    for which a decision has to make the index again: nothing proves then that the grant does not have it.
 //
 // Each change writes the grant once; new HCAs are written as steps (an unfinished change) of one user. The steps are
