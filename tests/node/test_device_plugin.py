@@ -381,14 +381,18 @@ class Failures(DevicePluginCase):
             one.close()
         self.assertEqual(endpoint.allocate(["mlx5_0"]), [([node(0), RDMA_CM], [])])
 
-    def test_second_instance_waits(self):
-        kubelet, process, _, _ = self.begin()
+    def second_waits(self, kubelet, first):
+        """Checks that a second program serves only after the first has ended."""
         self.start_plugin()
         self.wait_for_log("another rdma-device-plugin serves")
         self.assertEqual(len(kubelet.registered), 1)
-        process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(20), 0)
+        first.send_signal(signal.SIGTERM)
+        self.assertEqual(first.wait(20), 0)
         kubelet.wait(2)
+
+    def test_second_instance_waits(self):
+        kubelet, process, _, _ = self.begin()
+        self.second_waits(kubelet, process)
         self.endpoint().watch().wait_for(lambda devices: len(devices) == 4)
 
     def test_lock_of_stranger_stops_nothing(self):
@@ -398,12 +402,7 @@ class Failures(DevicePluginCase):
         self.until(lambda: os.path.basename(os.readlink(f"/proc/{stranger.pid}/exe")) == "sleep", "the lock")
         kubelet, process, _, _ = self.begin()
         self.assertEqual(stranger.poll(), None)
-        self.start_plugin()
-        self.wait_for_log("another rdma-device-plugin serves")
-        self.assertEqual(len(kubelet.registered), 1)
-        process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(20), 0)
-        kubelet.wait(2)
+        self.second_waits(kubelet, process)
 
     def test_runs_without_capabilities(self):
         kubelet = self.kubelet()
