@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "fabric/text.hpp"
 #include "hook/base/words.hpp"
@@ -85,14 +86,12 @@ Result<void> set_engine(Options& options, std::string_view value) {
   }
   const auto engine = parse_engine(value);
   if (!engine) {
-    constexpr std::string_view kForInstall[] = {"docker", "podman",   "crio",  "containerd",
-                                                "k3s",    "microk8s", "slurm", "rke2"};
-    constexpr std::string_view kForOthers[] = {"runc", "docker", "podman", "crio", "containerd"};
-    const bool is_install = options.command == Command::kInstall;
-    const auto words = is_install ? std::span<const std::string_view>(kForInstall) : kForOthers;
-    return make_error("--engine `{}`: expected {}{}", printable(value),
-                      is_install ? "docker, podman, crio, containerd, k3s, rke2, microk8s or slurm"
-                                 : "runc, docker, podman, crio or containerd",
+    std::vector<std::string_view> words{"runc", "docker", "podman", "crio", "containerd"};
+    if (options.command == Command::kInstall)
+      words = {"docker", "podman", "crio", "containerd", "k3s", "rke2", "microk8s", "slurm"};
+    const std::string_view last = words.back();
+    const std::string first = fabric::join({words.begin(), words.end() - 1}, ", ");
+    return make_error("--engine `{}`: expected {} or {}{}", printable(value), first, last,
                       fabric::suggestion("", fabric::nearest_word(value, words)));
   }
   options.node.engine = *engine;

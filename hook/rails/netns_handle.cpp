@@ -7,7 +7,6 @@
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -39,12 +38,6 @@ constexpr int kMostTries = 3;
 constexpr const char* kTunPath = "/dev/net/tun";
 constexpr unsigned kTunMajor = 10;
 constexpr unsigned kTunMinor = 200;
-
-Result<std::uint32_t> random_number() {
-  std::uint32_t random = 0;
-  if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot get random");
-  return random;
-}
 
 RequestBuilder number_request(int type, int netns) {
   RequestBuilder request(type, 0, rtgenmsg{AF_UNSPEC});
@@ -145,8 +138,8 @@ UniqueFd open_by_tun(Netlink& route, std::uint32_t number) {
   const UniqueFd tun = open_tun();
   const auto random = random_number();
   if (!tun.ok() || !random) return {};
-  // Name and index are random, because they must be free in both namespaces. The kernel counts indices from 1.
-  const int ifindex = static_cast<int>((1U << 29) | (*random >> 4));
+  // Name and index are random, because they must be free in both namespaces.
+  const int ifindex = ifindex_of(*random);
   ifreq request{};
   fmt::format("rdma{:x}", *random).copy(request.ifr_name, IFNAMSIZ - 1);
   request.ifr_flags = static_cast<short>(IFF_TUN | IFF_NO_PI | IFF_TUN_EXCL);

@@ -98,14 +98,11 @@ Result<void> make(Netlink& route, const NewChild& child, int ifindex = 0) {
   return made;
 }
 
-// Returns an index that no netdev of this namespace has. The kernel counts indices from 1, so a large random index is
-// almost certainly free in the child's namespace too.
+// Returns an index that no netdev of this namespace has.
 Result<int> free_ifindex(Netlink& route) {
   constexpr int kTries = 8;
   for (int attempt = 0; attempt < kTries; ++attempt) {
-    std::uint32_t random = 0;
-    if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot get random");
-    const int ifindex = static_cast<int>((1U << 29) | (random >> 4));
+    const int ifindex = ifindex_of(TRY(random_number()));
     if (!TRY(find_link(route, ifindex))) return ifindex;
   }
   return Error{"cannot find a free interface index", EBUSY};
@@ -127,6 +124,16 @@ Result<void> make_and_move(Netlink& route, const NewChild& child) {
 }
 
 }  // namespace
+
+Result<std::uint32_t> random_number() {
+  std::uint32_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot get random");
+  return random;
+}
+
+int ifindex_of(std::uint32_t random) {
+  return static_cast<int>((1U << 29) | (random >> 4));
+}
 
 bool is_netdev_name(std::string_view name) {
   return !name.empty() && name.size() < IFNAMSIZ && name != "." && name != ".." &&

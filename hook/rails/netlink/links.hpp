@@ -39,6 +39,12 @@ struct Link {
   std::string qdisc;  // kind of the root qdisc
 };
 
+// Returns a random number, for names and numbers that must be free in several namespaces.
+Result<std::uint32_t> random_number();
+// Returns a large interface index made of a random number. The kernel counts indices from 1, so it is almost certainly
+// free in each namespace.
+int ifindex_of(std::uint32_t random);
+
 // Reads one netdev with all members of Link; nullopt if there is no such netdev.
 Result<std::optional<Link>> find_link(Netlink& route, std::string_view name);
 Result<std::optional<Link>> find_link(Netlink& route, int ifindex);
