@@ -168,15 +168,11 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& re
   return plan;
 }
 
-// Returns true if each uverbs node of the container belongs to a booked HCA, by its device number. In mode `hca`, a
-// physical function is held with its VFs: the nodes of these VFs count too.
+// Returns true if each uverbs node of the container belongs to a booked HCA. Each node is looked up again, because
+// another HCA can have the number that was booked since its driver was bound anew. In mode `hca`, a physical function
+// is held with its VFs: the nodes of these VFs count too.
 bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& devices, const std::string& root) {
   return std::all_of(devices.begin(), devices.end(), [&](const SpecDevice& device) {
-    const auto is_recorded = [&](const PlannedHca& hca) {
-      return hca.open && hca.open->node && device.major == hca.open->node->major &&
-             device.minor == hca.open->node->minor;
-    };
-    if (std::any_of(bound.hcas.begin(), bound.hcas.end(), is_recorded)) return true;
     const auto number = device.uverbs();
     const PlannedHca* const hca = number ? find_by_node(bound.hcas, root, *number) : nullptr;
     return hca && (!hca->held_only || hca->mode == Mode::kHca);

@@ -526,6 +526,25 @@ TEST_F(GrantTest, NodeOfHcaThatTookTheNameOfTheBookedOneIsNotBooked) {
   EXPECT_TRUE(has_text(error_message(bound), "but the container already has its device node")) << error_message(bound);
 }
 
+// The drivers of both HCAs were bound anew in the other order, so the booked number leads to the other HCA.
+TEST_F(GrantTest, NodeWithTheBookedNumberOfAnotherHcaIsNotBooked) {
+  ASSERT_EQ(refusal("mlx5_1", Mode::kExclusive), "");
+  ContainerRequest requesting = asking_for("mlx5_0", Mode::kExclusive);
+  requesting.admin.sysfs_view = false;
+  requesting.admin.memlock.reset();
+  const auto bound = book_and_bind(requesting, [&](ContainerRequest& later) {
+    later.request->given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
+    const std::string verbs = sys_ + "/class/infiniband_verbs/uverbs";
+    fs::rename(verbs + "0", verbs + "2");
+    fs::rename(verbs + "1", verbs + "0");
+    fs::rename(verbs + "2", verbs + "1");
+    write_file(verbs + "0/dev", "231:192\n");
+    write_file(verbs + "1/dev", "231:193\n");
+  });
+  ASSERT_FALSE(bound);
+  EXPECT_EQ(failure_reason(bound.error()), FailureReason::kBusy) << bound.error().message;
+}
+
 TEST_F(GrantTest, AppliesBookedHcaUnderItsCurrentName) {
   ASSERT_EQ(refusal("mlx5_1"), "");
   std::string nodes;
