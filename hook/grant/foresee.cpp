@@ -167,6 +167,10 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
     // HCA counts as held by another owner.
     holdings[name] = {.exclusive_owner = fmt::format("an unknown owner ({})", why)};
   ForeseenPlan foreseen = TRY(decide_shortlist(input, among, holdings, shortlist));
+  for (PlannedHca& hca : foreseen.plan.hcas) {
+    const std::string* const key = known.booked_under(hca.name);
+    if (key && *key != hca.name) hca.device = *key;
+  }
   foreseen.locks = std::move(locks);
   for (const auto& [name, holding] : holdings) {
     if (holding.own) foreseen.own.push_back(name);
@@ -182,6 +186,10 @@ Result<std::optional<Plan>> foresee_bound(const ForeseeInput& input, const fabri
   for (const PlannedHca& hca : own)
     holdings[hca.name] = {.own = true, .own_units = hca.held_only ? 0 : hca.units, .exclusive_owner = {}};
   Plan plan = TRY(decide(input, among, holdings));
+  for (PlannedHca& hca : plan.hcas) {
+    const auto booked = std::ranges::find(own, hca.name, &PlannedHca::name);
+    if (booked != own.end()) hca.device = booked->device;
+  }
   const bool suffices = plan.mounts.empty() && has_all(own, plan.hcas) && has_all(own, plan.also_open);
   return suffices ? std::optional(std::move(plan)) : std::nullopt;
 }

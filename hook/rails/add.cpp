@@ -41,6 +41,7 @@ class RailAdder {
     first_new_ = record_.rails.size();
     if (!record_.handle)  // also if an older version added the rails before
       record_.handle = TRY(make_netns_handle(node_.route, node_.netns.get(), inside_.netns.get()));
+    if (record_.handle->cookie == 0) record_.handle->cookie = netns_cookie(inside_.route.fd());
     TRY_VOID(append_rails(plan));
     TRY_VOID(address_rails());
     TRY_VOID(place());
@@ -61,6 +62,8 @@ class RailAdder {
     for (std::size_t i = 0; i < rails.size(); ++i) {
       RailRecord record;
       record.network = plan.netdevs[i].network;
+      const auto booked = std::ranges::find(plan.hcas, plan.netdevs[i].hca, &PlannedHca::name);
+      if (booked != plan.hcas.end()) record.device = booked->device;
       const Network* const options = find_network(input_->config, record.network);
       // describe_host() records the present values of the VF attributes that the network sets. take_addresses()
       // allocates the new values later, so that the present values are on record before any change.

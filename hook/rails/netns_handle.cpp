@@ -288,6 +288,13 @@ Result<NetnsHandle> make_netns_handle(Netlink& route, int node, int netns) {
   }
 }
 
+std::uint64_t netns_cookie(int socket) {
+  constexpr int kNetnsCookie = 71;  // asm-generic/socket.h, Linux 5.14
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  return ::getsockopt(socket, SOL_SOCKET, kNetnsCookie, &cookie, &size) == 0 ? cookie : 0;
+}
+
 Result<KeptNetns> open_netns_by_handle(Netlink& route, int node, const NetnsHandle& handle,
                                        const NetnsIdentity& identity, const std::string& proc, int wait_ms) {
   TRY_VOID(check_is_on_node(node, handle));

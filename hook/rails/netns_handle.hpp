@@ -9,6 +9,7 @@
 // and no container can change it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "fabric/unique_fd.hpp"
@@ -24,6 +25,9 @@ class Netlink;
 // node, netns: descriptors of the node's namespace and of the container's.
 // Errors: the kernel refuses the number, or a descriptor is of no network namespace.
 Result<NetnsHandle> make_netns_handle(Netlink& route, int node, int netns);
+
+// Returns the cookie of the socket's network namespace (SO_NETNS_COOKIE); 0: the kernel is older than Linux 5.14.
+std::uint64_t netns_cookie(int socket);
 
 // A network namespace that outlives its container, or may do so.
 struct KeptNetns {

@@ -69,14 +69,21 @@ Result<Inside> reopen(NodeSockets& node, const NetworkRecord& record, const Netn
   if (!found) return found.error();
   if (!found->netns.ok()) return Inside();
   auto inside = open_network_namespace(std::move(found->netns), parts);
+  const std::uint64_t cookie = inside && record.handle ? record.handle->cookie : 0;
+  const std::uint64_t seen = cookie == 0 ? 0 : netns_cookie(inside->route.fd());
+  if (seen != cookie && seen != 0) return Inside();  // another namespace has number and inode number by now
   if (inside) return Inside{std::move(*inside), !found->has_path};
   // The namespace can end between the first lookup and the moment when open_network_namespace() enters it.
   if (!record.handle && TRY(read_presence(record.netns)) == Presence::kGone) return Inside();
   return inside.error();
 }
 
+// Returns true if a user of the grant still has the rail's HCA, by its device: the HCA can have been renamed between
+// the starts of two users.
 bool is_held(const RailRecord& rail, const std::vector<PlannedHca>& held) {
-  return std::ranges::any_of(held, [&](const PlannedHca& hca) { return hca.name == rail.rail.hca; });
+  return std::ranges::any_of(held, [&](const PlannedHca& hca) {
+    return rail.device.empty() ? hca.name == rail.rail.hca : booked_as(hca) == rail.device;
+  });
 }
 
 // Deletes all children of the grant with one message, because the kernel waits for an RCU grace period per message.

@@ -154,6 +154,7 @@ void describe(Members& members, RailRecord& record) {
   members("rule_priority", record.rule_priority);
   members.optional("gid_index", record.gid_index);
   members.optional("lease", record.lease);
+  members.optional("device", record.device);
 }
 
 template <typename Members>
@@ -161,6 +162,7 @@ void describe(Members& members, NetnsHandle& handle) {
   members("number", handle.number);
   members.require(handle.number <= INT32_MAX, "number");
   members("node", handle.node);
+  members.optional("cookie", handle.cookie);
 }
 
 template <typename Members>

@@ -67,6 +67,7 @@ struct RailRecord {
   std::optional<IpamLease> lease;
   unsigned rule_priority = 0;         // priority of the rules for the rail's own table
   std::optional<unsigned> gid_index;  // nullopt: unknown, or add_rails() has not read it yet
+  std::string device = {};            // PlannedHca::device of the rail's HCA; empty: its name counts
   friend bool operator==(const RailRecord&, const RailRecord&) = default;
 };
 
@@ -74,6 +75,9 @@ struct RailRecord {
 struct NetnsHandle {
   std::uint32_t number = 0;  // 31 bits
   std::uint64_t node = 0;    // inode number of the node's network namespace
+  // SO_NETNS_COOKIE of the namespace (Linux 5.14). The kernel never uses it again, as it does number and inode number.
+  // 0: unknown.
+  std::uint64_t cookie = 0;
   friend bool operator==(const NetnsHandle&, const NetnsHandle&) = default;
 };
 

@@ -74,10 +74,18 @@ class AddRails : public NetnsTest {
     owner_ = netns_owner(netns_);
   }
 
+  static std::string device_of(unsigned rail) { return fmt::format("0000.1{}.00.0", rail); }
+  static PlannedHca booked(unsigned rail, Mode mode) {
+    PlannedHca hca{fmt::format("mlx5_{}", rail), mode, 1, std::nullopt};
+    hca.device = device_of(rail);
+    return hca;
+  }
   Result<RailsReport> give(unsigned rails, Mode mode = Mode::kExclusive) {
     Plan plan;
-    for (unsigned i = 0; i < rails; ++i)
-      plan.netdevs.push_back({fmt::format("rail{}", i), "", mode, fmt::format("mlx5_{}", i), i, "lab"});
+    for (unsigned i = 0; i < rails; ++i) {
+      plan.hcas.push_back(booked(i, mode));
+      plan.netdevs.push_back({fmt::format("rail{}", i), "", mode, plan.hcas[i].name, i, "lab"});
+    }
     const auto inventory = test_support::rails(rails);
     const auto ledger = TRY(Ledger::open(path_));
     Timing timing;
@@ -191,14 +199,25 @@ TEST_F(AddRails, WritesRecordBeforeTheFirstAllocation) {
 
 TEST_F(RestoreRails, KeepsRailOfHeldHca) {
   ASSERT_OK(give(2));
-  ASSERT_OK(restore({{"mlx5_1", Mode::kExclusive, 1, std::nullopt}}));
+  ASSERT_OK(restore({booked(1, Mode::kExclusive)}));
+  EXPECT_EQ(state(), "node: rail0; pod: net2; record, 1 addresses");
+}
+
+// A later container of the pod was granted the HCA under another name, and another HCA has its name by now.
+TEST_F(RestoreRails, KeepsRailOfHeldHcaThatWasRenamed) {
+  ASSERT_OK(give(2));
+  PlannedHca renamed{"v9", Mode::kExclusive, 1, std::nullopt};
+  renamed.device = device_of(1);
+  PlannedHca other{"mlx5_0", Mode::kExclusive, 1, std::nullopt};
+  other.device = "0000.99.00.0";
+  ASSERT_OK(restore({renamed, other}));
   EXPECT_EQ(state(), "node: rail0; pod: net2; record, 1 addresses");
 }
 
 TEST_F(RestoreRails, KeepsMacvlanChildOfHeldHca) {
   ASSERT_OK(give(2, Mode::kShared));
   ASSERT_EQ(names(pod_), "net1 net2");
-  ASSERT_OK(restore({{"mlx5_1", Mode::kShared, 1, std::nullopt}}));
+  ASSERT_OK(restore({booked(1, Mode::kShared)}));
   EXPECT_EQ(state(), "node: rail0 rail1; pod: net2; record, 1 addresses");
   ASSERT_OK(restore());
   EXPECT_EQ(state(), kHome);
@@ -810,6 +829,20 @@ TEST_F(KeptNamespace, IsGoneIfAnotherOneHasItsNumber) {
   end_container();
   EXPECT_EQ(restore_without_tun(), 0);
   EXPECT_EQ(node_state(), kAllFree);
+}
+
+// The kernel can use the inode number again, and a small number that an engine gave to the namespace.
+TEST_F(KeptNamespace, IsGoneIfAnotherOneHasNumberAndInodeNumber) {
+  ASSERT_OK(give(1, Mode::kShared));
+  if (netns_cookie(socket_.get()) == 0) GTEST_SKIP() << "the kernel has no SO_NETNS_COOKIE (Linux 5.14)";
+  change_record([&](NetworkRecord& record) {
+    EXPECT_EQ(record.handle->cookie, netns_cookie(socket_.get()));
+    ++record.handle->cookie;
+  });
+  end_container();
+  expect_restored();
+  EXPECT_EQ(node_state(), kAllFree);
+  EXPECT_EQ(left(), "net1") << "the other namespace keeps its netdevs";
 }
 
 TEST_F(KeptNamespace, IsNotJudgedFromAnotherNamespaceThanTheNodes) {

@@ -85,6 +85,7 @@ RailRecord full_rail() {
   record.lease = IpamLease{"host-local", "storage", R"({"type":"host-local","x":[1,{"y":null}]})", "net8",
                            "IgnoreUnknown=1;K8S_POD_NAME=a"};
   record.gid_index = 3;
+  record.device = "0000:11:00.0";
   return record;
 }
 
@@ -95,7 +96,7 @@ NetworkRecord full() {
           {UINT64_MAX, 4026531840, "/proc/7/ns/net"},
           UINT32_MAX,
           {full_rail(), plain},
-          NetnsHandle{INT32_MAX, UINT64_MAX}};
+          NetnsHandle{INT32_MAX, UINT64_MAX, UINT64_MAX}};
 }
 
 std::string problem(const Json& document) {
@@ -151,14 +152,15 @@ Strings all_members() {
 
 bool may_be_missing(const std::string& member) {
   static const std::set<std::string> kOptional = {
-      "gateway",  "gid_index", "lease", "mtu",   "pkey", "recreate", "identity", "permanent_mac", "tcx",   "settings",
-      "features", "broadcast", "vfs",   "table", "what", "rdma",     "args",     "sysfs",         "handle"};
+      "cookie",   "gateway",  "gid_index", "lease", "mtu",   "pkey", "recreate", "identity", "permanent_mac", "tcx",
+      "settings", "features", "broadcast", "vfs",   "table", "what", "rdma",     "args",     "sysfs",         "handle"};
   const std::string name = member.substr(member.rfind('/') + 1);
   const bool of_vf = member.find("/vfs/") != std::string::npos || member.find("/vf/") != std::string::npos ||
                      member.find("/vf_attributes/") != std::string::npos;
   const bool of_numbers = member.find("/numbers/") != std::string::npos;
   const bool of_sysfs = member.find("/host/sysfs/") != std::string::npos;
-  return of_vf || of_numbers || of_sysfs || (kOptional.contains(name) && member != "/rails/0/host/mtu");
+  const bool is_identity = member == "/rails/0/device";
+  return of_vf || of_numbers || of_sysfs || is_identity || (kOptional.contains(name) && member != "/rails/0/host/mtu");
 }
 
 TEST(NetworkRecord, FailsForEveryMissingOrWrongMember) {
