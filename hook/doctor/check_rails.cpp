@@ -68,6 +68,21 @@ Check check_netns(const Inventory& inventory, const Config& config) {
   return check;
 }
 
+std::ptrdiff_t count_of(const NodeMap& map, const Pool& pool) {
+  return std::ranges::count_if(map.hcas(),
+                               [&](const NodeHca& node) { return node.pool && node.pool->name == pool.name; });
+}
+
+std::vector<Finding> empty_pools(const NodeMap& map, const Config& config) {
+  std::vector<Finding> findings;
+  for (const Pool& pool : config.pools) {
+    if (map.hcas().empty() || count_of(map, pool) != 0) continue;
+    findings.push_back({Grade::kWarning, fmt::format("pool {}", printable(pool.name)), "no HCA of this node is in it",
+                        "compare the pool's selectors with `rdma-hook devices`"});
+  }
+  return findings;
+}
+
 // A pool without HCAs, or an unknown name in `rails`, is mostly a typing error. A node without any HCA is not reported
 // here: check_kernel() reports it.
 Check check_pools(const NodeMap& map, const Config& config) {
@@ -78,14 +93,10 @@ Check check_pools(const NodeMap& map, const Config& config) {
     const Error error = unknown_pool(node);
     check.add(Grade::kWarning, printable(node.name()), error.message, fabric::remedy_of(error));
   }
-  for (const Pool& pool : config.pools) {
-    const auto count = std::ranges::count_if(
-        map.hcas(), [&](const NodeHca& node) { return node.pool && node.pool->name == pool.name; });
-    summaries.push_back(fmt::format("{} {}", count, printable(pool.name)));
-    if (count != 0 || map.hcas().empty()) continue;
-    check.add(Grade::kWarning, fmt::format("pool {}", printable(pool.name)), "no HCA of this node is in it",
-              "compare the pool's selectors with `rdma-hook devices`");
-  }
+  for (const Pool& pool : config.pools)
+    summaries.push_back(fmt::format("{} {}", count_of(map, pool), printable(pool.name)));
+  for (Finding& finding : empty_pools(map, config))
+    check.add(std::move(finding));
   for (const RailEntry& rail : config.rails) {
     const auto is_of_it = [&](const NodeHca& node) { return node.entry == &rail || !node.entry_unknown.empty(); };
     if (map.hcas().empty() || std::ranges::any_of(map.hcas(), is_of_it)) continue;
@@ -333,6 +344,10 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
 }
 
 }  // namespace
+
+std::vector<Finding> check_empty_pools(const fabric::Inventory& inventory, const Config& config) {
+  return empty_pools(NodeMap(inventory, config), config);
+}
 
 ActiveMtus parse_ibv_devinfo(std::string_view text) {
   ActiveMtus mtus;

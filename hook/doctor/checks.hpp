@@ -98,6 +98,9 @@ ActiveMtus parse_ibv_devinfo(std::string_view text);
 // 6.12); 0: too small for RoCE.
 unsigned roce_mtu(int netdev_mtu);
 
+// Returns a warning for each pool that has no HCA of this node; none if the node has no HCA. Pure.
+std::vector<Finding> check_empty_pools(const fabric::Inventory& inventory, const Config& config);
+
 // Returns the checks "netns", "pools", "gids", "ports", "rates", "mtu", "routes" and "addresses".
 std::vector<Check> check_rails(const fabric::Inventory& inventory, const Config& config, const ActiveMtus& active_mtus);
 

@@ -79,11 +79,12 @@ void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan
     if (plan.no_rail.size() > 1) continue;
     const std::size_t networks = input.among.config.networks.size();
     const std::string why =
-        networks == 0 ? "config.json has no \"networks\""
-                      : fmt::format(
-                            "its pool `{}` has no network, and the annotation names no network of config.json, "
-                            "which has {}; add \"network\" to the pool",
-                            unit.node->pool->name, networks);
+        networks == 0
+            ? "/etc/rdma-init/config.json has no \"networks\"; add one, and its name as \"network\" of the pool"
+            : fmt::format(
+                  "its pool `{}` has no network, and the annotation names no network of config.json, "
+                  "which has {}; add \"network\" to the pool",
+                  unit.node->pool->name, networks);
     plan.warnings.push_back(
         fmt::format("{}: `{}` gets no rail: {}", source, fabric::printable(unit.node->name()), why));
   }

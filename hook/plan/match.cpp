@@ -70,12 +70,24 @@ std::string as_written(const Selector& selector) {
   return selector.port ? text + fmt::format(":{}", *selector.port) : text;
 }
 
+// Returns the remedy for a number that no rail of the node has.
+std::string rails_remedy(const NodeMap& node) {
+  std::set<unsigned> numbers;
+  for (const NodeHca& hca : node.hcas())
+    numbers.insert(hca.rail);
+  std::vector<std::string> rails;
+  for (const unsigned number : numbers)
+    rails.push_back(fmt::format("rail:{}", number));
+  return "select one of the node's rails: " + some_of(rails);
+}
+
 Error no_such_hca(const Context& context, const Selector& selector, std::string_view source) {
   const auto names = context.node.names();
-  return Error{
-      fmt::format("{}: no HCA matches `{}`", source, fabric::printable(as_written(selector))), 0,
-      names.empty() ? "load the node's RDMA driver; it has no HCA" : "select one of the node's HCAs: " + some_of(names),
-      FailureReason::kNoHca};
+  return Error{fmt::format("{}: no HCA matches `{}`", source, fabric::printable(as_written(selector))), 0,
+               names.empty()                            ? "load the node's RDMA driver; it has no HCA"
+               : selector.kind == Selector::Kind::kRail ? rails_remedy(context.node)
+                                                        : "select one of the node's HCAs: " + some_of(names),
+               FailureReason::kNoHca};
 }
 
 // Returns the refusal of an HCA that exists but is in no pool, in an unknown pool, or not in the network's pool.

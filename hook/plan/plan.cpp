@@ -1,6 +1,7 @@
 // Prints a plan as JSON and as text.
 #include "hook/plan/plan.hpp"
 #include "fabric/text.hpp"
+#include "hook/base/columns.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/text_digest.hpp"
 
@@ -119,8 +120,11 @@ std::string plan_text(const Plan& plan) {
     line("env", fmt::format("{}={}", name, value));
   for (const PlannedMount& mount : plan.mounts)
     line("mount", fmt::format("{}  from {}", mount.destination, mount.source));
-  for (const std::string& warning : plan.warnings)
-    line("warning", warning);
+  for (const std::string& warning : plan.warnings) {
+    constexpr std::size_t kIndent = 12;
+    text += fmt::format("{:<11} ", "warning");
+    add_wrapped(fabric::one_line(warning), kIndent, kIndent, text);
+  }
   return text;
 }
 

@@ -8,6 +8,8 @@
 #include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"
 #include "hook/config/read_config.hpp"
+#include "hook/doctor/checks.hpp"
+#include "hook/grant/node.hpp"
 
 namespace hook {
 namespace {
@@ -29,6 +31,20 @@ void check_node_list(const std::string& path, ParsedConfig& parsed) {
     parsed.problems.push_back({path, 0, std::move(warning), kSeveralNumbersRemedy, false});
 }
 
+// Adds a warning for each pool that has no HCA of this node. It is no error, because one file serves many nodes. A node
+// that cannot be read is no problem of the file, except a snapshot that the caller named.
+void check_pools_of_node(const NodeSettings& node, ParsedConfig& parsed) {
+  const auto inventory = read_whole_node(parsed.config, node);
+  if (!inventory) {
+    if (node.snapshot)
+      parsed.problems.push_back({*node.snapshot, 0, inventory.error().message, fabric::remedy_of(inventory.error())});
+    return;
+  }
+  for (Finding& finding : check_empty_pools(*inventory, parsed.config))
+    parsed.problems.push_back(
+        {std::move(finding.object), 0, std::move(finding.message), std::move(finding.remedy), false});
+}
+
 }  // namespace
 
 Json problems_json(const std::vector<ConfigProblem>& problems) {
@@ -43,14 +59,15 @@ Json problems_json(const std::vector<ConfigProblem>& problems) {
   return list;
 }
 
-int check_config(const ConfigPaths& paths, bool json, const std::optional<std::string>& nodes) {
-  const ConfigFiles files = read_config_files(paths);
+int check_config(const NodeSettings& node, bool json, const std::optional<std::string>& nodes) {
+  const ConfigFiles files = read_config_files(node.config);
   ParsedConfig parsed;
   parsed.problems = files.problems;
   // The texts are parsed only if all files were read: otherwise names that a missing file defines would be reported as
   // unknown.
   if (files.problems.empty()) parsed = parse_config(files.texts);
   if (nodes && parsed.ok()) check_node_list(*nodes, parsed);
+  if (parsed.ok()) check_pools_of_node(node, parsed);
   const std::string fine = parsed.ok() ? config_summary(files.texts, parsed.config) : "";
   std::string out;
   if (json) {

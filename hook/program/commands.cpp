@@ -517,7 +517,7 @@ int run_command(const Options& options) {
     case Command::kConfigApply:
       return apply_config(options, log);
     case Command::kCheckConfig:
-      return check_config(options.node.config, options.json, options.nodes);
+      return check_config(options.node, options.json, options.nodes);
     default:
       return run_stage(options);
   }

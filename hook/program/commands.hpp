@@ -16,7 +16,7 @@ int run_command(const Options& options);
 // `check-config`: prints each problem with its place and remedy, or a summary, on stdout. Returns the exit code: 0, no
 // errors (warnings are allowed); 1, errors, or a file cannot be read.
 // nodes: the file that lists the nodes.
-int check_config(const ConfigPaths& paths, bool json, const std::optional<std::string>& nodes = std::nullopt);
+int check_config(const NodeSettings& node, bool json, const std::optional<std::string>& nodes = std::nullopt);
 
 // Returns [{"file", "line" (null: the whole file), "severity": "error" or "warning", "message", "remedy"}]
 Json problems_json(const std::vector<ConfigProblem>& problems);

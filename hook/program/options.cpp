@@ -141,6 +141,11 @@ constexpr fabric::Option<Options> only_for(fabric::Option<Options> option, std::
   return option;
 }
 
+constexpr fabric::Option<Options> with_text(fabric::Option<Options> option, std::string_view text) {
+  option.help = text;
+  return option;
+}
+
 constexpr fabric::Option<Options> kOptions[] = {
     {"engine", "NAME",
      "runc, docker, podman, crio, containerd, k3s, rke2, microk8s or slurm; the last four are for install. Decides "
@@ -150,8 +155,10 @@ constexpr fabric::Option<Options> kOptions[] = {
     only_for(kConfigOption<Options>,
              "createRuntime prestart poststop verify plan devices recover metrics check-config config cdi doctor"),
     {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
-     "createRuntime prestart verify plan devices metrics cdi doctor"},
-    kRootOption<Options>,
+     "createRuntime prestart verify plan devices metrics check-config cdi doctor"},
+    with_text(kRootOption<Options>,
+              "the node's files are below DIR: /sys, /dev and /proc; install: also the engine's files and programs, "
+              "which it reads, changes and executes there (a mounted node, or an image)"),
     only_for(kLedgerOption<Options>,
              "createRuntime prestart poststop verify plan devices recover metrics config cdi doctor install"),
     {"bundle", "DIR", "the container's bundle", set_text<&Options::bundle>, "plan"},

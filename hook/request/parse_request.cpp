@@ -90,7 +90,8 @@ Result<void> set_mode_and_network(const RequestParts& said, const Config& config
     names.push_back(name);
   Error error = make_error("{}: there is no network `{}`", said.network->source,
                            fabric::printable(std::string_view(*request.network).substr(0, 128)));
-  error.hint = names.empty() ? "config.json has no \"networks\"" : "config.json has: " + some_of(names);
+  error.hint = names.empty() ? "add \"networks\" with this network to /etc/rdma-init/config.json; it has none"
+                             : "request one of the networks of config.json: " + some_of(names);
   return error;
 }
 

@@ -43,7 +43,7 @@ void add_memlock(std::uint64_t wanted, const ContainerSpec& spec, const OciState
     if (node.memlock && usable(*node.memlock) >= wanted) return;
     live.steps.emplace_back(SetMemlock{wanted});
     live.warnings.push_back(
-        fmt::format("`exec` into this container gets the engine's RLIMIT_MEMLOCK, not {}: use rdma-runtime or raise "
+        fmt::format("`exec` into the container gets the engine's RLIMIT_MEMLOCK, not {}: use rdma-runtime or raise "
                     "the limit ({})",
                     memlock_text(wanted), where_to_set_memlock(node.engine)));
     return;

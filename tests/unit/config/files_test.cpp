@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "fabric/snapshot.hpp"
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
@@ -27,8 +28,25 @@ std::string error_of(const hook::ConfigPaths& paths) {
 
 std::string checked(const hook::ConfigPaths& paths, bool json, int expected_exit) {
   testing::internal::CaptureStdout();
-  EXPECT_EQ(hook::check_config(paths, json), expected_exit);
+  hook::NodeSettings node;
+  node.config = paths;
+  EXPECT_EQ(hook::check_config(node, json), expected_exit);
   return testing::internal::GetCapturedStdout();
+}
+
+TEST(HookConfigFiles, WarnsAboutPoolWithoutHcaOfSnapshot) {
+  const TempDir dir;
+  write_file(dir / "config.json", R"({"pools": {"tpyo": {"selectors": ["mlx9_*"]}, "all": {"selectors": ["*"]}}})");
+  hook::NodeSettings node;
+  node.config = {dir / "config.json", dir / "d", true, dir / "none"};
+  write_file(dir / "node.json", fabric::write_snapshot(rails(2)));
+  node.snapshot = dir / "node.json";
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(hook::check_config(node, false), 0);
+  const std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(text.substr(0, text.find("\nok: ")),
+            "pool tpyo: warning: no HCA of this node is in it; remedy: compare the pool's selectors with `rdma-hook "
+            "devices`");
 }
 
 TEST(HookConfigFiles, ReadsDropInsByName) {

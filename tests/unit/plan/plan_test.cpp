@@ -167,6 +167,8 @@ TEST(Plan, MatchesRequests) {
   for (const auto& [selection, expected] : rows)
     EXPECT_EQ(hcas(requesting(selection)), expected) << selection;
   EXPECT_EQ(decide(requesting("mlx5_9")).error().hint, "select one of the node's HCAs: mlx5_0, mlx5_1, mlx5_2, mlx5_3");
+  EXPECT_EQ(decide(requesting("rail:12")).error().hint,
+            "select one of the node's rails: rail:0, rail:1, rail:2, rail:3");
   EXPECT_EQ(decide(requesting("5")).error().hint, "request at most 4 of mlx5_0, mlx5_1, mlx5_2, mlx5_3");
   PlanScene other = requesting("mlx5_99");
   other.inventory = rails(12);
