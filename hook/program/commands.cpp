@@ -23,10 +23,12 @@
 #include "hook/doctor/job_fault.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/container_request.hpp"
+#include "hook/grant/refused.hpp"
 #include "hook/grant/search.hpp"
 #include "hook/install/install.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/programs.hpp"
+#include "hook/ledger/refusals.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "hook/metrics/count.hpp"
 #include "hook/metrics/metrics.hpp"
@@ -34,6 +36,7 @@
 #include "hook/program/devices.hpp"
 #include "hook/program/empty_container.hpp"
 #include "hook/program/foreseen.hpp"
+#include "hook/program/refusals.hpp"
 #include "hook/program/stages.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "hook/rails/addresses.hpp"
@@ -177,7 +180,18 @@ Result<void> add_holders(const Options& options, const Log& log, DeviceOwners& h
 }
 
 // Driver and PCI location are read only for JSON, because the text does not print them.
+Result<void> show_refusals(const Options& options) {
+  const auto refusals = TRY(read_refusals(options.node.ledger));
+  if (options.json) {
+    print(refusals_json(refusals));
+  } else {
+    print(refusals_text(refusals));
+  }
+  return {};
+}
+
 Result<void> show_devices(const Options& options, const Log& log) {
+  if (options.refused) return show_refusals(options);
   const Config config = TRY(read_config(options.node.config));
   const fabric::HcaFacts shown{
       .driver = options.json, .link_layer = true, .netdevs = true, .place = options.json, .rate = true};
@@ -448,6 +462,16 @@ int reported_code(Command command, int code) {
   return command == Command::kPoststop ? kExitDone : code;
 }
 
+// Notes the refusal of a container. A call without the state of a container refuses none.
+void note_refused_start(const char* stage, const Call& call, const Error& error) {
+  if (call.container.empty()) return;
+  const auto text = read_bundle_config(call.bundle);
+  auto container =
+      text ? refused_container(call.container, *text, {call.node.engine, call.node.engine_is_named, call.bundle})
+           : RefusedContainer{call.container};
+  note_refused(call.node.ledger, stage, std::move(container), error);
+}
+
 // Runs a stage with only three descriptors of the caller and behind a seccomp filter. The configuration is read before
 // the filter starts, because it decides whether the IPAM helper is needed. The state and the bundle are foreign input,
 // so they are read behind the filter.
@@ -466,6 +490,8 @@ int stage_code(const Options& options) {
   const auto result = run(options.command, call, config);
   const int code = exit_code(result, log);
   count_stage(stage_name(options.command), call, result);
+  // poststop refuses no container.
+  if (!result && !is_end) note_refused_start(stage_name(options.command), call, result.error());
   // The end of the process closes ledger and log at once. A helper must be waited for.
   if (!*ipam) ::_exit(reported_code(options.command, code));
   return code;

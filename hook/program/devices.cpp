@@ -34,15 +34,6 @@ std::string state_word(const fabric::Port& port) {
   return space == std::string::npos ? state : state.substr(space + 1);
 }
 
-// Returns the time in UTC, so that the output does not depend on the node's time zone.
-std::string time_text(std::int64_t since) {
-  const auto time = static_cast<std::time_t>(since);
-  std::tm parts{};
-  char text[32];
-  if (!::gmtime_r(&time, &parts) || std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0) return "?";
-  return text;
-}
-
 // Returns the owner's rails on one HCA: the record of an owner has the rails of all its HCAs.
 std::vector<const RailRecord*> rails_of(const Holder& holder, const std::string& hca) {
   std::vector<const RailRecord*> rails;
@@ -249,6 +240,14 @@ void write_hca(ListWriter& hcas, const Json& hca, const DeviceOwners& holders, c
 }
 
 }  // namespace
+
+std::string time_text(std::int64_t since) {
+  const auto time = static_cast<std::time_t>(since);
+  std::tm parts{};
+  char text[32];
+  if (!::gmtime_r(&time, &parts) || std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0) return "?";
+  return text;
+}
 
 bool DeviceOwners::has_room(const std::string& hca) const {
   const auto found = hcas_.find(hca);

@@ -61,6 +61,10 @@ class DeviceOwners {
   std::map<std::string, OfHca> hcas_;
 };
 
+// Returns seconds since 1970 as a time in UTC, "2030-01-31T12:00:00Z", so that the output does not depend on the node's
+// time zone; "?" for a time that has no year.
+std::string time_text(std::int64_t since);
+
 using WriteText = std::function<void(const std::string& text)>;
 
 // Writes a JSON document piece by piece:

@@ -52,12 +52,13 @@ struct Options {
   bool uninstall = false;
   bool status = false;
   bool json = false;
-  bool grants = false;  // metrics: a series for each grant
-  bool quiet = false;   // doctor: only warnings and errors
-  bool job = false;     // doctor: only a fault that breaks every job with RDMA, in one line
-  bool watch = false;   // config apply: applies again at each change of the directory
-  bool probe = false;   // config apply: only reports whether the node has the configuration of the directory
-  bool verify = false;  // base-spec: adds rdma-hook verify instead of the hooks that grant HCAs
+  bool refused = false;  // devices: the last refusals in place of the HCAs
+  bool grants = false;   // metrics: a series for each grant
+  bool quiet = false;    // doctor: only warnings and errors
+  bool job = false;      // doctor: only a fault that breaks every job with RDMA, in one line
+  bool watch = false;    // config apply: applies again at each change of the directory
+  bool probe = false;    // config apply: only reports whether the node has the configuration of the directory
+  bool verify = false;   // base-spec: adds rdma-hook verify instead of the hooks that grant HCAs
 };
 
 // Parses the command line. Errors: EINVAL, unknown command or option, or a wrong combination; ENOTSUP, a stage of the

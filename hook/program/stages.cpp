@@ -35,6 +35,7 @@ Result<OciState> read_state(Call& call) {
   }
   OciState state = TRY(std::move(parsed));
   call.container = state.id;
+  call.bundle = state.bundle;
   call.log.set_container(state.id);
   return state;
 }

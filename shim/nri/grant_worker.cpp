@@ -10,6 +10,7 @@
 #include "hook/apply/memlock.hpp"
 #include "hook/base/failure.hpp"
 #include "hook/grant/grant.hpp"
+#include "hook/grant/refused.hpp"
 #include "hook/metrics/count.hpp"
 #include "hook/rails/addresses.hpp"
 #include "shim/nri/holders.hpp"
@@ -50,12 +51,16 @@ hook::NetworkTarget target_of(const Grantee& who) {
 }
 
 // Logs the error of a call and returns the answer. The answer's afterwards() writes the metrics' counters, so that
-// the runtime does not wait for this write.
-Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std::string> done) {
+// the runtime does not wait for this write. It also notes the refusal.
+Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std::string> done,
+                      hook::RefusedContainer container) {
   if (!done) call->log.error(done.error());
   // The result is copied, because `done` moves into the answer before the counters are written.
   const auto result = done ? Result<void>() : Result<void>(done.error());
-  return {std::move(done), [stage, call = std::move(call), result] { hook::count_stage(stage, *call, result); }};
+  return {std::move(done), [stage, call = std::move(call), result, container = std::move(container)] {
+            hook::count_stage(stage, *call, result);
+            if (!result) hook::note_refused(call->node.ledger, stage, container, result.error());
+          }};
 }
 
 Result<std::string> grant_to_pod(const NriRequest& request, const ContainerRequest& requesting, Call& call) {
@@ -304,7 +309,9 @@ Worker::Answer GrantWorker::give(const NriRequest& request) {
   const auto requesting = hook::understand_spec(spec_of(request, node_.engine), config_, {node_.engine}, node_.root);
   const auto steps = pod ? grant_to_pod : grant_to_container;
   auto done = requesting ? steps(request, *requesting, *call) : Result<std::string>(requesting.error());
-  return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done));
+  auto refused = done ? hook::RefusedContainer()
+                      : hook::refused_container(call->container, spec_of(request, node_.engine), node_.engine);
+  return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done), std::move(refused));
 }
 
 Worker::Answer GrantWorker::release_by(hook::Releaser by, const ReleaseSteps& steps) {

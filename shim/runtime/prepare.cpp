@@ -8,6 +8,7 @@
 #include "fabric/text.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/json/json.hpp"
+#include "hook/grant/refused.hpp"
 #include "hook/metrics/count.hpp"
 #include "shim/runtime/behind.hpp"
 #include "shim/runtime/hooks.hpp"
@@ -21,6 +22,7 @@ namespace {
 using hook::Json;
 
 constexpr const char* kConfigName = "config.json";
+constexpr const char* kStage = "create";
 
 #if defined(__x86_64__)
 constexpr std::string_view kArchitecture = "amd64";
@@ -150,7 +152,7 @@ class Start {
     call.state = std::move(state);
     const auto given = grant(requesting, self_, call, publish);
     // Without a runtime state, the createRuntime hook will count this grant in the metrics.
-    if (call.state) hook::count_stage("create", call, given);
+    if (call.state) hook::count_stage(kStage, call, given);
     return given;
   }
 
@@ -250,7 +252,13 @@ Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, co
   const auto file = TRY(open_config(behind.invocation, behind.dialect));
   if (!file) return {};
   Start start(behind, settings, log, *file, self);
-  return behind.invocation.action == Action::kRestore ? start.run_again(grant) : start.run(grant);
+  const Invocation& invocation = behind.invocation;
+  auto done = invocation.action == Action::kRestore ? start.run_again(grant) : start.run(grant);
+  if (!done)
+    hook::note_refused(settings.node.ledger, kStage,
+                       hook::refused_container(invocation.id, file->text(), caller_of(settings, invocation)),
+                       done.error());
+  return done;
 }
 
 void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,

@@ -1,0 +1,34 @@
+#include "hook/grant/refused.hpp"
+
+#include <ctime>
+#include <utility>
+
+#include "fabric/text.hpp"
+#include "hook/base/failure.hpp"
+#include "hook/base/json/json.hpp"
+
+namespace hook {
+
+RefusedContainer refused_container(std::string id, const ContainerSpec& spec, Engine engine) {
+  PodIdentity pod = pod_identity(spec, engine);
+  return {std::move(id), std::move(pod.pod_namespace), std::move(pod.pod_name), std::move(pod.container_name)};
+}
+
+RefusedContainer refused_container(std::string id, const std::string& config_text, const Caller& caller) {
+  const auto document = parse_json(config_text, "the container's config.json");
+  const auto spec = document ? read_container_spec(*document) : Result<ContainerSpec>(document.error());
+  if (!spec) return {std::move(id)};
+  return refused_container(std::move(id), *spec, recognise(caller, spec->cgroups_path).engine);
+}
+
+void note_refused(const std::string& ledger_directory, std::string_view stage, RefusedContainer container,
+                  const Error& error) {
+  note_refusal(ledger_directory, {.time = static_cast<std::uint64_t>(std::time(nullptr)),
+                                  .stage = std::string(stage),
+                                  .container = std::move(container),
+                                  .reason = std::string(to_string(failure_reason(error))),
+                                  .message = error.message,
+                                  .remedy = fabric::remedy_of(error)});
+}
+
+}  // namespace hook
