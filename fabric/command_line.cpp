@@ -36,6 +36,19 @@ std::string variable_of(std::string_view prefix, std::string_view option) {
   return name;
 }
 
+std::string unknown_variable(std::string_view prefix, std::string_view variable, std::vector<std::string_view> names) {
+  constexpr std::size_t kLongest = 64;  // bytes of a name in the warning
+  // With the last "_" of the prefix. No variable of these programs has such a part.
+  const std::string_view end = variable.substr(prefix.size() - 1);
+  if (end.find("_SERVICE_") != end.npos || end.find("_PORT_") != end.npos || end.ends_with("_PORT")) return {};
+  // Compared without the prefix, because the limit of changed letters grows with the length of the names.
+  std::string word(variable.substr(prefix.size()));
+  std::ranges::replace(word, '_', '-');
+  const std::string_view nearest = nearest_word(word, names);
+  return fmt::format("variable `{}` is unknown{}", printable(variable, kLongest),
+                     suggestion("", nearest.empty() ? "" : variable_of(prefix, nearest)));
+}
+
 std::vector<std::string_view> given_options(std::span<char* const> arguments) {
   std::vector<std::string_view> names;
   for (const std::string_view argument : arguments) {

@@ -50,15 +50,19 @@ const Option<Options>* find_option(std::span<const Option<Options>> table, std::
 Result<std::string_view> take_value(std::span<char* const> arguments, std::size_t& at, std::string_view value_name);
 // Returns " (did you mean `PREFIXWORD`?)"; an empty text for an empty word.
 std::string suggestion(std::string_view prefix, std::string_view word);
+template <typename Options>
+std::vector<std::string_view> names_of(std::span<const Option<Options>> table) {
+  std::vector<std::string_view> names;
+  for (const Option<Options>& option : table)
+    names.push_back(option.name);
+  return names;
+}
 // Returns the error about an option that the table does not have. The error names the option that the user probably
 // meant.
 template <typename Options>
 Error unknown_option(std::span<const Option<Options>> table, std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const Option<Options>& option : table)
-    names.push_back(option.name);
   // The name may come from an image or a job file, and the message may end up in a log, so the name is escaped.
-  return make_error("unknown option `--{}`{}", printable(name), suggestion("--", nearest_word(name, names)));
+  return make_error("unknown option `--{}`{}", printable(name), suggestion("--", nearest_word(name, names_of(table))));
 }
 
 // Applies the option at arguments[at] to `options`. If its value is the next argument, moves `at` to that argument.
@@ -80,11 +84,23 @@ std::string variable_of(std::string_view prefix, std::string_view option);
 // Returns the names of the options before `--`.
 std::vector<std::string_view> given_options(std::span<char* const> arguments);
 
+// Returns true if `commands` is empty or contains the word `command`.
+bool is_for(std::string_view commands, std::string_view command);
+
+// Most unknown variables that apply_variables() reports, because an image may have any number of them.
+inline constexpr std::size_t kMostUnknown = 8;
+// Returns the warning about a variable that the program does not read, without its value. The warning names the
+// variable that the user probably meant. Returns an empty text for variables that Kubernetes makes for a Service whose
+// name begins like the program's: RDMA_PING_SERVICE_HOST, RDMA_PING_PORT_4792_TCP (the kubelet, pkg/kubelet/envvars).
+// names: words of the known variables, in the form of options: "nccl-version".
+std::string unknown_variable(std::string_view prefix, std::string_view variable, std::vector<std::string_view> names);
+
 // Applies the variables of options that are not in `given`: the command line has precedence, even over an invalid
-// variable. An empty variable counts as unset, because a Dockerfile cannot unset one. Errors: the value is not valid;
-// the message starts with the variable.
+// variable. An empty variable counts as unset, because a Dockerfile cannot unset one. A variable with the prefix that
+// is neither an option's nor in `others` (ends of names, separated by spaces) adds a warning to options.warnings.
+// Errors: the value is not valid; the message starts with the variable.
 template <typename Options>
-Result<void> apply_variables(std::span<const Option<Options>> table, std::string_view prefix,
+Result<void> apply_variables(std::span<const Option<Options>> table, std::string_view prefix, std::string_view others,
                              const char* const* environment, std::span<const std::string_view> given,
                              Options& options) {
   for (; *environment; ++environment) {
@@ -94,6 +110,14 @@ Result<void> apply_variables(std::span<const Option<Options>> table, std::string
     const std::string_view variable = entry.substr(0, equals);
     const auto option =
         std::ranges::find_if(table, [&](const auto& one) { return variable_of(prefix, one.name) == variable; });
+    if (option == table.end() && options.warnings.size() < kMostUnknown &&
+        !is_for(others, variable.substr(prefix.size()))) {
+      auto names = names_of(table);
+      for (const std::string_view other : split(others, ' '))
+        names.push_back(other);
+      auto warning = unknown_variable(prefix, variable, std::move(names));
+      if (!warning.empty()) options.warnings.push_back(std::move(warning));
+    }
     if (option == table.end() || std::ranges::find(given, option->name) != given.end()) continue;
     if (auto done = option->apply(options, entry.substr(equals + 1)); !done)
       return wrap(std::move(done).error(), variable);
@@ -103,9 +127,6 @@ Result<void> apply_variables(std::span<const Option<Options>> table, std::string
 
 // Sets a switch to `on` for "1" and to the opposite for "0", with which a variable turns it off. Errors: another text.
 Result<void> set_switch(bool& target, std::string_view text, bool on = true);
-
-// Returns true if `commands` is empty or contains the word `command`.
-bool is_for(std::string_view commands, std::string_view command);
 
 // Columns of --help: the usual width of a terminal.
 inline constexpr std::size_t kHelpWidth = 80;

@@ -23,6 +23,7 @@
 namespace init {
 namespace {
 
+constexpr std::string_view kUnknownRemedy = "rename or unset it; ENVIRONMENT in rdma-init(1) lists the variables";
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitRefused = 78;  // EX_CONFIG of sysexits.h: --require or --strict not met
@@ -136,6 +137,8 @@ int run_command(Options& options, char* const* environment) {
   const Log log(options.log);
   if (options.command == Command::kHelp) return print(log, help_text());
   if (options.command == Command::kVersion) return print(log, "rdma-init " RDMA_INIT_VERSION "\n");
+  for (const std::string& warning : options.warnings)
+    log.warning(warning, kUnknownRemedy);
   const bool full = options.command != Command::kExec && options.command != Command::kEnv;
   auto resolved = resolve(options, environment, log, full);
   if (!resolved) {

@@ -3,6 +3,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "fabric/result.hpp"
 #include "init/decision.hpp"
@@ -29,11 +31,15 @@ struct Options {
   bool lent = true;                     // --no-lent
   std::string note;                     // RDMA_INIT_NOTE, escaped and cut: why an annotation of the pod has no effect
   char** program = nullptr;             // argv of the trainer; kExec only
+  std::vector<std::string> warnings;    // about RDMA_INIT_* variables that are unknown
   Variables narrowing;                  // options of the command line that narrow the choice, as RDMA_INIT_* variables
 
   // Returns the prefix of all files that are read, except those of --environ and --snapshot.
   const std::string& tree() const { return rootfs.empty() ? root : rootfs; }
 };
+
+// The ends of the names of RDMA_INIT_* variables that are no options.
+inline constexpr std::string_view kOtherVariables = "DEVICES EXPORTS SITE RAILS NOTE";
 
 // Parses the environment, then the command line, which has precedence. Errors are for exit code 2 and name the argument
 // or the variable.

@@ -212,6 +212,8 @@ int print_or_fail(std::string_view text, const Log& log) {
 int run(const Options& options, char* const* environment, const Log& log) {
   if (options.command == Command::kHelp) return print_or_fail(help_text(), log);
   if (options.command == Command::kVersion) return print_or_fail("rdma-ping " RDMA_INIT_VERSION "\n", log);
+  for (const std::string& warning : options.warnings)
+    log.warning(warning, "rename or unset it; ENVIRONMENT in rdma-ping(1) lists the variables");
   auto self = read_self(options, environment, log);
   if (!self) {
     log.error(self.error().message, fabric::remedy_of(self.error()));

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "fabric/result.hpp"
 #include "init/ping/ranks.hpp"
@@ -19,9 +21,13 @@ struct Options {
   bool bandwidth = false;
   double timeout = 30;  // seconds
   bool json = false;
-  std::string svg;           // path; empty: none
-  char** program = nullptr;  // argv of the command to execute after a good result; nullptr: none
+  std::string svg;                    // path; empty: none
+  std::vector<std::string> warnings;  // about RDMA_PING_* variables that are unknown
+  char** program = nullptr;           // argv of the command to execute after a good result; nullptr: none
 };
+
+// The ends of the names of RDMA_PING_* variables that are no options, separated by spaces.
+inline constexpr std::string_view kOtherVariables = "TOKEN";
 
 // Parses the environment, then the command line, which has precedence. Errors are for exit code 2 and name the argument
 // or the variable.

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <set>
 
+#include "fabric/command_line.hpp"
 #include "fabric/text.hpp"
 #include "init/exports.hpp"
 #include "support/arguments.hpp"
@@ -111,6 +113,32 @@ TEST(Options, IgnoreEmptyAndUnknownVariables) {
   EXPECT_FALSE(options.policy.hcas || options.snapshot);
   EXPECT_EQ(options.format, EnvFormat::kSh);
   EXPECT_TRUE(options.root.empty());
+}
+
+TEST(Options, WarnAboutUnknownVariablesWithoutTheirValue) {
+  const auto warnings = [](std::vector<std::string> environment) {
+    return test_support::must(parse({"env"}, std::move(environment))).warnings;
+  };
+  const auto unknown = [](std::string text) { return "variable `RDMA_INIT_" + text; };
+  EXPECT_EQ(warnings({"RDMA_INIT_REQIRE=8", "RDMA_INIT_no_lnik_local=s3cret", "RDMA_INIT_WHATEVER=x",
+                      "RDMA_INIT_EXPORT_=", "RDMA_INIT_RAIL=x", "RDMA_INIT_\n=x"}),
+            (std::vector{unknown("REQIRE` is unknown (did you mean `RDMA_INIT_REQUIRE`?)"),
+                         unknown("no_lnik_local` is unknown (did you mean `RDMA_INIT_NO_LINK_LOCAL`?)"),
+                         unknown("WHATEVER` is unknown"), unknown("RAIL` is unknown (did you mean `RDMA_INIT_RAILS`?)"),
+                         unknown("?` is unknown")}));
+  EXPECT_EQ(warnings(std::vector<std::string>(1000, "RDMA_INIT_X=1")).size(), fabric::kMostUnknown);
+  EXPECT_EQ(
+      warnings({"RDMA_INIT_SERVICE_HOST=10.0.0.1", "RDMA_INIT_SERVICE_PORT_HTTP=80", "RDMA_INIT_PORT=tcp://10.0.0.1:80",
+                "RDMA_INIT_PORT_80_TCP=x", "RDMA_INIT_X_SERVICE_HOST=x", "RDMA_INITS=x", "RDMA_PING_TOKEN=x"}),
+      std::vector<std::string>{});
+}
+
+TEST(Options, OtherVariablesAreThoseOfTheManPage) {
+  const auto ends = words(init::kOtherVariables);
+  const std::set<std::string, std::less<>> known(ends.begin(), ends.end());
+  EXPECT_EQ(test_support::variables_of_man_page(PROJECT_DIR "/init/rdma-init.1", "RDMA_INIT_"), known);
+  for (const std::string& name : known)
+    EXPECT_TRUE(parse({"env"}, {"RDMA_INIT_" + name + "=x"})->warnings.empty()) << name;
 }
 
 TEST(Options, MayPrecedeOrFollowTheSubcommand) {

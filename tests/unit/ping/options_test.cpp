@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <set>
+
 #include "support/arguments.hpp"
 #include "support/results.hpp"
 
@@ -49,6 +52,14 @@ TEST(PingOptions, CommandLinePrecedesVariables) {
   EXPECT_EQ(options.command, Command::kTest);
   EXPECT_EQ(error_message(parse("rdma-ping", "RDMA_PING_RANK=x")),
             "RDMA_PING_RANK: expected a number from 0 to 65536, got `x`");
+}
+
+TEST(PingOptions, WarnsAboutUnknownVariables) {
+  EXPECT_EQ(must(parse("rdma-ping", "RDMA_PING_TIMOUT=9 RDMA_PING_PORT_4792_TCP=x RDMA_PING_SERVICE_HOST=x")).warnings,
+            (std::vector<std::string>{"variable `RDMA_PING_TIMOUT` is unknown (did you mean `RDMA_PING_TIMEOUT`?)"}));
+  const auto ends = words(kOtherVariables);
+  const std::set<std::string, std::less<>> known(ends.begin(), ends.end());
+  EXPECT_EQ(variables_of_man_page(PROJECT_DIR "/init/rdma-ping.1", "RDMA_PING_"), known);
 }
 
 TEST(PingOptions, NamesWrongArguments) {
