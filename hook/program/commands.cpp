@@ -179,7 +179,6 @@ Result<void> add_holders(const Options& options, const Log& log, DeviceOwners& h
   return {};
 }
 
-// Driver and PCI location are read only for JSON, because the text does not print them.
 Result<void> show_refusals(const Options& options) {
   const auto refusals = TRY(read_refusals(options.node.ledger));
   if (options.json) {
@@ -190,6 +189,7 @@ Result<void> show_refusals(const Options& options) {
   return {};
 }
 
+// Driver and PCI location are read only for JSON, because the text does not print them.
 Result<void> show_devices(const Options& options, const Log& log) {
   if (options.refused) return show_refusals(options);
   const Config config = TRY(read_config(options.node.config));
