@@ -14,6 +14,7 @@
 //   DIR/copies/CONTENT                a file of the node that views lend: copies.hpp
 //   DIR/lent/SET/KEY -> KEY           a grant with a user of this view, which has copies: index.hpp
 //   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
+//   DIR/refusals                      the last refusals of containers: refusals.hpp
 //   DIR/runtime/                      the runtime that made each container: runtime_records.hpp
 //
 // DIR is /run/rdma-hook, mode 0700, owned by root. A directory that other users own or can access is refused, and

@@ -4,8 +4,7 @@
 // The file is JSON with mode 0600: at most 64 entries and 64 KiB, the oldest first. It is replaced in one step under
 // the lock DIR/refusals.lock. A container has one entry, the newest: for a container of a pod, namespace, pod and
 // container name identify it, because each attempt of the kubelet makes a new id. If the file is full, the namespace
-// with the most entries loses its oldest one, so that a tenant that fails again and again does not remove the entries
-// of the others. Containers without a pod count as one namespace.
+// with the most entries loses its oldest one, so that a tenant that fails again and again does not remove the entries of other tenants. Containers without a pod count as one namespace.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +42,7 @@ struct Refusal {
 // damaged file is replaced.
 void note_refusal(const std::string& ledger_directory, Refusal refusal);
 
-// Returns the entries, the newest first; none if there is no file. Takes no lock. Errors: EACCES and others, the file
+// Returns the entries, the newest first; none if there is no file. Takes no lock. Errors: the file
 // or directory cannot be read; EBADMSG, the file is damaged.
 Result<std::vector<Refusal>> read_refusals(const std::string& ledger_directory);
 

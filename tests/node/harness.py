@@ -294,6 +294,10 @@ class TreeCase(Case):
         text = must([HOOK, "devices", "--json", *self.places()], env={})
         return {hca["name"]: hca for hca in json.loads(text)["hcas"]}
 
+    def refusals(self):
+        """Returns the entries of `rdma-hook devices --refused`, the newest first."""
+        return json.loads(must([HOOK, "devices", "--refused", "--json", *self.places()], env={}))["refusals"]
+
     def probe(self, program):
         """Returns exit code and line of --probe. It reads the state, and starts nothing."""
         done = run([program, "--probe", "--ledger", self.ledger_directory])
@@ -341,12 +345,12 @@ class NodeCase(TreeCase):
 
     def ledger(self):
         """Returns the ledger's files that belong to grants: all files except locks, links of HCAs that no grant holds exclusively,
-        counters, the ledger's namespaces, the start of the next search for an address, states for --probe, and records and views of
+        counters, refusals, the ledger's namespaces, the start of the next search for an address, states for --probe, and records and views of
         rdma-runtime. A running program may remove views at any time."""
         found = {}
         for path, (kind, *_, content) in walk(self.ledger_directory, ("runtime", "state", "views")).items():
             name = os.path.basename(path)
-            is_other = (name in ("lock", "metrics", "place") or name.startswith("last@")
+            is_other = (name in ("lock", "metrics", "place", "refusals") or name.startswith("last@")
                         or (name == "exclusive" and content in ("none", "shared")))
             if not is_other and kind != stat.S_IFDIR:
                 found[path] = (kind, content)

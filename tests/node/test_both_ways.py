@@ -148,7 +148,14 @@ class BothWays(RuntimeTests):
             with self.subTest(name):
                 bundle = Bundle(self, f"refused{number}", **options)
                 self.refused(self.runtime.run(bundle))
-                self.assertEqual(self.refused(self.wrapper.run(bundle)).stdout, "")
+                (by_hook,) = [one for one in self.refusals() if one["container"] == bundle.id]
+                refused = self.refused(self.wrapper.run(bundle))
+                self.assertEqual(refused.stdout, "")
+                (by_wrapper,) = [one for one in self.refusals() if one["container"] == bundle.id]
+                self.assertEqual((by_hook["stage"], by_wrapper["stage"]), ("createRuntime", "create"))
+                self.assertIn(by_wrapper["message"], refused.stderr)
+                self.assertIn(("mlx5_7", "/dev/infiniband/uverbs1")[number], by_hook["message"])
+                self.assertIsNone(by_hook["pod"])
                 self.assert_ledger_empty()
 
 

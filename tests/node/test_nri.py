@@ -115,6 +115,11 @@ class Containers(NriCase):
         with self.assertRaisesRegex(nri.StatusError, "mlx5_9"):
             connection.create(self.requesting("mlx5_9"), self.member())
         self.assertEqual(self.holders(), {})
+        self.until(self.refusals, "the refusal is noted after the answer")
+        (refusal,) = self.refusals()
+        self.assertEqual(refusal["pod"]["namespace"], "team-a")
+        self.assertEqual((refusal["stage"], refusal["reason"]), ("nri-container", "no-hca"))
+        self.assertIn("no HCA matches `mlx5_9`", refusal["message"])
         self.assertEqual(connection.create(nri.pod("pod2"), self.member("c2"))["devices"], {}, "the plugin continues after a refusal")
 
     def test_refuses_exclusive_hca_until_first_container_ends(self):
