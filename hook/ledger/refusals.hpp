@@ -4,7 +4,8 @@
 // The file is JSON with mode 0600: at most 64 entries and 64 KiB, the oldest first. It is replaced in one step under
 // the lock DIR/refusals.lock. A container has one entry, the newest: for a container of a pod, namespace, pod and
 // container name identify it, because each attempt of the kubelet makes a new id. If the file is full, the namespace
-// with the most entries loses its oldest one, so that a tenant that fails again and again does not remove the entries of other tenants. Containers without a pod count as one namespace.
+// with the most entries loses its oldest one, so that a tenant that fails again and again does not remove the entries
+// of other tenants. Containers without a pod count as one namespace.
 #pragma once
 
 #include <cstddef>
