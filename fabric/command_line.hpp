@@ -44,6 +44,19 @@ const Option<Options>* find_option(std::span<const Option<Options>> table, std::
   return found == table.end() ? nullptr : &*found;
 }
 
+// Returns true if `commands` is empty or contains the word `command`.
+bool is_for(std::string_view commands, std::string_view command);
+
+// Returns the option with that name that the command accepts; if there is none, that of another command, or nullptr.
+// Options of one name differ only in help and commands.
+template <typename Options>
+const Option<Options>* find_option(std::span<const Option<Options>> table, std::string_view name,
+                                   std::string_view command) {
+  const auto found = std::ranges::find_if(
+      table, [&](const auto& option) { return option.name == name && is_for(option.commands, command); });
+  return found == table.end() ? find_option(table, name) : &*found;
+}
+
 // Returns the value of the option at arguments[at]: from "--name=value", or from the next argument. In the second case,
 // `at` moves to that argument. A switch yields "1".
 // value_name: placeholder of the value, empty for a switch. Errors: a missing value, or a switch with a value.
@@ -83,9 +96,6 @@ std::string variable_of(std::string_view prefix, std::string_view option);
 
 // Returns the names of the options before `--`.
 std::vector<std::string_view> given_options(std::span<char* const> arguments);
-
-// Returns true if `commands` is empty or contains the word `command`.
-bool is_for(std::string_view commands, std::string_view command);
 
 // Most unknown variables that apply_variables() reports, because an image may have any number of them.
 inline constexpr std::size_t kMostUnknown = 8;

@@ -79,6 +79,14 @@ Result<void> set_install_flag(Options& options, std::string_view) {
   return {};
 }
 
+// Help of --engine. Each text begins with the list of the values, which ends at the colon.
+constexpr std::string_view kEngineHelp =
+    "runc, docker, podman, crio or containerd: decides whether annotations may request HCAs. Default: by the bundle; "
+    "otherwise runc for plan, and podman, where annotations only narrow, for createRuntime and verify";
+constexpr std::string_view kInstallEngineHelp =
+    "docker, podman, crio, containerd, k3s, rke2, microk8s or slurm: what install configures, in place of the engine "
+    "of this node";
+
 Result<void> set_engine(Options& options, std::string_view value) {
   if (is_distribution(value) || (options.command == Command::kInstall && value == kSlurm)) {
     options.install.distribution = std::string(value);
@@ -86,12 +94,13 @@ Result<void> set_engine(Options& options, std::string_view value) {
   }
   const auto engine = parse_engine(value);
   if (!engine) {
-    std::vector<std::string_view> words{"runc", "docker", "podman", "crio", "containerd"};
-    if (options.command == Command::kInstall)
-      words = {"docker", "podman", "crio", "containerd", "k3s", "rke2", "microk8s", "slurm"};
-    const std::string_view last = words.back();
-    const std::string first = fabric::join({words.begin(), words.end() - 1}, ", ");
-    return make_error("--engine `{}`: expected {} or {}{}", printable(value), first, last,
+    const std::string_view help = options.command == Command::kInstall ? kInstallEngineHelp : kEngineHelp;
+    const std::string_view list = help.substr(0, help.find(':'));
+    std::vector<std::string_view> words;
+    for (const std::string_view word : fabric::split(list, ' ')) {
+      if (word != "or") words.push_back(word.substr(0, word.find(',')));
+    }
+    return make_error("--engine `{}`: expected {}{}", printable(value), list,
                       fabric::suggestion("", fabric::nearest_word(value, words)));
   }
   options.node.engine = *engine;
@@ -147,11 +156,8 @@ constexpr fabric::Option<Options> with_text(fabric::Option<Options> option, std:
 }
 
 constexpr fabric::Option<Options> kOptions[] = {
-    {"engine", "NAME",
-     "runc, docker, podman, crio, containerd, k3s, rke2, microk8s or slurm; the last four are for install. Decides "
-     "whether annotations may request HCAs. Default: by the bundle; otherwise runc for plan, and podman, where "
-     "annotations only narrow, for createRuntime and verify",
-     set_engine, "createRuntime prestart poststop verify plan cdi install"},
+    {"engine", "NAME", kEngineHelp, set_engine, "createRuntime prestart poststop verify plan cdi"},
+    {"engine", "NAME", kInstallEngineHelp, set_engine, kInstall},
     only_for(kConfigOption<Options>,
              "createRuntime prestart poststop verify plan devices recover metrics check-config config cdi doctor"),
     {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
@@ -359,7 +365,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
       options.source = argument;
       continue;
     }
-    const auto* const option = fabric::find_option(kTable, fabric::split_argument(argument).name);
+    const auto* const option = fabric::find_option(kTable, fabric::split_argument(argument).name, word);
     // A command would ignore an option of other commands, and the caller would think that it had an effect.
     auto done = option && !fabric::is_for(option->commands, word)
                     ? Result<void>(make_error("`{}` has no option `--{}`", word, option->name))
