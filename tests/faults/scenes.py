@@ -162,9 +162,9 @@ class Scene(harness.NodeCase):
         return self.inject(how, [PROGRAMS["TESTED_HOOK"], *self.arguments(stage)], text=json.dumps(state))
 
     def names(self):
-        """Returns the ledger's files and directories, without metrics, states for --probe, views and temporary names."""
+        """Returns the ledger's files and directories, without metrics, refusals, states for --probe, views and temporary names."""
         return sorted(path for path in walk(self.ledger_directory)
-                      if not re.search(r"^(metrics|state|views|runtime|copies)|^lent$|(^|/)last@|^addresses/.", path))
+                      if not re.search(r"^(metrics|refusals|state|views|runtime|copies)|^lent$|(^|/)last@|^addresses/.", path))
 
     # --- conditions after a command
 
@@ -1033,7 +1033,7 @@ class Damage(RuntimeScene):
         self.assertTrue(self.records() and os.listdir(self.ledger_directory + "/pending"), "records are missing")
         self.whole = shutil.copytree(self.ledger_directory, self.work + "/whole", symlinks=True, ignore=shutil.ignore_patterns("views"))
         found = [(os.path.dirname(path), written, path) for path, (kind, *_, written, _) in walk(self.whole).items()
-                 if kind != stat.S_IFDIR and os.path.basename(path) not in ("lock", "metrics")]
+                 if kind != stat.S_IFDIR and os.path.basename(path) not in ("lock", "metrics", "refusals")]
         self.paths = [path for *_, path in sorted(found)]  # names differ between scenes, the order does not
 
     def damages(self):

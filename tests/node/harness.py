@@ -350,7 +350,7 @@ class NodeCase(TreeCase):
         found = {}
         for path, (kind, *_, content) in walk(self.ledger_directory, ("runtime", "state", "views")).items():
             name = os.path.basename(path)
-            is_other = (name in ("lock", "metrics", "place", "refusals") or name.startswith("last@")
+            is_other = (name in ("lock", "metrics", "place") or name.startswith(("last@", "refusals"))
                         or (name == "exclusive" and content in ("none", "shared")))
             if not is_other and kind != stat.S_IFDIR:
                 found[path] = (kind, content)
