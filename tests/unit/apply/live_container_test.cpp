@@ -489,7 +489,7 @@ constexpr std::uint64_t kUnlimited = UINT64_MAX;
 const char* const kNoCapability =
     "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is enough for ibv_reg_mr";
 const char* const kNotInExec =
-    "`exec` into this container gets the engine's RLIMIT_MEMLOCK, not unlimited: use rdma-runtime or raise the limit "
+    "`exec` into the container gets the engine's RLIMIT_MEMLOCK, not unlimited: use rdma-runtime or raise the limit "
     "(--ulimit memlock=-1:-1)";
 
 LiveNode podman(std::optional<Rlimit> memlock = std::nullopt) {
@@ -622,7 +622,7 @@ TEST(LiveSteps, WarnsWithFinalMemlock) {
   const std::string raise = "(default_ulimits = [\"memlock=-1:-1\"] in crio.conf)\n";
   const std::string cannot = "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is ";
   const std::string exec =
-      "`exec` into this container gets the engine's RLIMIT_MEMLOCK, not 8388608 bytes: use rdma-runtime or raise the "
+      "`exec` into the container gets the engine's RLIMIT_MEMLOCK, not 8388608 bytes: use rdma-runtime or raise the "
       "limit " +
       raise;
   EXPECT_EQ(with(kSix, kEight, false, false), cannot + "8388608 bytes" + beyond + add) << "more than is planned";

@@ -36,7 +36,8 @@ std::string checked(const hook::ConfigPaths& paths, bool json, int expected_exit
 
 TEST(HookConfigFiles, WarnsAboutPoolWithoutHcaOfSnapshot) {
   const TempDir dir;
-  write_file(dir / "config.json", R"({"pools": {"tpyo": {"selectors": ["mlx9_*"]}, "all": {"selectors": ["*"]}}})");
+  write_file(dir / "config.json",
+             R"({"pools": [{"name": "tpyo", "selectors": {"ifNames": ["none9"]}}, {"name": "all"}]})");
   hook::NodeSettings node;
   node.config = {dir / "config.json", dir / "d", true, dir / "none"};
   write_file(dir / "node.json", fabric::write_snapshot(rails(2)));

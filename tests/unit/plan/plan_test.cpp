@@ -603,7 +603,9 @@ TEST(Plan, PlansNetdevsOfNetworks) {
   scene.config.networks.clear();
   scene.config.pools.clear();
   EXPECT_EQ(decide(scene)->no_rail, (Strings{"mlx5_3", "mlx5_1"}));
-  EXPECT_EQ(decide(scene)->warnings, Strings{"annotation a: `mlx5_3` gets no rail: config.json has no \"networks\""});
+  EXPECT_EQ(decide(scene)->warnings,
+            Strings{"annotation a: `mlx5_3` gets no rail: /etc/rdma-init/config.json has no \"networks\"; add one, and "
+                    "its name as \"network\" of the pool"});
   scene.request.mode = Mode::kHca;
   EXPECT_EQ(decide(scene)->warnings, Strings{});
 }

@@ -131,7 +131,7 @@ TEST(HookOptions, ErrorsNameTheArgument) {
       {"base-spec --ledger /x", EINVAL, "`base-spec` has no option `--ledger`"},
       {"base-spec --config /x", EINVAL, "`base-spec` has no option `--config`"},
       {"install --config /x", EINVAL, "`install` has no option `--config`"},
-      {"check-config --snapshot /x", EINVAL, "`check-config` has no option `--snapshot`"},
+      {"base-spec --snapshot /x", EINVAL, "`base-spec` has no option `--snapshot`"},
       {"check-config --bundle x", EINVAL, "`check-config` has no option `--bundle`"},
       {"recover --watch", EINVAL, "`recover` has no option `--watch`"},
       {"devices --probe", EINVAL, "`devices` has no option `--probe`"},
