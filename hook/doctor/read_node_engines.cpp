@@ -208,7 +208,7 @@ NodeEngines read_node_engines(const std::string& root) {
   engines.found = find_engines(root);
   if (engines.found) {
     // An engine that another user starts cannot read the files of root, and Podman then reads that user's own files:
-    // its failure says nothing about the node.
+    // its failure is no fault of the node.
     const bool may_ask = ::geteuid() == 0;
     if (!may_ask && !engines.found->empty())
       engines.unasked.push_back({"the configuration of the engines is not checked: only root can read it", EPERM,

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "fabric/rdma_sysfs.hpp"
 #include "fabric/text.hpp"
 #include "fabric/unique_fd.hpp"
 #include "hook/apply/edit_spec.hpp"
@@ -169,13 +170,19 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& re
 }
 
 // Returns true if each uverbs node of the container belongs to a booked HCA. Each node is looked up again, because
-// another HCA can have the number that was booked since its driver was bound anew. In mode `hca`, a physical function
+// another HCA can have the number that was booked since its driver was bound anew. The booked number counts only if the
+// node cannot be looked up. In mode `hca`, a physical function
 // is held with its VFs: the nodes of these VFs count too.
 bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& devices, const std::string& root) {
   return std::all_of(devices.begin(), devices.end(), [&](const SpecDevice& device) {
     const auto number = device.uverbs();
     const PlannedHca* const hca = number ? find_by_node(bound.hcas, root, *number) : nullptr;
-    return hca && (!hca->held_only || hca->mode == Mode::kHca);
+    if (hca) return !hca->held_only || hca->mode == Mode::kHca;
+    const auto is_recorded = [&](const PlannedHca& booked) {
+      return booked.open && booked.open->node && device.major == booked.open->node->major &&
+             device.minor == booked.open->node->minor;
+    };
+    return number && !fabric::device_of_uverbs(root, *number) && std::ranges::any_of(bound.hcas, is_recorded);
   });
 }
 
