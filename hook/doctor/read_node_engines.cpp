@@ -206,15 +206,13 @@ NodeEngines read_node_engines(const std::string& root) {
   NodeEngines engines;
   engines.has_slurm = find_engine_program(root, "slurmd").has_value();
   engines.found = find_engines(root);
-  if (engines.found) {
+  if (engines.found && !engines.found->empty() && ::geteuid() != 0) {
     // An engine that another user starts cannot read the files of root, and Podman then reads that user's own files:
     // its failure is no fault of the node.
-    const bool may_ask = ::geteuid() == 0;
-    if (!may_ask && !engines.found->empty())
-      engines.unasked.push_back({"the configuration of the engines is not checked: only root can read it", EPERM,
-                                 "run doctor as root on the node itself"});
+    engines.unasked.push_back({"the configuration of the engines is not checked: only root can read it", EPERM,
+                               "run doctor as root on the node itself"});
+  } else if (engines.found) {
     for (const FoundEngine& engine : *engines.found) {
-      if (!may_ask) break;
       if (!engine.trouble.empty()) {
         engines.refused.push_back({engine.program, engine.trouble, engine.remedy});
       } else if (const auto read = check_engine_config(root, engine, "cannot load its configuration"); !read) {
