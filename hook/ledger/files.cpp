@@ -247,7 +247,11 @@ std::string LedgerFiles::temporary_name() const {
 
 Result<void> LedgerFiles::replace_file(const LedgerDirectory& directory, const std::string& name,
                                        std::string_view text) const {
-  const std::string temporary = temporary_name();
+  return replace_ledger_file(pending, temporary_name(), directory, name, text);
+}
+
+Result<void> replace_ledger_file(const LedgerDirectory& pending, const std::string& temporary,
+                                 const LedgerDirectory& directory, const std::string& name, std::string_view text) {
   UniqueFd fd(
       ::openat(pending.fd.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.ok()) return ledger_error(errno, "write", pending, temporary);

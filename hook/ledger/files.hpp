@@ -107,7 +107,7 @@ class LedgerFiles {
 
   // Returns a name in pending/ that no other process and no other call uses: "@PID.START.N".
   std::string temporary_name() const;
-  // Replaces a file: writes it in pending/, then renames it. A reader gets the old text or the new one.
+  // Calls replace_ledger_file() with a temporary_name() in pending/.
   Result<void> replace_file(const LedgerDirectory& directory, const std::string& name, std::string_view text) const;
 
  private:
@@ -120,6 +120,11 @@ class LedgerFiles {
 // process. Errors, if the ledger has a record: EXDEV, the link names other namespaces; EBADMSG, the link is damaged.
 // Also: the link or a directory cannot be read or written.
 Result<void> check_place(const LedgerFiles& files, bool note);
+
+// Replaces the file `name` of `directory`: writes `temporary` in `pending`, then renames it. A reader gets the old text
+// or the new one. Errors: `temporary` exists, or a file cannot be written; the old file then stays.
+Result<void> replace_ledger_file(const LedgerDirectory& pending, const std::string& temporary,
+                                 const LedgerDirectory& directory, const std::string& name, std::string_view text);
 
 // Reads a file of the ledger; nullopt: there is none. Errors: it is not a regular file, not is_ours(), writable by
 // group or other users, or larger than kLargestLedgerFile; it cannot be read.

@@ -11,17 +11,13 @@
 #include <utility>
 
 #include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
 #include "hook/base/columns.hpp"
 #include "hook/base/json/record.hpp"
 #include "hook/base/process/root_lock.hpp"
-#include "hook/base/write_all.hpp"
 #include "hook/ledger/files.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr const char* kRefusalsFile = "refusals";
 constexpr const char* kNewRefusals = "refusals.new";  // only the process with the lock writes it
@@ -110,18 +106,6 @@ Result<std::vector<Refusal>> read_refusals_file(const LedgerDirectory& directory
   return std::move(file->refusals);
 }
 
-// Replaces the file. Returns false, and leaves the old file, if the new one cannot be written.
-bool replace_refusals(const LedgerDirectory& directory, std::string_view text) {
-  const int at = directory.fd.get();
-  // A process that was killed may have left the new file, also as a link that another process made.
-  ::unlinkat(at, kNewRefusals, 0);
-  const UniqueFd fd(::openat(at, kNewRefusals, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!fd.ok()) return false;
-  if (write_all(fd.get(), text) == 0 && ::renameat(at, kNewRefusals, at, kRefusalsFile) == 0) return true;
-  ::unlinkat(at, kNewRefusals, 0);
-  return false;
-}
-
 }  // namespace
 
 std::vector<Refusal> with_refusal(std::vector<Refusal> entries, Refusal refusal) {
@@ -141,7 +125,9 @@ void note_refusal(const std::string& ledger_directory, Refusal refusal) {
   auto entries = read_refusals_file(*directory);
   const RefusalsFile file{kRefusalsFormat,
                           with_refusal(entries ? *std::move(entries) : std::vector<Refusal>(), std::move(refusal))};
-  replace_refusals(*directory, refusals_file_text(file));
+  // A process that was killed may have left the new file, also as a link that another process made.
+  ::unlinkat(directory->fd.get(), kNewRefusals, 0);
+  (void)replace_ledger_file(*directory, kNewRefusals, *directory, kRefusalsFile, refusals_file_text(file));
 }
 
 Result<std::vector<Refusal>> read_refusals(const std::string& ledger_directory) {

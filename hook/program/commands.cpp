@@ -36,7 +36,7 @@
 #include "hook/program/devices.hpp"
 #include "hook/program/empty_container.hpp"
 #include "hook/program/foreseen.hpp"
-#include "hook/program/refusals.hpp"
+#include "hook/program/refusal_list.hpp"
 #include "hook/program/stages.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "hook/rails/addresses.hpp"

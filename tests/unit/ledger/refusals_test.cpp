@@ -12,7 +12,7 @@
 #include "fabric/text.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/grant/refused.hpp"
-#include "hook/program/refusals.hpp"
+#include "hook/program/refusal_list.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
 

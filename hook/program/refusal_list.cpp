@@ -1,4 +1,4 @@
-#include "hook/program/refusals.hpp"
+#include "hook/program/refusal_list.hpp"
 
 #include "fabric/text.hpp"
 #include "hook/base/columns.hpp"
