@@ -300,7 +300,7 @@ assert_refused() {
 
 # assert_all_returned: reads the ledger at once; assert_node_as_before checks the node itself.
 assert_all_returned() {
-  assert_equal "left in the ledger" "" "$(find "$ledger" \( -path "$ledger/views" -o -path "$ledger/state" \) -prune -o -type f ! -name lock ! -name metrics -print 2> /dev/null || true)"
+  assert_equal "left in the ledger" "" "$(bookings)"
 }
 
 assert_nothing_runs() { assert_equal "pods and containers that containerd knows" "" "$(cri list)"; }

@@ -88,8 +88,7 @@ assert_sees_only() {
 # assert_nothing_left NAME: no owner, grant, unfinished step, mount or cgroup, and no view after `recover`. Locks and counters stay.
 assert_nothing_left() {
   local found
-  found=$(find "$ledger" \( -path "$ledger/views" -o -path "$ledger/state" \) -prune -o -type f ! -name lock ! -name metrics -print 2> /dev/null || true)
-  assert_equal "left in the ledger after $1" "" "$found"
+  assert_equal "left in the ledger after $1" "" "$(bookings)"
   "$hook" recover > /dev/null
   found=$(find "$ledger/views" -mindepth 1 ! -name none 2> /dev/null || true)
   assert_equal "views left after $1" "" "$found"

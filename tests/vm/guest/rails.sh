@@ -124,6 +124,12 @@ gid_indices() {
 # Prints the number of different words in a line.
 different() { tr ' ' '\n' | sort -u | grep -c .; }
 
+# bookings: prints the files of the ledger that book something. Views, states for --probe, locks, counters and refusals book nothing.
+bookings() {
+  find "$ledger" \( -path "$ledger/views" -o -path "$ledger/state" \) -prune -o -type f \
+    ! -name lock ! -name "metrics*" ! -name "refusals*" -print 2> /dev/null | sort
+}
+
 # node_state: prints the state that must be unchanged when all containers are gone. It leaves out counters of the kernel, and views,
 # which stay for the next container with the same HCAs until `rdma-hook recover`.
 node_state() {
@@ -136,7 +142,7 @@ node_state() {
   echo "GIDs" && grep -rv '^0000:0000:0000:0000:0000:0000:0000:0000$' /sys/class/infiniband/*/ports/1/gids | sort -V
   echo "namespaces" && ip -json netns list | jq --raw-output '.[]?.name' | sort
   echo "mounts of rdma-hook" && awk '/rdma-hook/ { print $5 }' /proc/self/mountinfo
-  echo "ledger" && { find "$ledger" \( -path "$ledger/views" -o -path "$ledger/state" \) -prune -o -type f ! -name lock ! -name metrics -print 2> /dev/null | sort; }
+  echo "ledger" && bookings
 }
 
 # assert_node_as_before FILE: FILE has the earlier node_state. Namespaces end in the background, so that this waits for a while.

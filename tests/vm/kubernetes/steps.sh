@@ -242,8 +242,7 @@ daemonset_is_ready() { [ "$(kubectl -n "$system" get daemonset "$daemonset" -o '
 
 # Functions for the node.
 
-# ledger: prints the bookings of rdma-hook. Views, the lock and counters are no bookings.
-held() { on_node 'find /run/rdma-hook \( -path /run/rdma-hook/views -o -path /run/rdma-hook/state \) -prune -o -type f ! -name lock ! -name "metrics*" -print 2> /dev/null | sort; true'; }
+held() { on_node '. /run/lab/lab/guest/rails.sh; ledger=/run/rdma-hook; bookings'; }
 nothing_is_held() { [ -z "$(held)" ]; }
 # node_state FILE: network, RDMA and /etc of the node, without the bridge and the veths of eth0, which the CNI plugin owns.
 node_state() {
