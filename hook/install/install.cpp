@@ -72,7 +72,7 @@ Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
     }
   }
   const auto found = std::find_if(facts.hooks_dirs.begin(), facts.hooks_dirs.end(), [&](const std::string& one) {
-    return one.starts_with('/') && may_write_below(root, one);
+    return one.starts_with('/') && check_may_write(root, one + "/rdma-init.json").has_value();
   });
   if (found == facts.hooks_dirs.end()) return all;
   facts.hooks_dir = *found;
@@ -335,17 +335,31 @@ Result<std::string> report_installed(const InstallOptions& options) {
   return said;
 }
 
+// Checks that a call as root that is no dry run could write the files. Another user sees what root would write.
+Result<void> check_writable(const std::string& root, const InstallPlan& plan, const std::vector<std::string>& put) {
+  if (::geteuid() != 0) return {};
+  std::vector<std::string> paths = put;
+  for (const FileEdit& edit : plan.edits)
+    paths.push_back(edit.path);
+  if (!paths.empty()) paths.emplace_back(kInstallRecord);
+  for (const std::string& path : paths)
+    TRY_VOID(check_may_write(root, path));
+  return {};
+}
+
 // Installs on a node on which no file of an earlier install is left.
 // before: the record of an earlier install, whose files are already restored.
-Result<std::string> install_anew(const InstallOptions& options, const std::optional<InstallRecord>& before) {
+// lines: gets the text of a dry run that fails, because a call without --dry-run would fail.
+Result<std::string> install_anew(const InstallOptions& options, const std::optional<InstallRecord>& before,
+                                 std::string& lines) {
   const std::string& root = options.root;
   const bool slurm = options.distribution == kSlurm;
   const Choice choice = slurm ? Choice() : TRY(choose_engine(root, options.engine, options.way));
   EngineFacts facts = TRY(slurm ? gather_slurm_facts(options) : gather_facts(options, choice));
   const InstallPlan plan = TRY(plan_and_write(options, facts, before));
   std::string said;
-  for (const auto& lines : {choice.said, plan.said})
-    for (const std::string& line : lines)
+  for (const auto& part : {choice.said, plan.said})
+    for (const std::string& line : part)
       said += line + "\n";
   for (const FileEdit& edit : plan.edits)
     said += options.dry_run
@@ -358,7 +372,12 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
     if ((options.put.empty() || slurm) && !node_has(root, facts.programs + program, X_OK))
       said += fmt::format("`{}{}` is missing; remedy: copy it there before {}\n", facts.programs, program,
                           slurm ? "a job starts" : "the engine starts containers");
-  if (options.dry_run) return said;
+  if (options.dry_run) {
+    const auto writable = check_writable(root, plan, options.put);
+    if (writable) return said;
+    lines = std::move(said);
+    return writable.error();
+  }
   TRY_VOID(renew_write_time(root));
   said += TRY(restart_if_due(root, options.restart));
   return said + report_service(facts, !options.put.empty());
@@ -366,7 +385,7 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
 
 // Completes an incomplete installation, or replaces the installation of another version: restores the files of the
 // record, then installs. If the install fails, writes the files of the record again.
-Result<std::string> install_again(const InstallOptions& options, InstallRecord record) {
+Result<std::string> install_again(const InstallOptions& options, InstallRecord record, std::string& lines) {
   const std::string& root = options.root;
   std::vector<FileEdit> written;
   for (const FileEdit& edit : record.edits)
@@ -376,7 +395,7 @@ Result<std::string> install_again(const InstallOptions& options, InstallRecord r
   std::vector<std::string> kept;
   std::string said;
   TRY_VOID(restore_files(root, record, {true, false}, kept, said));
-  auto done = install_anew(options, record);
+  auto done = install_anew(options, record, lines);
   if (done || written.empty()) return done;
   Result<void> back = write_install_record(root, record);
   for (const FileEdit& edit : written)
@@ -438,7 +457,7 @@ Result<std::string> install_locked(const InstallOptions& asked, std::string& lin
   if (asked.put.empty()) TRY_VOID(check_programs_belong_to_root(root, asked.programs));
   if (!record && !asked.dry_run) TRY_VOID(remove_unfinished_record(root));
   if (const auto found = TRY(distribution_of(asked, record))) return install_on(asked, *found, record, lines);
-  if (!record) return install_anew(asked, {});
+  if (!record) return install_anew(asked, {}, lines);
   std::string said;
   if (!asked.dry_run && record->put == asked.put) said = TRY(report_installed(asked));
   InstallOptions options = asked;
@@ -453,7 +472,7 @@ Result<std::string> install_locked(const InstallOptions& asked, std::string& lin
     return said + TRY(restart_if_due(root, asked.restart));
   }
   if (asked.dry_run) return std::string("would complete an incomplete installation\n");
-  return said + TRY(install_again(options, *record));
+  return said + TRY(install_again(options, *record, lines));
 }
 
 }  // namespace

@@ -31,15 +31,17 @@ struct InstallOptions {
   // If install runs in an image: the programs to copy, as paths on the node.
   std::vector<std::string> put;
   std::string put_from;  // directory in the image from which `put` is copied
-  // Releases stale grants and returns the grants that remain. If the function is empty, uninstall does not check
-  // grants.
+  // Releases stale grants, except for a dry run, and returns the grants that remain. If the function is empty,
+  // uninstall does not check grants.
   std::function<Result<HeldGrants>()> needed_by;
   bool dry_run = false;  // only return diffs of the files, change nothing
   bool restart = false;
   bool force = false;  // uninstall: drop changes that were made to the files since install
 };
 
-// Each function below returns the text to print. install() writes the record before the first file, and uninstall()
+// Each function below returns the text to print. With dry_run, install() and uninstall() also fail if the same call
+// without it would fail; `lines` then gets what that call would do. Only missing permissions of another user than root
+// are no error of a dry run. install() writes the record before the first file, and uninstall()
 // removes the record after the last file, so a later call can complete a call that was killed. A second install()
 // writes no file again.
 //
@@ -61,7 +63,7 @@ Result<std::string> install(const InstallOptions& options, std::string& lines);
 // programs.
 // Errors: EEXIST, the message names files that were changed since install and are kept; the other files are restored.
 // See restore_files() for changes that stay, and for `force`.
-Result<std::string> uninstall(const InstallOptions& options);
+Result<std::string> uninstall(const InstallOptions& options, std::string& lines);
 // Returns the record of the installation and the state of each file, as text or JSON. Errors: read_install_record().
 Result<std::string> install_status(const std::string& root, bool json);
 

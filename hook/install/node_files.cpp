@@ -134,11 +134,15 @@ std::vector<std::string> names_in(const std::string& directory) {
   return open ? open->list() : std::vector<std::string>();
 }
 
-bool may_write_below(const std::string& root, const std::string& directory) {
-  std::string above = directory;
+Result<void> check_may_write(const std::string& root, const std::string& path) {
+  std::string above = directory_of(path);
   while (!above.empty() && !node_has(root, above, F_OK))
     above = directory_of(above);
-  return node_has(root, above.empty() ? "/" : above, W_OK | X_OK);
+  if (above.empty()) above = "/";
+  if (node_has(root, above, W_OK | X_OK)) return {};
+  Error error = sys_error(errno, "make files in `{}`", above);
+  error.hint = error.code == EROFS ? "mount it writable" : "run as root";
+  return error;
 }
 
 Result<std::optional<std::string>> read_node_file(const std::string& root, const std::string& path) {

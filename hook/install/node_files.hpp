@@ -55,9 +55,9 @@ bool node_has(const std::string& root, const std::string& path, int mode);
 // front.
 std::vector<std::string> names_in(const std::string& directory);
 
-// Returns whether this process can create files in a directory of the node. For a missing directory, returns this for
-// the nearest directory above it that exists.
-bool may_write_below(const std::string& root, const std::string& directory);
+// Checks that this process can create files in the directory of `path`. For a missing directory, checks the nearest
+// directory above it that exists. Errors: EACCES; EROFS, a read-only file system.
+Result<void> check_may_write(const std::string& root, const std::string& path);
 
 // Removes a file. A missing file is no error.
 Result<void> remove_node_file(const std::string& root, const std::string& path);

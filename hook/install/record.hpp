@@ -84,7 +84,8 @@ struct InstallLock {
 
 // Locks out other installs and uninstalls until the returned descriptors are closed: flock(2) of the ledger's directory
 // below ROOT, which is made if it is missing, and of ROOT/etc. No lock file is left behind.
-// dry_run: make and change nothing. Without a directory, or without access to it, the call then takes no lock.
+// dry_run: make and change nothing, but fail if root could not make the directory. Without a directory, or without
+// access to it, the call then takes no lock.
 // Errors: another install or uninstall is running; users other than root can change the ledger's directory.
 Result<InstallLock> lock_out_others(const std::string& root, bool dry_run);
 

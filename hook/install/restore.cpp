@@ -1,5 +1,7 @@
 #include "hook/install/restore.hpp"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <utility>
 
@@ -144,14 +146,19 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
   return commit_install_record(root);
 }
 
-Result<std::string> foresee_restore(const std::string& root, const InstallRecord& record, bool force) {
+Result<std::string> foresee_restore(const std::string& root, const InstallRecord& record, bool force,
+                                    std::vector<std::string>& kept) {
   const UndoPlan plan = TRY(plan_undo(root, record, force));
   std::string said;
-  for (const auto& [edit, line] : plan.undone)
+  for (const auto& [edit, line] : plan.undone) {
+    if (::geteuid() == 0) TRY_VOID(check_may_write(root, edit.path));
     said += fmt::format("would {} `{}`:\n{}", edit.before ? "restore" : "remove", edit.path,
                         unified_diff(edit.path, edit.after, edit.before));
-  for (const FileEdit& edit : plan.left)
+  }
+  for (const FileEdit& edit : plan.left) {
+    kept.push_back("`" + edit.path + "`");
     said += fmt::format("would keep `{}`, which was changed since install\n", edit.path);
+  }
   return said;
 }
 

@@ -354,10 +354,10 @@ Result<void> release_stale_in(const std::string& root) {
   return {};
 }
 
-// Releases stale grants and counts the grants that remain.
+// Releases stale grants, except for a dry run, and counts the grants that remain.
 // root: the node's root, which has its /proc; empty: this node.
-Result<HeldGrants> hold_after_release(const std::string& root, const std::string& ledger) {
-  const auto released = root.empty() ? release_stale(ledger) : release_stale_in(root);
+Result<HeldGrants> hold_after_release(const std::string& root, const std::string& ledger, bool dry_run) {
+  const auto released = dry_run ? Result<void>() : root.empty() ? release_stale(ledger) : release_stale_in(root);
   HeldGrants held;
   Ledger::Unread unread;
   const auto count = [&](const Grant&) -> Result<void> {
@@ -392,8 +392,8 @@ Result<void> check_formats(const std::string& ledger) {
       "drain the node with the programs of that version, then run `rdma-hook install` again; nothing was changed"};
 }
 
-// lines: receives the configuration lines for the administrator to merge by hand, if install cannot configure the
-// engine of this node.
+// lines: receives what to print although the call fails: the configuration lines for the administrator to merge by
+// hand, if install cannot configure the engine of this node, or what a dry run found.
 Result<std::string> run_install(const Options& options, std::string& lines) {
   InstallOptions install_options = options.install;
   if (!options.status && !install_options.dry_run && ::geteuid() != 0)
@@ -405,9 +405,9 @@ Result<std::string> run_install(const Options& options, std::string& lines) {
   const bool is_in_root =
       asked == kLedgerPath && ::access((install_options.root + "/proc/self/ns/pid").c_str(), F_OK) == 0;
   const std::string root = is_in_root ? install_options.root : "";
-  install_options.needed_by = [&] { return hold_after_release(root, ledger); };
+  install_options.needed_by = [&] { return hold_after_release(root, ledger, install_options.dry_run); };
   if (!options.uninstall && !options.status) TRY_VOID(check_formats(ledger));
-  if (options.uninstall) return uninstall(install_options);
+  if (options.uninstall) return uninstall(install_options, lines);
   return options.status ? install_status(install_options.root, options.json) : install(install_options, lines);
 }
 

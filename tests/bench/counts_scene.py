@@ -99,6 +99,7 @@ class Scene(scene.Scene):
         os.mkdir(self.floor_ledger)
         self.configure({"annotations_may_request": ["*"], "memlock": MEMLOCK})
         self.bundle = Bundle(self, f"counted-{hcas}", requests=self.requests, stages=(), env=VARIABLES)
+        os.chmod(self.bundle.directory, 0o700)  # the mode of a bundle of containerd, Docker and Podman
         self.bundle.config["linux"]["seccomp"] = profile(ALLOWED)
         ledger = self.ledger_directory
         self.calls = Calls(self.work + "/trace", Places(

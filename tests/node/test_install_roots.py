@@ -371,7 +371,7 @@ def install_and_uninstall(node, wanted):
     assert changed.read_bytes() == kept + b"\n"
     left = {path for path in node.now() if node.now()[path] != node.before.get(path)} - {RECORD}
     assert left == {str(changed.relative_to(node.root))}, left
-    assert f"would keep `{own}`" in node.done("--uninstall", "--dry-run")
+    assert f"would keep `{own}`" in node.unchanged("files changed since install were kept", "--uninstall", "--dry-run").stdout
     changed.write_bytes(kept)
     assert f"would remove `{own}`:\n--- {own}\n+++ /dev/null\n" in node.done("--uninstall", "--dry-run") and changed.read_bytes() == kept
     node.uninstalled()
@@ -690,6 +690,8 @@ def read_only():
     for directory in ("etc/containerd", "etc", "var"):
         with Node("containerd", text=TWO) as node:
             node.call = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, node.root / directory, *node.call[-6:]]
+            dry = node.unchanged(": Read-only file system; remedy: mount it writable\n", *node.chosen, "--dry-run")
+            assert "would write `/etc/containerd/config.toml`:\n" in dry.stdout, dry
             refused = node.unchanged("Read-only file system; remedy: correct the cause and run install again; nothing was changed", *node.chosen)
             assert ": remove " not in refused.stderr, refused
             assert not (node.root / "var/lib").exists()
@@ -697,6 +699,12 @@ def read_only():
         (node.root / "run").mkdir()
         node.call = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, node.root / "run", *node.call[-6:]]
         node.unchanged("/run/rdma-hook`: Read-only file system; remedy: install needs a writable /run; nothing was changed", *node.chosen)
+        node.unchanged("make files in `/run`: Read-only file system; remedy: mount it writable\n", *node.chosen, "--dry-run")
+    with Node("containerd", text=TWO) as node:
+        node.done(*node.chosen)
+        node.call = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, node.root / "etc/containerd", *node.call[-6:]]
+        node.unchanged("Read-only file system; remedy: correct the cause, then run this again\n", "--uninstall")
+        node.unchanged("make files in `/etc/containerd`: Read-only file system; remedy: mount it writable\n", "--uninstall", "--dry-run")
 
 
 def image_based():
