@@ -2,6 +2,7 @@
 // show: they concern the command line and the variables of its unit. docs/support.md lists them with their sources.
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 
 #include "fabric/text.hpp"
 #include "hook/install/plan.hpp"
@@ -40,6 +41,8 @@ constexpr StartRule kStartRules[] = {
     {Engine::kDocker, Clash::kExcludes, "feature", "", "", "features", InstallWay::kCdi},
 };
 
+constexpr std::string_view kFalse[] = {"0", "f", "F", "false", "False", "FALSE"};
+
 // An option of the command line or a variable, with its value.
 struct Given {
   std::string shown;
@@ -68,14 +71,16 @@ void find_option(const StartRule& rule, const UnitCommand& command, std::vector<
 
 bool clashes(const StartRule& rule, const EngineFacts& facts, std::string_view value) {
   switch (rule.clash) {
-    case Clash::kOtherFile:
-      while (value.size() > 1 && value.ends_with('/'))
-        value.remove_suffix(1);
-      return value != rule.setting;
+    case Clash::kOtherFile: {
+      std::string path = std::filesystem::path(value).lexically_normal().string();
+      if (path.size() > 1 && path.ends_with('/')) path.pop_back();
+      return path != rule.setting;
+    }
     case Clash::kExcludes:
       return true;
     case Clash::kTurnsOff:
-      return value == "false" || value == "0" || value == "f";
+      // The words that strconv.ParseBool() of Go takes for false.
+      return std::ranges::find(kFalse, value) != std::end(kFalse);
     case Clash::kSameHandler:
       return value.starts_with("rdma:") || value.find(",rdma:") != std::string_view::npos;
     case Clash::kOverrides: {

@@ -1,5 +1,6 @@
 #include "hook/install/unit.hpp"
 
+#include <fnmatch.h>
 #include <limits.h>
 #include <unistd.h>
 
@@ -96,6 +97,22 @@ void set_variable(std::string_view assignment, const UnitSetting& setting, UnitV
                                                           setting.line};
 }
 
+// Returns the paths of an EnvironmentFile=. A pattern in the last part of the path stands for all files that match, in
+// the order of their names (systemd.exec(5)). A pattern in a directory matches nothing here.
+std::vector<std::string> environment_files(const std::string& root, std::string_view value) {
+  if (value.starts_with('-')) value.remove_prefix(1);
+  const auto slash = value.rfind('/');
+  if (slash == std::string_view::npos || value.find_first_of("*?[", slash) == std::string_view::npos)
+    return {std::string(value)};
+  const std::string directory(value.substr(0, slash + 1));
+  const std::string pattern(value.substr(slash + 1));
+  std::vector<std::string> paths;
+  for (const std::string& name : names_in(root + directory))
+    if (::fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD) == 0) paths.push_back(directory + name);
+  std::ranges::sort(paths);
+  return paths;
+}
+
 }  // namespace
 
 Unit parse_unit(std::string_view text, const std::string& file) {
@@ -165,12 +182,12 @@ UnitVariables read_unit_variables(const std::string& root, const Unit& unit) {
         set_variable(word, setting, variables);
     } else if (setting.key == "EnvironmentFile") {
       if (setting.value.empty()) of_files.clear();
-      std::string_view path = setting.value;
-      if (path.starts_with('-')) path.remove_prefix(1);
-      for (const UnitSetting& line : parse_unit(unit_text(root, std::string(path)).value_or(""), std::string(path))) {
-        // Each line is one assignment; quotes around parts of the value are removed.
-        std::string value = fabric::join(split_words(line.value), " ");
-        of_files[line.key] = {std::move(value), line.file, line.line};
+      for (const std::string& path : environment_files(root, setting.value)) {
+        for (const UnitSetting& line : parse_unit(unit_text(root, path).value_or(""), path)) {
+          // Each line is one assignment; quotes around parts of the value are removed.
+          std::string value = fabric::join(split_words(line.value), " ");
+          of_files[line.key] = {std::move(value), line.file, line.line};
+        }
       }
     }
   }

@@ -392,8 +392,8 @@ Result<void> check_formats(const std::string& ledger) {
       "drain the node with the programs of that version, then run `rdma-hook install` again; nothing was changed"};
 }
 
-// lines: receives what to print although the call fails: the configuration lines for the administrator to merge by
-// hand, if install cannot configure the engine of this node, or what a dry run found.
+// lines: receives the text to print although the call fails: the configuration lines for the administrator to merge by
+// hand, if install cannot configure the engine of this node, or the changes that a dry run found.
 Result<std::string> run_install(const Options& options, std::string& lines) {
   InstallOptions install_options = options.install;
   if (!options.status && !install_options.dry_run && ::geteuid() != 0)

@@ -593,10 +593,16 @@ START_RULES = [
         f"{UNITS}/docker.service.d/10-x.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/dockerd $OPTS\nEnvironmentFile=-/etc/default/docker\n",
         "etc/default/docker": "OPTS='--config-file /etc/d.json'\n"}, f"/{UNITS}/docker.service.d/10-x.conf, line 3: `--config-file /etc/d.json`: docker would not read"),
     ("docker", "dockerd", "runtime", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd --config-file=/etc/docker/daemon.json\n"}, ""),
+    ("docker", "dockerd", "runtime", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd --config-file=/etc/docker/../docker/daemon.json\n"}, ""),
+    # The last of two files that match has the variable.
+    ("docker", "dockerd", "runtime", {
+        f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd $OPTS\nEnvironmentFile=/etc/docker/*.env\n", "etc/docker/b.env": "OPTS='--config-file /b'\n",
+        "etc/docker/a.env": "OPTS=\n", "etc/docker/.c.env": "OPTS=\n"}, "`--config-file /b`: docker would not read"),
     ("containerd", "containerd", "nri", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd -c /etc/c.toml\n"}, "`-c /etc/c.toml`: containerd would not read"),
     ("containerd", "containerd", "nri", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd --config /etc/containerd/config.toml\n"}, ""),
     ("containerd", "containerd", "cdi", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd -c /etc/c.toml\n"}, ""),
     ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --enable-nri=false\n"}, "`--enable-nri=false`: crio would use it in place of `enable_nri`"),
+    ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --enable-nri=F\n"}, "`--enable-nri=F`: crio would use it in place of `enable_nri`"),
     ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --enable-nri=false\n"}, ""),
     ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --config-dir /etc/x/\n"}, "`--config-dir /etc/x/`: crio would not read `/etc/crio/crio.conf.d`"),
     ("crio", "crio", "hook", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio\nEnvironment=CONTAINER_HOOKS_DIR=/a,/b\n"}, "line 2: `CONTAINER_HOOKS_DIR=/a,/b`: crio would use it"),
