@@ -24,6 +24,7 @@ namespace init {
 namespace {
 
 constexpr std::string_view kUnknownRemedy = "rename or unset it; ENVIRONMENT in rdma-init(1) lists the variables";
+constexpr const char* kPathRemedy = "correct the path or its permissions";
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitRefused = 78;  // EX_CONFIG of sysexits.h: --require or --strict not met
@@ -179,8 +180,14 @@ int main(int argc, char** argv) {
       auto loaded = init::load_environ(options->environ_file);
       options = loaded ? init::parse_options(argc, argv, environ) : std::move(loaded).error();
     }
+    // Each lookup below a directory that does not exist or cannot be entered would find nothing, and the machine would
+    // seem to have no HCA.
+    if (options && !options->tree().empty() && ::access((options->tree() + "/.").c_str(), F_OK) != 0)
+      options = fabric::sys_error(errno, "read `{}`", fabric::printable(options->tree()));
     if (!options) {
-      log.error(options.error().message, fabric::remedy_of(options.error()));
+      // Other errors name the values that are expected.
+      log.error(options.error().message,
+                fabric::remedy_of(options.error(), options.error().code ? init::kPathRemedy : ""));
       return init::kExitUsage;
     }
     return init::run_command(*options, environ);

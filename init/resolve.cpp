@@ -447,6 +447,11 @@ fabric::Result<Resolved> resolve(Options& options, const char* const* environmen
   const SitePolicy site = read_site_policy(fabric::Rooted(options.tree()), options.env_file, options.tree().empty());
   Settings from_site = apply_policy(site, resolved.settings);
   std::vector<std::string> problems = site.problems;
+  // The other commands report the problems of the decision.
+  if (full && options.command != Command::kDoctor) {
+    for (const std::string& problem : problems)
+      log.warning(problem);
+  }
   auto files = read_conf(options, resolved.settings, problems).texts;  // after the environment, which has precedence
   const char* of_node = getenv(fabric::kSiteName);
   SitePolicy node = read_node_values(of_node ? of_node : "");
