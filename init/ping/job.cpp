@@ -87,7 +87,8 @@ void report(const Options& options, const Outcome& outcome, const std::vector<Ca
   if (!print(options.json ? json_report(outcome, causes) : text_report(outcome, causes)))
     log.error(sys_error(errno, "write to stdout").message);
   if (!options.svg.empty() && !write_file(options.svg, svg_report(outcome, causes)))
-    log.error(sys_error(errno, "write `{}`", printable(options.svg)).message);
+    // No error, because the job can go on.
+    log.warning(sys_error(errno, "write `{}`", printable(options.svg)).message, "name a file that this user can write");
 }
 
 // Returns the outcome of a job with one rank.

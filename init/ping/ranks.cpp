@@ -109,6 +109,12 @@ struct HostPort {
   std::optional<std::uint16_t> port;
 };
 
+Result<std::uint16_t> parse_port(std::string_view text, std::string_view source) {
+  const auto port = parse_number<std::uint16_t>(text);
+  if (!port || *port == 0) return make_error("{}: expected a port from 1 to 65535, got `{}`", source, printable(text));
+  return *port;
+}
+
 // Splits HOST, HOST:PORT, [IPV6]:PORT or IPV6, which has more than one colon.
 Result<HostPort> split_master(std::string_view text, std::string_view source) {
   HostPort split{std::string(text), std::nullopt};
@@ -124,10 +130,7 @@ Result<HostPort> split_master(std::string_view text, std::string_view source) {
     split.host = text.substr(0, text.find(':'));
     port = text.substr(text.find(':') + 1);
   }
-  if (port) {
-    split.port = parse_number<std::uint16_t>(*port);
-    if (!split.port || *split.port == 0) return make_error("{}: `{}` is no port", source, printable(*port));
-  }
+  if (port) split.port = TRY(parse_port(*port, source));
   if (split.host.empty()) return make_error("{}: `{}` names no host", source, printable(text));
   return split;
 }
@@ -138,10 +141,9 @@ Result<HostPort> find_master(const std::optional<std::string>& given, const Vari
     HostPort master = TRY(split_master(*address, "MASTER_ADDR"));
     const auto port = variables.find("MASTER_PORT");
     if (!port) return master;
-    const auto number = parse_number<std::uint16_t>(*port);
-    if (!number || *number == 0) return make_error("MASTER_PORT: `{}` is no port", printable(*port));
-    if (master.port && master.port != number)
-      return make_error("MASTER_ADDR={} and MASTER_PORT={} contradict each other", printable(*address), *number);
+    const std::uint16_t number = TRY(parse_port(*port, "MASTER_PORT"));
+    if (master.port && *master.port != number)
+      return make_error("MASTER_ADDR={} and MASTER_PORT={} contradict each other", printable(*address), number);
     master.port = number;
     return master;
   }

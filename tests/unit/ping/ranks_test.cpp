@@ -89,7 +89,7 @@ TEST(FindPlace, NamesWhatIsMissingOrWrong) {
       {"RANK=-1 WORLD_SIZE=2 MASTER_ADDR=a", "RANK: expected a number up to 65536, got `-1`", ""},
       {"RANK=0 WORLD_SIZE=2x MASTER_ADDR=a", "WORLD_SIZE: expected a number up to 65536, got `2x`", ""},
       {"RANK=0 WORLD_SIZE=0 MASTER_ADDR=a", "WORLD_SIZE=0: a job has at least one rank", ""},
-      {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=0", "MASTER_PORT: `0` is no port", ""},
+      {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=0", "MASTER_PORT: expected a port from 1 to 65535, got `0`", ""},
       {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=:5", "MASTER_ADDR: `:5` names no host", ""},
       {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=[fd00::1", "MASTER_ADDR: `[fd00::1` has no ]", ""},
       {"RANK=0 WORLD_SIZE=2 SLURM_JOB_NODELIST=n[1", "SLURM_JOB_NODELIST: `n[1` names no host", ""},
