@@ -93,7 +93,8 @@ Result<void> set_engine(Options& options, std::string_view value) {
     return {};
   }
   const auto engine = parse_engine(value);
-  if (!engine) {
+  // runc and crun have no configuration that install could change.
+  if (!engine || (options.command == Command::kInstall && engine == Engine::kRunc)) {
     const std::string_view help = options.command == Command::kInstall ? kInstallEngineHelp : kEngineHelp;
     const std::string_view list = help.substr(0, help.find(':'));
     std::vector<std::string_view> words;
@@ -159,14 +160,14 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"engine", "NAME", kEngineHelp, set_engine, "createRuntime prestart poststop verify plan cdi"},
     {"engine", "NAME", kInstallEngineHelp, set_engine, kInstall},
     only_for(kConfigOption<Options>,
-             "createRuntime prestart poststop verify plan devices recover metrics check-config config cdi doctor"),
+             "createRuntime prestart poststop verify plan devices recover check-config cdi doctor"),
     {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
-     "createRuntime prestart verify plan devices metrics check-config cdi doctor"},
+     "createRuntime prestart verify plan devices check-config cdi doctor"},
     with_text(kRootOption<Options>,
               "the node's files are below DIR: /sys, /dev and /proc; install: also the engine's files and programs, "
               "which it reads, changes and executes there (a mounted node, or an image)"),
     only_for(kLedgerOption<Options>,
-             "createRuntime prestart poststop verify plan devices recover metrics config cdi doctor install"),
+             "createRuntime prestart poststop verify plan devices recover metrics doctor install"),
     {"bundle", "DIR", "the container's bundle", set_text<&Options::bundle>, "plan"},
     {"annotation", "KEY=VALUE", "plan: in place of a bundle, an empty container with this annotation; can be repeated",
      set_annotation, "plan"},
@@ -262,8 +263,6 @@ Result<void> check_apply(Options& options) {
   if (options.probe && (options.watch || options.json))
     return usage_error("--probe cannot be combined with --watch or --json");
   if (options.watch && options.json) return usage_error("--json cannot be combined with --watch");
-  if (options.node.config.file_must_exist)
-    return usage_error(fmt::format("config apply writes `{}`: use --root in place of --config", kClusterConfigPath));
   if (!options.node.root.empty() && !options.node.root.starts_with('/'))
     return usage_error("config apply requires an absolute path for --root");
   options.node.config = config_paths_below(options.node.root);

@@ -240,7 +240,8 @@ class Scene(scene.Scene):
             return
         grant_to_others(self, MANY_GRANTS)
         for name in READERS:
-            arguments = [name.split()[1], *self.places()]
+            command = name.split()[1]
+            arguments = [command, *(self.places() if command == "recover" else ["--ledger", self.ledger_directory])]
             yield name, (self.calls([program("TESTED_HOOK"), *arguments], env={}), None,
                          *self.counted(lambda: instructions([program("hook_for_valgrind"), *arguments], env={})))
             check_grants(self, MANY_GRANTS)
