@@ -1,5 +1,7 @@
 #include "hook/grant/node.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
@@ -70,6 +72,14 @@ void add_others(const fabric::Inventory& survey, const std::vector<std::string>&
 }
 
 }  // namespace
+
+Result<void> check_root(const std::string& root) {
+  // "/." fails for a file, and for a directory that this user cannot enter.
+  if (root.empty() || ::access((root + "/.").c_str(), F_OK) == 0) return {};
+  Error error = sys_error(errno, "--root `{}`", fabric::printable(root));
+  error.hint = error.code == EACCES ? "run the command as root" : "name the directory that has the node's files";
+  return error;
+}
 
 std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& request, const std::string& root) {
   std::vector<std::string> names;

@@ -32,6 +32,10 @@ struct NodeSettings {
   fabric::KeptNode* kept = nullptr;
 };
 
+// Checks a root that the caller named; an empty root is this node. Errors: it is no directory, or this user cannot
+// enter it. Below such a root each look-up would find nothing, and the node would seem to have no HCA.
+fabric::Result<void> check_root(const std::string& root);
+
 // Reads the part of the node that the request needs. requesting: must have a request. variables: the caller can still
 // set the container's environment variables, which state the number of usable ports, so the ports are read too. Errors:
 // the snapshot or the list of HCAs cannot be read; as uses_host_network().

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "fabric/inventory.hpp"
+#include "fabric/snapshot.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/base/json/json.hpp"
 #include "hook/base/process/run_in_child.hpp"
@@ -66,6 +67,12 @@ bool is_elsewhere(const NodeSettings& node) {
   return node.snapshot && node.ledger == kLedgerPath;
 }
 
+// Errors: the caller named a file of the configuration that cannot be read. A file that is invalid is no error here.
+Result<void> check_named_config(const NodeSettings& node, const Result<Config>& config) {
+  if (config || !node.config.file_must_exist || config.error().code != EPERM) return {};
+  return config.error();
+}
+
 struct DryRun {
   Plan plan = {};  // after a refusal it has only the warnings that came before the refusal
   std::vector<ForeseenRail> rails = {};
@@ -109,14 +116,19 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   std::error_code failed;  // ignored: after a failure `bundle` is empty, and no engine is detected from it
   const std::string bundle = is_empty ? "" : std::filesystem::canonical(*options.bundle, failed).string();
   const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
-  const ContainerRequest requesting =
-      TRY(understand(text, read_config(node.config), {node.engine, node.engine_is_named, bundle}, root));
+  const auto config = read_config(node.config);
+  TRY_VOID(check_named_config(node, config));
+  const ContainerRequest requesting = TRY(understand(text, config, {node.engine, node.engine_is_named, bundle}, root));
   done.plan = plan_without_hcas(requesting.pod_note);
   done.plan.warnings = requesting.warnings;
   done.caller = requesting.caller;
   if (is_empty && !node.engine_is_named)
     done.caller.by = options.pod_namespace ? "the default with --namespace" : "the default without a bundle";
-  if (!requesting.request) return {};
+  if (!requesting.request) {
+    // A container that requests nothing needs no node, but the caller named a file that cannot be read.
+    if (node.snapshot) TRY(fabric::read_snapshot(*node.snapshot));
+    return {};
+  }
   const auto open = is_elsewhere(node) ? std::nullopt : TRY(OpenLedger::open_existing(call));
   auto decided = decide_unbooked(requesting, options.bundle.value_or(""), open ? &*open : nullptr, call, done);
   if (open) open->report(Releaser::kOther, call);
@@ -236,6 +248,7 @@ Result<void> recover(const Options& options, Log& log) {
   for (const char* directory : {"/etc/cdi", "/var/run/cdi"})
     sweep_cdi(directory, log);
   const auto config = read_config(options.node.config);
+  TRY_VOID(check_named_config(options.node, config));
   auto ipam = TRY(IpamHelper::start(ipam_programs(config ? &*config : nullptr, options.node.ledger)));
   Call call{options.node, log, &ipam};
   const auto recovered = recover_existing(call);
@@ -276,8 +289,6 @@ Result<void> collect_metrics(const Options& options, GrantNames* names, const Wr
 Result<void> show_metrics(const Options& options, const Log& log) {
   GrantNames names(options.node.root);
   Ledger::Unread unread;
-  if (::access(options.node.ledger.c_str(), F_OK) != 0 && errno == ENOENT)
-    log.info(fmt::format("ledger `{}` does not exist: no grant was made on this node yet", options.node.ledger));
   auto done = collect_metrics(
       options, options.grants ? &names : nullptr, [](const std::string& text) { print(text); }, unread);
   for (const Error& error : unread)
@@ -501,22 +512,27 @@ int run_stage(const Options& options) {
   return reported_code(options.command, stage_code(options));
 }
 
-// Below a root that does not exist, each look-up would find nothing, and the node would seem to have no HCA. A hook may
-// need nothing of the node, and must not fail then.
-Result<void> check_root(Command command, const std::string& root) {
-  const bool is_hook =
-      command == Command::kCreateRuntime || command == Command::kVerify || command == Command::kPoststop;
-  if (is_hook || root.empty() || ::access(root.c_str(), F_OK) == 0) return {};
-  Error error = sys_error(errno, "--root `{}`", fabric::printable(root));
-  error.hint = "name the directory that has the node's files";
-  return error;
+// Checks the paths that the caller named. A hook may need none of them, and must not fail then. doctor and check-config
+// report files of the configuration that they cannot read, with all other problems.
+Result<void> check_named_paths(const Options& options, const Log& log) {
+  const Command command = options.command;
+  const NodeSettings& node = options.node;
+  if (command == Command::kCreateRuntime || command == Command::kVerify || command == Command::kPoststop) return {};
+  TRY_VOID(check_root(node.root));
+  // Without a ledger the commands print the same as with an empty one. That is right on each node that has booted since
+  // its last grant, so it is no error, but a misspelt path must be noticed. The report of doctor has a line for it.
+  const bool is_named = node.ledger != kLedgerPath || (command == Command::kMetrics && !options.listen);
+  if (is_named && command != Command::kDoctor && ::access(node.ledger.c_str(), F_OK) != 0 && errno == ENOENT)
+    log.info(
+        fmt::format("ledger `{}` does not exist: no grant was made on this node yet", fabric::printable(node.ledger)));
+  return {};
 }
 
 }  // namespace
 
 int run_command(const Options& options) {
   Log log;
-  if (const auto checked = check_root(options.command, options.node.root); !checked) return exit_code(checked, log);
+  if (const auto checked = check_named_paths(options, log); !checked) return exit_code(checked, log);
   switch (options.command) {
     case Command::kHelp:
       print(help_text(options.topic));

@@ -406,6 +406,7 @@ class DevicePlugin {
 }  // namespace
 
 Result<void> run_device_plugin(const DevicePluginSettings& settings, const hook::Log& log) {
+  TRY_VOID(hook::check_root(settings.node.root));
   UniqueFd signals = TRY(hook::ending_signals());
   return DevicePlugin(settings, log, TRY(WakeUp::make()), std::move(signals)).run();
 }

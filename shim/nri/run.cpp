@@ -300,12 +300,16 @@ Result<void> end_container(const std::string& id, pid_t pid) {
 }
 
 Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log) {
+  TRY_VOID(hook::check_root(options.node.root));
   auto opened = NamespaceEnds::open();
   // Without inotify the plugin still works: later starts of containers and `rdma-hook recover` find that namespaces
   // have ended.
   if (!opened) log.warning(opened.error().message);
   NamespaceEnds ends = opened ? std::move(*opened) : NamespaceEnds();
   const Wake wake = TRY(Wake::make(ends.fd()));
+  // Only a warning, because the file is read again for each container.
+  if (const auto config = hook::read_config(options.node.config); !config)
+    log.warning(fabric::with_remedy(config.error()) + "; until then containers that request HCAs are refused");
   Loop loop(options, log, wake, ends);
   return options.launched_socket ? loop.run_launched() : loop.run_connecting();
 }
