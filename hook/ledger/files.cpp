@@ -30,6 +30,7 @@ Error path_error(int code, const char* verb, const std::string& path) {
   if (code == EROFS) error.hint = "make the file system of the directory writable";
   if (code == ENOSPC || code == EDQUOT) error.hint = "make room on the file system of the directory";
   if (code == EACCES || code == EPERM) error.hint = "run the program as root";
+  if (code == ENOENT && verb == std::string_view("make")) error.hint = "make the directory above it";
   return error;
 }
 

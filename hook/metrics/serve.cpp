@@ -46,6 +46,7 @@ Error cannot_listen(int code, std::string_view text) {
   if (code == EADDRNOTAVAIL)
     error.hint = "pass an address of this network namespace (`ip address` lists them), or 127.0.0.1 with a port";
   if (code == EADDRINUSE) error.hint = "stop the process that uses this port, or pass another port";
+  if (code == ENOENT) error.hint = "make the directory of the socket, or pass another path";
   if (code == EACCES) error.hint = "pass a port above 1023, or a directory that this user can write to";
   return error;
 }
@@ -76,7 +77,9 @@ Result<void> remove_left_over(const ListenAddress& listen) {
   struct stat seen {};
   if (::lstat(listen.path.c_str(), &seen) != 0) {
     if (errno == ENOENT) return {};
-    return sys_error(errno, "cannot stat `{}`", printable(listen.path));
+    Error error = sys_error(errno, "cannot stat `{}`", printable(listen.path));
+    error.hint = "run the program as root, or pass another path";
+    return error;
   }
   if (!S_ISSOCK(seen.st_mode)) {
     return Error{fmt::format("cannot listen on `{}`: the file is not a socket", printable(listen.path)), EEXIST,

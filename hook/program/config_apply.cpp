@@ -60,8 +60,10 @@ void log_event(const Options& options, const AppliedConfig& applied, const Log& 
   if (!applied.index.empty()) line.add("node_index", applied.index);
   const auto error = std::find_if(applied.problems.begin(), applied.problems.end(),
                                   [](const ConfigProblem& problem) { return problem.is_error; });
-  if (refused && error != applied.problems.end()) line.add("because", error->message);
-  refused ? log.warning(line.text()) : log.info(line.text());
+  if (!refused) return log.info(line.text());
+  // A refusal has an error among its problems.
+  if (error != applied.problems.end()) line.add("because", error->message);
+  log.error(Error{line.text(), 0, error == applied.problems.end() ? "" : error->remedy});
 }
 
 // Applies the configuration once. Returns the exit code.

@@ -77,6 +77,8 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
   ::unlink(temporary.c_str());
   Error error = fabric::wrap(std::move(written).error(), fmt::format("cannot write `{}`", path));
   if (error.code == ENOENT) error.hint = "make its directory; engines read /etc/cdi and /var/run/cdi";
+  if (error.code == EACCES) error.hint = "run the command as root";
+  if (error.code == EISDIR) error.hint = "name a file in that directory";
   return error;
 }
 
