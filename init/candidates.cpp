@@ -80,9 +80,9 @@ NodeGids gids_of_netdev(const Port& port, const std::string& netdev) {
 }
 
 constexpr const char* kNodeRemedy =
-    "add the device to the container: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
+    "if this is a container, add the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
 constexpr const char* kNetdevRemedy =
-    "attach a netdev of this HCA to the pod (macvlan, SR-IOV or host-device network), or use the host's network";
+    "attach a netdev of this HCA to the container (macvlan, SR-IOV or host-device network), or use the host's network";
 
 // An obstacle with its reason and remedy.
 struct Block {
@@ -124,7 +124,7 @@ std::optional<Block> blocked_node(const Hca& hca) {
                  "make the node's mode 0666, or run as its owner"};
   }
   if (error == 0 || error == ENOENT) {
-    return Block{Obstacle::kNoNode, fmt::format("no device node {} in this container", node), kNodeRemedy};
+    return Block{Obstacle::kNoNode, fmt::format("no device node {} here", node), kNodeRemedy};
   }
   return Block{Obstacle::kRefused, fmt::format("{}: {}", node, std::strerror(error)), kNodeRemedy};
 }

@@ -157,7 +157,7 @@ bool narrow(Deciding& d, std::string_view name, const GidFilter& filter, bool po
   if (rules) keep_what_nccl_takes(d, *rules, narrowed);
   const auto had = std::ranges::find_if(d.candidates, with_address);
   if (had != d.candidates.end() && (!possible || std::ranges::none_of(narrowed, with_address))) {
-    d.kept.keep(name, fmt::format("allows no GID of this container: {} has {}", printable(had->name()),
+    d.kept.keep(name, fmt::format("allows none of the GIDs here: {} has {}", printable(had->name()),
                                   to_string(had->best()->gid)));
     return false;
   }

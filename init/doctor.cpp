@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <tuple>
 #include <utility>
 
 #include "fabric/command_line.hpp"
@@ -171,15 +170,16 @@ bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
 // Checks RDMA_CM. It needs the device node rdma_cm, and an address of the HCA's netdev in this network namespace.
 std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& decision) {
   if (has_nodes_only(inventory, decision)) {
-    return Check{"rdma_cm", Verdict::kNote,
-                 "RDMA_CM finds no RDMA device for this container's addresses: the HCAs have the host's addresses",
-                 "use the host's network and address, or add rails to the container"};
+    return Check{
+        "rdma_cm", Verdict::kNote,
+        "RDMA_CM finds no RDMA device for the addresses here: the HCAs have addresses of another network namespace",
+        "use the host's network and address, or add rails to the container"};
   }
   if (decision.status == Status::kNone) return std::nullopt;
   if (inventory.rdma_cm == false) {
     return Check{"rdma_cm", Verdict::kNote,
                  "no /dev/infiniband/rdma_cm: programs that connect by RDMA_CM will fail, NCCL does not need it",
-                 "add the device node to the container, or load rdma_ucm on the node"};
+                 "load rdma_ucm on the node, and add the device node to the container if this is one"};
   }
   const bool infiniband = decision.uses([](const PortReport& port) { return port.link_layer == "InfiniBand"; });
   const bool ipoib = std::ranges::any_of(inventory.netdevs, [](const Netdev& netdev) {
@@ -208,61 +208,68 @@ bool is_wanted(const Candidate& candidate, const Settings& settings, const Polic
          decision.uses([&](const PortReport& port) { return port.rate_gbps <= candidate.rate(); });
 }
 
-// The cells of a port's row: name, use, link layer, rate.
-using Row = std::array<std::string, 4>;
+// Ports with the same texts share a row.
+struct Row {
+  std::vector<std::string> names;
+  std::array<std::string, 4> cells;  // use, link layer, rate, reason
+  std::string remedy;
+};
 
-std::string rail_text(const PortReport& port) {
-  return port.rail ? "; " + to_string(*port.rail) : "";
-}
-
-// Returns the rows of the ports. Each column has the width of its widest text; names are limited, so that a long one
-// takes no space from the other rows.
-std::string rows_text(const std::vector<PortReport>& ports, std::size_t& indent, const auto& remedy_of) {
-  constexpr std::size_t kWidestName = 20;
+// Returns the rows of the table of ports, in the order of their first ports.
+std::vector<Row> rows_of(const std::vector<PortReport>& ports) {
   std::vector<Row> rows;
-  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
   for (const PortReport& port : ports) {
-    rows.push_back({fmt::format("{}:{}", printable(port.device), port.port), port.used ? "used" : "not used",
-                    printable(port.link_layer), fmt::format("{:g} Gb/s", port.rate_gbps)});
-    std::ranges::transform(widths, rows.back(), widths.begin(),
-                           [](std::size_t width, const std::string& cell) { return std::max(width, cell.size()); });
-  }
-  indent = std::min(widths[0], kWidestName) + 4;
-  std::string text;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const auto& [name, use, link_layer, rate] = rows[i];
-    text += fabric::help_lines("  " + name,
-                               fmt::format("{:<{}}  {:<{}}  {:>{}}  {}", use, widths[1], link_layer, widths[2], rate,
-                                           widths[3], ports[i].reason + rail_text(ports[i])),
-                               indent);
-    if (const std::string remedy = remedy_of(ports[i]); !remedy.empty())
-      text += fabric::help_lines({}, "remedy: " + remedy, indent);
-  }
-  return text;
-}
-
-// Returns the table of ports. The remedy of one port follows its row. The remedy of several ports follows the table.
-// A remedy that one of the checks has is not repeated.
-std::string ports_text(const Decision& decision, const std::vector<Check>& checks) {
-  std::vector<std::pair<std::string, std::size_t>> remedies;  // with the number of their ports
-  for (const PortReport& port : decision.ports) {
-    if (port.remedy.empty() || std::ranges::find(checks, port.remedy, &Check::remedy) != checks.end()) continue;
-    const auto known = std::ranges::find(remedies, port.remedy, &std::pair<std::string, std::size_t>::first);
-    if (known == remedies.end()) {
-      remedies.emplace_back(port.remedy, 1);
+    Row row{{fmt::format("{}:{}", printable(port.device), port.port)},
+            {port.used ? "used" : "not used", printable(port.link_layer), fmt::format("{:g} Gb/s", port.rate_gbps),
+             port.reason + (port.rail ? "; " + to_string(*port.rail) : "")},
+            port.remedy};
+    const auto alike = std::ranges::find_if(
+        rows, [&](const Row& other) { return other.cells == row.cells && other.remedy == row.remedy; });
+    if (alike == rows.end()) {
+      rows.push_back(std::move(row));
     } else {
-      ++known->second;
+      alike->names.push_back(std::move(row.names.front()));
     }
   }
+  return rows;
+}
+
+// Returns the table of ports. Each column has the width of its widest text; names are limited, so that a long one takes
+// no space from the other rows. Several names have lines of their own before their row. The remedy of one row follows
+// it. The remedy of several rows follows the table. A remedy that one of the checks has is not repeated.
+std::string ports_text(const Decision& decision, const std::vector<Check>& checks) {
+  constexpr std::size_t kWidestName = 20;
+  const std::vector<Row> rows = rows_of(decision.ports);
+  std::array<std::size_t, 3> widths{};
   std::size_t indent = 0;
-  std::string text =
-      "\nPorts\n" + rows_text(decision.ports, indent, [&](const PortReport& port) {
-        return std::ranges::count(remedies, std::pair(port.remedy, std::size_t{1})) == 1 ? port.remedy : std::string();
-      });
-  for (const auto& [remedy, ports] : remedies) {
-    if (ports > 1) text += fabric::help_lines(fmt::format("  {} ports:", ports), "remedy: " + remedy, indent);
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < widths.size(); ++i)
+      widths[i] = std::max(widths[i], row.cells[i].size());
+    for (const std::string& name : row.names)
+      indent = std::max(indent, std::min(name.size(), kWidestName) + 4);
   }
-  return decision.ports.empty() ? text + "  none\n" : text;
+  std::string text = "\nPorts\n";
+  std::vector<std::pair<std::string_view, std::size_t>> shared;  // remedies of several rows, with the number of ports
+  for (const Row& row : rows) {
+    const auto& [use, link_layer, rate, reason] = row.cells;
+    const bool one = row.names.size() == 1;
+    if (!one) text += fabric::help_lines({}, fabric::join(row.names, ", "), 2);
+    text += fabric::help_lines(
+        one ? "  " + row.names.front() : "",
+        fmt::format("{:<{}}  {:<{}}  {:>{}}  {}", use, widths[0], link_layer, widths[1], rate, widths[2], reason),
+        indent);
+    if (row.remedy.empty() || std::ranges::find(checks, row.remedy, &Check::remedy) != checks.end()) continue;
+    if (std::ranges::count(rows, row.remedy, &Row::remedy) == 1) {
+      text += fabric::help_lines({}, "remedy: " + row.remedy, indent);
+      continue;
+    }
+    auto known = std::ranges::find(shared, row.remedy, &std::pair<std::string_view, std::size_t>::first);
+    if (known == shared.end()) known = shared.insert(known, {row.remedy, 0});
+    known->second += row.names.size();
+  }
+  for (const auto& [remedy, ports] : shared)
+    text += fabric::help_lines(fmt::format("  {} ports:", ports), fmt::format("remedy: {}", remedy), indent);
+  return rows.empty() ? text + "  none\n" : text;
 }
 
 // Returns the lines of the variables. NAME=VALUE is never wrapped, because users copy it. Source and problem of a value
@@ -339,7 +346,7 @@ std::string doctor_text(const Decision& decision, const std::vector<Check>& chec
                               : decision.unused_rails == 0 ? "fit for RDMA"
                                                            : fmt::format("fit, but {} of {} equal rails are not used",
                                                                          decision.unused_rails, decision.equal_rails);
-  std::string text = fabric::wrapped(fmt::format("rdma-init {}: this container is {}", RDMA_INIT_VERSION, verdict));
+  std::string text = fabric::wrapped(fmt::format("rdma-init {}: {}", RDMA_INIT_VERSION, verdict));
   text += "\nChecks\n";
   for (const Check& check : checks) {
     // The refusal of --require ends with the same cause.

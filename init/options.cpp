@@ -250,11 +250,11 @@ std::string help_text() {
   constexpr std::pair<std::string_view, std::string_view> kUsages[] = {
       {"-- command [args]", "export and execute"},
       {"env", "print the variables"},
-      {"doctor", "check the container, print remedies"},
+      {"doctor", "check this container or node, print remedies"},
       {"topo", "draw GPUs, HCAs and NUMA nodes"},
       {"snapshot", "print this machine as JSON, for a bug report or --snapshot"}};
   std::string text = fabric::wrapped(
-      "rdma-init finds the HCAs and the GID index that a training job can use in this container, exports the variables "
+      "rdma-init finds the HCAs and the GID index that a training job can use here, exports the variables "
       "of NCCL, UCX and NVSHMEM, and executes the trainer.");
   text += "\nUsage:\n";
   for (const auto& [left, about] : kUsages)
@@ -265,7 +265,7 @@ std::string help_text() {
              "environment):") +
          fabric::option_help(kTable) + "\n" +
          fabric::wrapped(
-             "Exit codes: 0; 1 container not fit (doctor), or unreadable snapshot; 2 usage; 78 --require, "
+             "Exit codes: 0; 1 not fit for RDMA (doctor), or unreadable snapshot; 2 usage; 78 --require, "
              "--require-used or --strict not met; 126 and 127 command cannot be executed or found; with --reap 128+n "
              "for signal n.");
 }

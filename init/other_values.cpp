@@ -83,7 +83,7 @@ class OtherValues {
     }
     if (exclude) return std::nullopt;  // excluding a missing device has no effect
     if (named) return fmt::format("names {}, which cannot be used: {}", printable(named->name()), named->reason);
-    return fmt::format("names {}, which is not in this container", printable(entry));
+    return fmt::format("names {}, which does not exist here", printable(entry));
   }
 
   const fabric::Inventory& inventory_;

@@ -305,7 +305,8 @@ void report_ports(Deciding& d) {
     }
     if (!report.used) {
       report.reason = d.choice.drop_reasons[i];
-      report.remedy = candidate.remedy;
+      // The remedy belongs to the candidate's own obstacle.
+      if (report.reason == candidate.reason) report.remedy = candidate.remedy;
     } else if (gid) {
       report.reason = fmt::format("GID {} is RoCE v2 {} {} of {}", gid->index, rank_name(gid->rank),
                                   to_string(gid->gid), gid->netdev.empty() ? "the node" : printable(gid->netdev));
@@ -337,7 +338,7 @@ void require(Deciding& d) {
   if (d.decision.usable_hcas < d.policy.require) {
     Cause cause = explain_missing(d);
     if (cause.reason.empty()) {
-      cause = {"no other HCAs in this container", "request more HCAs for the container, or lower --require"};
+      cause = {"no other HCAs here", "request more HCAs, or lower --require"};
     }
     d.decision.refusal = fmt::format("--require {}: only {} HCA{} with a usable port: {}", d.policy.require,
                                      d.decision.usable_hcas, d.decision.usable_hcas == 1 ? "" : "s", cause.reason);
@@ -348,7 +349,7 @@ void require(Deciding& d) {
   for (const std::size_t i : d.choice.ports)
     used.insert(d.at(i).hca);
   if (used.size() >= d.policy.require_used) return;
-  Cause cause{"no other HCAs in this container", "request more HCAs for the container, or lower --require-used"};
+  Cause cause{"no other HCAs here", "request more HCAs, or lower --require-used"};
   const auto left = std::ranges::find_if(d.decision.ports, [](const PortReport& port) { return !port.used; });
   if (used.empty()) {
     cause = {d.decision.summary, d.decision.remedy};

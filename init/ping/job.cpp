@@ -103,7 +103,7 @@ Outcome alone(const Self& self) {
 Verdict verdict_of(const Outcome& outcome, const std::vector<Cause>& causes) {
   std::string summary = summary_of(outcome, causes);
   if (is_good(outcome, causes)) return {0, std::move(summary), ""};
-  if (has_no_rails(outcome)) return {kExitNoRdma, std::move(summary), "run `rdma-init doctor` in this container"};
+  if (has_no_rails(outcome)) return {kExitNoRdma, std::move(summary), "run `rdma-init doctor` where the rank runs"};
   if (causes.empty()) return {kExitFailure, std::move(summary), ""};
   const std::string more =
       causes.size() == 1 ? "" : fmt::format(" (and {})", count_of(causes.size() - 1, "more cause"));

@@ -13,7 +13,7 @@ constexpr std::array<About, kLayers> kAbout = {{
     {"good", ""},
     {"rank", "read the log of this rank; NCCL waits for it as well"},
     {"library", "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs (RHEL) in the image"},
-    {"provider", "run `rdma-init doctor` in this container"},
+    {"provider", "run `rdma-init doctor` where the rank runs"},
     {"memlock",
      "set the limit to unlimited: `--ulimit memlock=-1`, LimitMEMLOCK=infinity of the engine, or CAP_IPC_LOCK"},
     {"route", "add a route from the address of this rail to the network of the peer's rail"},

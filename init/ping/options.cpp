@@ -135,7 +135,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
 std::string help_text() {
   return fabric::wrapped(
              "rdma-ping tests, before a job starts, that every rank reaches every other rank on every rail, with the "
-             "HCAs, GID index, traffic class and service level that NCCL will use in this container. Start it as a "
+             "HCAs, GID index, traffic class and service level that NCCL will use. Start it as a "
              "rank of the job. It needs no GPU, no MPI and no ssh.") +
          "\nUsage:\n  rdma-ping [options] [-- command [args]]\n\n" +
          fabric::wrapped("The command is executed if all tests are good.") + "\n" +

@@ -15,9 +15,9 @@ using namespace init;
 using namespace test_support;
 
 constexpr const char* kNodeRemedy =
-    "add the device to the container: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
+    "if this is a container, add the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
 constexpr const char* kNetdevRemedy =
-    "attach a netdev of this HCA to the pod (macvlan, SR-IOV or host-device network), or use the host's network";
+    "attach a netdev of this HCA to the container (macvlan, SR-IOV or host-device network), or use the host's network";
 constexpr const char* kStateRemedy =
     "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)";
 
@@ -63,10 +63,10 @@ TEST(Obstacles, HaveReasonAndRemedy) {
        [&](Inventory& node) { port(node) = test_support::infiniband_port(); }},
       {"no uverbs", Obstacle::kNoNode, "the kernel has no uverbs node for it", "load the module ib_uverbs",
        [](Inventory& node) { node.hcas[0].uverbs.reset(); }},
-      {"no node", Obstacle::kNoNode, "no device node /dev/infiniband/uverbs0 in this container", kNodeRemedy,
+      {"no node", Obstacle::kNoNode, "no device node /dev/infiniband/uverbs0 here", kNodeRemedy,
        cannot_open(std::nullopt)},
-      {"no node, said by open", Obstacle::kNoNode, "no device node /dev/infiniband/uverbs0 in this container",
-       kNodeRemedy, cannot_open(ENOENT)},
+      {"no node, said by open", Obstacle::kNoNode, "no device node /dev/infiniband/uverbs0 here", kNodeRemedy,
+       cannot_open(ENOENT)},
       {"cgroup", Obstacle::kRefused, "/dev/infiniband/uverbs0: the device cgroup refuses open", kNodeRemedy,
        cannot_open(EPERM)},
       {"mode", Obstacle::kRefused, "/dev/infiniband/uverbs0: no permission to open it as this user",

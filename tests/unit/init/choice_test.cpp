@@ -58,7 +58,7 @@ TEST(Choice, UsesAllUsablePorts) {
   node.hcas[1].accessible = false;
   const Chosen chosen = choose(node);
   EXPECT_EQ(chosen.ports, (Names{"mlx5_0:1", "mlx5_2:1"}));
-  EXPECT_EQ(chosen.reasons, Names{"mlx5_1:1: no device node /dev/infiniband/uverbs1 in this container"});
+  EXPECT_EQ(chosen.reasons, Names{"mlx5_1:1: no device node /dev/infiniband/uverbs1 here"});
   EXPECT_EQ(chosen.choice.rank, GidRank::kIpv4);
   EXPECT_TRUE(choose(Inventory{}).ports.empty());
 }

@@ -253,13 +253,11 @@ TEST(Decision, CountsForRequireBeforeTheChoice) {
   policy.require = 3;
   EXPECT_FALSE(decide(node, {}, policy).refusal) << "the slow HCA counts although it is not chosen";
   policy.require = 4;
-  EXPECT_EQ(decide(node, {}, policy).refusal,
-            "--require 4: only 3 HCAs with a usable port: no other HCAs in this container");
+  EXPECT_EQ(decide(node, {}, policy).refusal, "--require 4: only 3 HCAs with a usable port: no other HCAs here");
   node.hcas[1].accessible = false;
   policy.require = 3;
   EXPECT_EQ(decide(node, {}, policy).refusal,
-            "--require 3: only 2 HCAs with a usable port: mlx5_1:1: no device node /dev/infiniband/uverbs1 in this "
-            "container");
+            "--require 3: only 2 HCAs with a usable port: mlx5_1:1: no device node /dev/infiniband/uverbs1 here");
   policy.require = 1;
   Inventory none;
   none.rdma_error = ENOENT;
@@ -289,16 +287,16 @@ TEST(OtherValues, HaveOneProblemEach) {
       {"UCX_NET_DEVICES", "^mlx5_1:1", ""},
       {"UCX_NET_DEVICES", "mlx5_[0-3]:1", ""},
       {"UCX_NET_DEVICES", "mlx5_7:1",
-       "UCX_NET_DEVICES=mlx5_7:1 (environment): names mlx5_7:1, which is not in this container"},
+       "UCX_NET_DEVICES=mlx5_7:1 (environment): names mlx5_7:1, which does not exist here"},
       {"UCX_NET_DEVICES", "mlx5_0", "without its port: write `mlx5_0:1`"},
       {"UCX_NET_DEVICES", "mlx5_1:1", "names mlx5_1:1, which cannot be used"},
-      {"UCX_NET_DEVICES", "mlx5_0:2", "names mlx5_0:2, which is not"},
+      {"UCX_NET_DEVICES", "mlx5_0:2", "names mlx5_0:2, which does not exist"},
       {"NVSHMEM_HCA_LIST", "mlx5_0:1", ""},
-      {"NVSHMEM_HCA_LIST", "=mlx5_0:1", "names =mlx5_0:1, which is not"},
+      {"NVSHMEM_HCA_LIST", "=mlx5_0:1", "names =mlx5_0:1, which does not exist"},
       {"MSCCLPP_HCA_DEVICES", "mlx5_0", ""},
-      {"MSCCLPP_HCA_DEVICES", "mlx5_0:1", "which is not in this container"},
+      {"MSCCLPP_HCA_DEVICES", "mlx5_0:1", "which does not exist here"},
       {"MC_TE_FILTERS", " mlx5_0 , ", ""},
-      {"MC_TE_FILTERS", "mlx5_9", "which is not"},
+      {"MC_TE_FILTERS", "mlx5_9", "which does not exist"},
       {"UCCL_IB_HCA", "=mlx5_0", ""},
       {"UCCL_IB_HCA", "=mlx5_9", "selects no port"},
       {"MSCCLPP_IB_GID_INDEX", "3", ""},

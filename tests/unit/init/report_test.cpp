@@ -218,8 +218,8 @@ TEST(Doctor, ListsEveryPortWithItsReason) {
   const auto decision = decide(node, {}, {});
   const auto checks = init::check_up(node, {}, decision);
   const std::string text = doctor_text(decision, checks);
-  for (const char* part : {"this container is fit for RDMA", "mlx5_0:1  used ", "mlx5_1:1  not used ",
-                           "port state 1: DOWN", "NCCL_IB_HCA==mlx5_0:1\n"})
+  for (const char* part :
+       {": fit for RDMA\n", "mlx5_0:1  used ", "mlx5_1:1  not used ", "port state 1: DOWN", "NCCL_IB_HCA==mlx5_0:1\n"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   const auto json = nlohmann::json::parse(doctor_json(decision, checks));
   EXPECT_EQ(json["fit"], true);
@@ -263,13 +263,13 @@ TEST(Doctor, SaysThatEqualRailsAreNotUsed) {
   }
   const auto decision = decide(node, {}, {});
   const std::string text = doctor_text(decision, init::check_up(node, {}, decision));
-  EXPECT_NE(text.find(": this container is fit, but 4 of 8 equal rails are not used\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(": fit, but 4 of 8 equal rails are not used\n"), std::string::npos) << text;
 }
 
 TEST(Doctor, PrintsASharedRemedyOnceAndWrapsLines) {
   Inventory node = rails(8);
   for (std::size_t i = 1; i < 8; ++i)
-    node.hcas[i].ports[0].state = "1: DOWN";
+    node.hcas[i].ports[0].state = i < 3 ? "1: DOWN" : "2: INIT";
   auto decision = decide(node, {}, {});
   decision.ports[7].remedy = "replace it";
   decision.ports[7].device += std::string(90, 'x');
@@ -287,6 +287,25 @@ TEST(Doctor, PrintsASharedRemedyOnceAndWrapsLines) {
   decision.ports[7].remedy = "do this";
   const std::string again = doctor_text(decision, {{"x", Verdict::kBad, "message", "do this"}});
   EXPECT_EQ(again.find("do this"), again.rfind("do this")) << "a check has the remedy\n" << again;
+}
+
+TEST(Doctor, PrintsOneRowForPortsThatDifferOnlyInName) {
+  Inventory node = rails(4);
+  for (std::size_t i = 0; i < 3; ++i)
+    node.hcas[i].driver = i < 2 ? "efa" : "mlx5_core";
+  node.hcas[3].accessible = false;
+  const auto decision = decide(node, {}, {});
+  const std::string text = doctor_text(decision, init::check_up(node, {}, decision));
+  const std::string table = text.substr(text.find("\nPorts\n"));
+  EXPECT_EQ(table.substr(0, table.find("\nExported\n")),
+            "\nPorts\n"
+            "  mlx5_0:1, mlx5_1:1\n"
+            "            not used  Ethernet  400 Gb/s  EFA device: NCCL drives it through\n"
+            "            aws-ofi-nccl, not through NCCL_IB_*\n"
+            "  mlx5_2:1, mlx5_3:1\n"
+            "            not used  Ethernet  400 Gb/s  an EFA device is the fabric of this\n"
+            "            machine\n")
+      << "mlx5_3 cannot be opened, but opening it would not help";
 }
 
 bool shows_a_control(const std::string& text) {
