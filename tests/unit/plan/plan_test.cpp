@@ -208,6 +208,17 @@ TEST(Plan, FillsAllParts) {
             "/run/v/set-8abd172978f489ed71d1a6bfdac81315/infiniband_verbs\n");
 }
 
+TEST(Plan, WrapsWarningsOfItsText) {
+  Plan plan;
+  plan.warnings = {"a warning" + std::string(20, 'x') + " about one rail with a name" + std::string(30, 'y') +
+                   " that another rail has too"};
+  EXPECT_EQ(plan_text(plan),
+            "HCAs        none\n"
+            "warning     a warning" +
+                std::string(20, 'x') + " about one rail with a\n            name" + std::string(30, 'y') +
+                " that another rail has too\n");
+}
+
 TEST(Plan, PlansDeviceNodes) {
   PlanScene scene = requesting("mlx5_0");
   fabric::Hca& hca = scene.inventory.hcas[0];

@@ -118,7 +118,7 @@ TEST(Planes, TellsNoRailThatIsUnknown) {
   EXPECT_EQ(scene.told(), "mlx5_2=0.0") << "the PF is known by its function";
   scene.node.hcas[0].pci = "0000:ff:00.0";
   EXPECT_EQ(scene.told(), "");
-  EXPECT_EQ(scene.warnings(), Strings{"RDMA_INIT_RAILS is not given: the rail of `mlx5_2` is not known: the HCA of its "
+  EXPECT_EQ(scene.warnings(), Strings{"RDMA_INIT_RAILS is not set: the rail of `mlx5_2` is not known: the HCA of its "
                                       "physical function is not visible on the node"});
   scene.config.networks["n"] = {"n", Mode::kShared, "ipoib", std::nullopt};
   scene.config.pools.front().network = "n";
@@ -138,7 +138,7 @@ TEST(Planes, TellsNoRailThatIsUnknown) {
   scene.node.hcas[2].node_guid.clear();
   scene.selection = "mlx5_2";
   EXPECT_EQ(scene.warnings().back(),
-            "RDMA_INIT_RAILS is not given: the rail of `mlx5_2` is not known: its GUID is not "
+            "RDMA_INIT_RAILS is not set: the rail of `mlx5_2` is not known: its GUID is not "
             "known");
 }
 
