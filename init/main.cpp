@@ -136,7 +136,7 @@ int run_program(const Options& options, char* const* environment, const Log& log
 
 int run_command(Options& options, char* const* environment) {
   const Log log(options.log);
-  if (options.command == Command::kHelp) return print(log, help_text());
+  if (options.command == Command::kHelp) return print(log, help_text(options.topic));
   if (options.command == Command::kVersion) return print(log, "rdma-init " RDMA_INIT_VERSION "\n");
   for (const std::string& warning : options.warnings)
     log.warning(warning, kUnknownRemedy);

@@ -94,6 +94,10 @@ Result<void> apply_format(Options& options, std::string_view text) {
                            "sh, json or dotenv", text);
 }
 
+// Commands of options. "--" executes a program.
+constexpr std::string_view kDeciding = "-- env doctor topo";
+constexpr std::string_view kOfOtherMachine = "env doctor topo snapshot";
+
 constexpr fabric::Option<Options> kOptions[] = {
     {"wait", "SECONDS", "wait at most this long for GIDs, device nodes and carrier (10)", apply_wait},
     {"require", "N", "exit with 78 unless N HCAs have a usable port",
@@ -105,9 +109,9 @@ constexpr fabric::Option<Options> kOptions[] = {
        return expect(o.policy.require_used, fabric::parse_number<unsigned>(t), "a number of HCAs", t);
      }},
     {"strict", "", "exit with 78 instead of dropping a port without a right GID or keeping a wrong value",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.strict, t); }},
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.strict, t); }, "-- env doctor"},
     {"override", "", "replace wrong values that are already set",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.override_wrong, t); }},
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.override_wrong, t); }, kDeciding},
     {"hca", "LIST",
      "use these HCAs, or with ^ all except these: NAME[:PORT], netdev:NAME, pci:ADDRESS, guid:GUID; * is a glob",
      [](Options& o, std::string_view t) { return take(o.policy.hcas, fabric::parse_selectors(t)); }},
@@ -116,13 +120,13 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"export", "LIST",
      "export for these libraries: nccl, ucx, nvshmem, mscclpp, gloo, uccl, mooncake, openmpi, libfabric, bootstrap or "
      "none (nccl,ucx,nvshmem)",
-     [](Options& o, std::string_view t) { return take(o.policy.exports, parse_exports(t)); }},
+     [](Options& o, std::string_view t) { return take(o.policy.exports, parse_exports(t)); }, kDeciding},
     {"nccl-version", "X.Y.Z", "decide for this version of NCCL (the newest, and $NCCL_VERSION)",
      [](Options& o, std::string_view t) { return expect(o.policy.nccl_version, nccl::parse_version(t), "X.Y.Z", t); }},
     {"no-link-local", "", "never use a link-local GID",
      [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.gids.link_local, t, false); }},
     {"no-node-gids", "", "never use a GID of the node's addresses if the container has no netdev of an HCA",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.gids.node_gids, t, false); }},
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.gids.node_gids, t, false); }, kDeciding},
     {"node-addresses", "LIST", "the node's addresses as HCA:PORT=ADDRESS; rdma-runtime and rdma-nri set it",
      [](Options& o, std::string_view t) { return take(o.policy.gids.node_addresses, parse_node_addresses(t)); }},
     {"env-file", "FILE", "set unset library variables from this file (/etc/rdma-init/env.d/*.conf)",
@@ -130,20 +134,21 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"no-lent", "", "never use the libraries that the node lends in /run/rdma-init/lib",
      [](Options& o, std::string_view t) { return fabric::set_switch(o.lent, t, false); }},
     {"reap", "", "stay as init: forward signals, reap zombies",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.reap, t); }},
+     [](Options& o, std::string_view t) { return fabric::set_switch(o.reap, t); }, "--"},
     {"log", "LEVEL", "quiet, info, debug or json, on stderr (info)", apply_log},
-    {"format", "FORMAT", "env: sh, json or dotenv (sh)", apply_format},
-    {"json", "", "doctor, topo: JSON", [](Options& o, std::string_view t) { return fabric::set_switch(o.json, t); }},
+    {"format", "FORMAT", "env: sh, json or dotenv (sh)", apply_format, "env"},
+    {"json", "", "doctor, topo: JSON", [](Options& o, std::string_view t) { return fabric::set_switch(o.json, t); },
+     "doctor topo"},
     {"snapshot", "FILE", "read a snapshot (- is stdin) instead of this machine",
-     [](Options& o, std::string_view t) { return store(o.snapshot, t); }},
+     [](Options& o, std::string_view t) { return store(o.snapshot, t); }, kOfOtherMachine},
     {"root", "DIR", "read /sys, /dev and /etc below DIR instead of this machine's",
-     [](Options& o, std::string_view t) { return store(o.root, t); }},
+     [](Options& o, std::string_view t) { return store(o.root, t); }, kOfOtherMachine},
     {"rootfs", "DIR",
      "env: decide for a container whose root file system is prepared at DIR: read files below DIR, but addresses and "
      "device nodes of this machine",
-     [](Options& o, std::string_view t) { return store_path(o.rootfs, t); }},
+     [](Options& o, std::string_view t) { return store_path(o.rootfs, t); }, "env"},
     {"environ", "FILE", "env: variables of that container, NAME=value lines; they precede those of the environment",
-     [](Options& o, std::string_view t) { return store_path(o.environ_file, t); }},
+     [](Options& o, std::string_view t) { return store_path(o.environ_file, t); }, "env"},
     {"help", "", "print this help", [](Options& o, std::string_view) { return store(o.command, Command::kHelp); }},
     {"version", "", "print the version",
      [](Options& o, std::string_view) { return store(o.command, Command::kVersion); }},
@@ -190,20 +195,21 @@ Result<void> apply_argument(Options& options, std::span<char* const> arguments, 
   return {};
 }
 
-Result<void> check_combination(const Options& options, bool has_subcommand) {
+Result<void> check_combination(const Options& options, const std::vector<std::string_view>& applied) {
   if (options.command == Command::kHelp || options.command == Command::kVersion) return {};
+  const bool has_subcommand = !options.topic.empty();
   if (options.program && has_subcommand) return make_error("a subcommand takes no `-- command`");
   if (!options.program && !has_subcommand) {
     return make_error("no command: rdma-init [options] -- command [args], or see rdma-init --help");
   }
-  if (options.program && (options.snapshot || !options.root.empty())) {
-    return make_error(
-        "--snapshot and --root describe another machine, so no command is executed; use env, doctor or topo");
+  // A command would ignore an option of other commands. Their variables are for all commands of an image.
+  const std::string_view word = options.topic.empty() ? "--" : options.topic;
+  for (const std::string_view name : applied) {
+    const std::string_view commands = fabric::find_option(kTable, name)->commands;
+    if (fabric::is_for(commands, word)) continue;
+    return make_error("`--{}` is no option of `{}`, but of: {}", name, word, commands);
   }
-  const bool has_rootfs = !options.rootfs.empty();
-  if (options.command != Command::kEnv && (has_rootfs || !options.environ_file.empty()))
-    return make_error("--rootfs and --environ are options of env");
-  if (has_rootfs && (options.snapshot || !options.root.empty()))
+  if (!options.rootfs.empty() && (options.snapshot || !options.root.empty()))
     return make_error("--rootfs is of this machine, and --snapshot and --root are not; omit one");
   return {};
 }
@@ -217,7 +223,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
   const bool about_itself = std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; });
   // --help must work with an invalid variable.
   if (!about_itself) TRY_VOID(apply_environment(options, environment, given));
-  bool has_subcommand = false;
+  std::vector<std::string_view> applied;  // unlike `given`, without values that look like options
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
     if (argument == "--") {
@@ -227,9 +233,11 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
     }
     if (fabric::is_option(argument)) {
       TRY_VOID(apply_argument(options, arguments, i));
+      applied.push_back(fabric::split_argument(argument).name);
       continue;
     }
     const Named<Command>* subcommand = find_named(kSubcommands, argument);
+    const bool has_subcommand = !options.topic.empty();
     if (!subcommand || has_subcommand) {
       std::vector<std::string_view> names;
       // A second subcommand is no misspelt one.
@@ -239,31 +247,38 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
       return make_error("unexpected argument `{}`{}; put the command after `--`", printable(argument),
                         fabric::suggestion("", fabric::nearest_word(argument, names)));
     }
-    has_subcommand = true;
+    options.topic = subcommand->name;
     if (options.command == Command::kExec) options.command = subcommand->value;
   }
-  TRY_VOID(check_combination(options, has_subcommand));
+  TRY_VOID(check_combination(options, applied));
   return options;
 }
 
-std::string help_text() {
+std::string help_text(std::string_view topic) {
   constexpr std::pair<std::string_view, std::string_view> kUsages[] = {
       {"-- command [args]", "export and execute"},
       {"env", "print the variables"},
       {"doctor", "check this container or node, print remedies"},
       {"topo", "draw GPUs, HCAs and NUMA nodes"},
       {"snapshot", "print this machine as JSON, for a bug report or --snapshot"}};
-  std::string text = fabric::wrapped(
-      "rdma-init finds the HCAs and the GID index that a training job can use here, exports the variables "
-      "of NCCL, UCX and NVSHMEM, and executes the trainer.");
-  text += "\nUsage:\n";
+  std::string text =
+      topic.empty()
+          ? fabric::wrapped(
+                "rdma-init finds the HCAs and the GID index that a training job can use here, exports the variables "
+                "of NCCL, UCX and NVSHMEM, and executes the trainer.") +
+                "\n"
+          : "";
+  text += "Usage:\n";
   for (const auto& [left, about] : kUsages)
-    text += fabric::help_lines(fmt::format("  rdma-init [options] {}", left), about, 42);
+    if (topic.empty() || topic == left)
+      text += fabric::help_lines(fmt::format("  rdma-init [options] {}", left), about, 42);
+  text +=
+      "\n" +
+      fabric::wrapped(
+          "Options (default in brackets; those up to --log can also be set as RDMA_INIT_NAME in the environment):") +
+      fabric::option_help(kTable, topic);
+  if (!topic.empty()) return text;
   return text + "\n" +
-         fabric::wrapped(
-             "Options (default in brackets; all except the last eight can also be set as RDMA_INIT_NAME in the "
-             "environment):") +
-         fabric::option_help(kTable) + "\n" +
          fabric::wrapped(
              "Exit codes: 0; 1 not fit for RDMA (doctor), or unreadable snapshot; 2 usage; 78 --require, "
              "--require-used or --strict not met; 126 and 127 command cannot be executed or found; with --reap 128+n "

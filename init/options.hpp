@@ -17,6 +17,7 @@ enum class EnvFormat { kSh, kJson, kDotenv };
 
 struct Options {
   Command command = Command::kExec;
+  std::string_view topic;  // the subcommand; empty: none, as with `-- command`
   Policy policy;
   double wait_seconds = 10;
   bool reap = false;
@@ -45,7 +46,7 @@ inline constexpr std::string_view kOtherVariables = "DEVICES EXPORTS SITE RAILS 
 // or the variable.
 fabric::Result<Options> parse_options(int argc, char** argv, const char* const* environment);
 
-// Returns the text of --help.
-std::string help_text();
+// Returns the text of --help. topic: the subcommand that it describes; empty: all.
+std::string help_text(std::string_view topic);
 
 }  // namespace init

@@ -52,13 +52,13 @@ TEST(Options, AreReadFromTheCommandLine) {
   auto arguments = words(
       "--wait 2.5 env --require=2 --strict --override --hca mlx5_0:1 --family 6 --export nccl,gloo "
       "--nccl-version=2.21.5 --no-link-local --no-node-gids "
-      "--node-addresses=mlx5_0:1=10.5.0.1,mlx5_0:1=fd00::1,mlx5_1:2=10.5.1.1 --reap --log json --format json "
+      "--node-addresses=mlx5_0:1=10.5.0.1,mlx5_0:1=fd00::1,mlx5_1:2=10.5.1.1 --log json --format json "
       "--snapshot - --root /x");
   arguments.emplace_back("--cidr=10.0.0.0/8, fd00::/8");
   const auto options = test_support::must(parse(arguments));
   EXPECT_EQ(options.wait_seconds, 2.5);
   EXPECT_EQ(options.policy.require, 2U);
-  EXPECT_TRUE(options.policy.strict && options.policy.override_wrong && options.reap);
+  EXPECT_TRUE(options.policy.strict && options.policy.override_wrong);
   EXPECT_EQ(options.policy.hcas->text, "mlx5_0:1");
   EXPECT_EQ(options.policy.gids.cidrs.size(), 2U);
   EXPECT_EQ(options.policy.gids.family, fabric::Family::kIpv6);
@@ -209,12 +209,14 @@ TEST(Options, NameTheArgumentOrTheVariableInErrors) {
       {"env", "RDMA_INIT_STRICT=yes", "RDMA_INIT_STRICT: expected 0 or 1, got `yes`"},
       {"env", "RDMA_INIT_FAMILY=five", "RDMA_INIT_FAMILY: expected 4 or 6, got `five`"},
       {"env", "RDMA_INIT_NO_LINK_LOCAL=2", "RDMA_INIT_NO_LINK_LOCAL: expected 0 or 1, got `2`"},
-      {"--snapshot=x -- true", "",
-       "--snapshot and --root describe another machine, so no command is executed; use env, doctor or topo"},
-      {"--root=x -- true", "",
-       "--snapshot and --root describe another machine, so no command is executed; use env, doctor or topo"},
-      {"--rootfs=x doctor", "", "--rootfs and --environ are options of env"},
-      {"--environ=x -- true", "", "--rootfs and --environ are options of env"},
+      {"--snapshot=x -- true", "", "`--snapshot` is no option of `--`, but of: env doctor topo snapshot"},
+      {"--root=x -- true", "", "`--root` is no option of `--`, but of: env doctor topo snapshot"},
+      {"--rootfs=x doctor", "", "`--rootfs` is no option of `doctor`, but of: env"},
+      {"--environ=x -- true", "", "`--environ` is no option of `--`, but of: env"},
+      {"env --json", "", "`--json` is no option of `env`, but of: doctor topo"},
+      {"doctor --format=json", "", "`--format` is no option of `doctor`, but of: env"},
+      {"--reap snapshot", "RDMA_INIT_STRICT=1", "`--reap` is no option of `snapshot`, but of: --"},
+      {"topo --strict", "", "`--strict` is no option of `topo`, but of: -- env doctor"},
       {"--rootfs= env", "", "--rootfs: the path is empty"},
       {"--environ= env", "", "--environ: the path is empty"},
       {"--rootfs=x --root=y env", "", "--rootfs is of this machine, and --snapshot and --root are not; omit one"}};
@@ -225,7 +227,7 @@ TEST(Options, NameTheArgumentOrTheVariableInErrors) {
 }
 
 TEST(HelpText, ListsEveryOption) {
-  const std::string help = init::help_text();
+  const std::string help = init::help_text({});
   for (const char* option : {"--wait",         "--require",        "--strict", "--override",     "--hca",
                              "--cidr",         "--family",         "--export", "--nccl-version", "--no-link-local",
                              "--no-node-gids", "--node-addresses", "--reap",   "--log",          "--format",
@@ -233,10 +235,22 @@ TEST(HelpText, ListsEveryOption) {
     EXPECT_NE(help.find(std::string("\n  ") + option), std::string::npos) << option;
 }
 
+TEST(HelpText, ListsOnlyOptionsOfTheCommand) {
+  const auto has = [](std::string_view command, std::string_view option) {
+    return init::help_text(command).find(fmt::format("\n  --{} ", option)) != std::string::npos;
+  };
+  EXPECT_TRUE(has("env", "format") && has("env", "rootfs") && has("env", "wait") && has("env", "help"));
+  EXPECT_FALSE(has("env", "json") || has("env", "reap"));
+  EXPECT_TRUE(has("topo", "json") && has("topo", "hca"));
+  EXPECT_FALSE(has("topo", "format") || has("topo", "strict"));
+  EXPECT_EQ(init::help_text("topo").find("rdma-init [options] env"), std::string::npos);
+  EXPECT_EQ(test_support::must(parse("topo --help")).topic, "topo");
+}
+
 // The completions of the shells are made of this list.
 TEST(HelpText, ListsValuesOfExport) {
   std::vector<std::string_view> words;
-  const std::string help = init::help_text();
+  const std::string help = init::help_text({});
   for (const std::string_view line : fabric::split(help, '\n'))
     for (const std::string_view word : fabric::split(line, ' '))
       if (!word.empty()) words.push_back(word);
