@@ -39,8 +39,9 @@ class Finder {
     TRY_VOID(add(kVerbs));
     const Verbs verbs = libraries_.verbs_in(found_.at(kVerbs).path);
     if (!verbs.abi) {
-      return Error{fmt::format("`{}` does not name the version of its providers", found_.at(kVerbs).path), 0,
-                   "install libibverbs of rdma-core or of the vendor"};
+      return Error{
+          fmt::format("`{}` has no version for provider libraries (IBVERBS_PRIVATE_...)", found_.at(kVerbs).path), 0,
+          "install libibverbs of rdma-core or of the vendor"};
     }
     if (!verbs.directory.empty()) {
       const auto first_of_node = places_.end() - static_cast<std::ptrdiff_t>(libraries_.places().size());

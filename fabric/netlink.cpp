@@ -143,10 +143,10 @@ class Datagrams {
   Result<std::vector<Bytes>> receive(int fd) {
     const auto count =
         TEMP_FAILURE_RETRY(::recvmmsg(fd, headers_.data(), Socket::kMostQueries, MSG_WAITFORONE, nullptr));
-    if (count <= 0) return sys_error(count < 0 ? errno : EPROTO, "netlink answers");
+    if (count <= 0) return sys_error(count < 0 ? errno : EPROTO, "receive netlink answers");
     std::vector<Bytes> datagrams;
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-      if ((headers_[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) return sys_error(EMSGSIZE, "netlink answer");
+      if ((headers_[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) return sys_error(EMSGSIZE, "receive a netlink answer");
       datagrams.emplace_back(buffers_[i], headers_[i].msg_len);
     }
     return datagrams;
@@ -236,13 +236,15 @@ Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
   const bool dump = (flags & NLM_F_DUMP) == NLM_F_DUMP;
   std::vector<std::uint8_t> request;
   append_request(request, type, flags, ++sequence_, payload);
-  if (::send(fd_.get(), request.data(), request.size(), 0) < 0) return sys_error(errno, "netlink request {}", type);
+  if (::send(fd_.get(), request.data(), request.size(), 0) < 0)
+    return sys_error(errno, "netlink request of type {}", type);
 
   alignas(nlmsghdr) std::uint8_t buffer[kBufferSize];
   bool interrupted = false;
   for (;;) {
     const ssize_t count = TEMP_FAILURE_RETRY(::recv(fd_.get(), buffer, sizeof buffer, 0));
-    if (count <= 0) return sys_error(count < 0 ? errno : EPROTO, "netlink answer to request {}", type);
+    if (count <= 0)
+      return sys_error(count < 0 ? errno : EPROTO, "receive the netlink answer to a request of type {}", type);
     Bytes rest(buffer, static_cast<std::size_t>(count));
     while (const auto answer = next_message(rest)) {
       const auto& [head, body] = *answer;
@@ -254,8 +256,8 @@ Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
       if (head.nlmsg_type == NLMSG_DONE || head.nlmsg_type == NLMSG_ERROR) {
         // NLMSG_ERROR with code 0 is an acknowledgement.
         const int code = value_of<int>(body).value_or(0);
-        if (code < 0) return sys_error(errno_of(code), "netlink request {}", type);
-        if (interrupted) return sys_error(EINTR, "netlink dump {}", type);
+        if (code < 0) return sys_error(errno_of(code), "netlink request of type {}", type);
+        if (interrupted) return sys_error(EINTR, "the kernel's list changed during a netlink request of type {}", type);
         return {};
       }
       if (!handler(Message{head.nlmsg_type, body}) || !dump) return {};
@@ -276,7 +278,7 @@ Result<std::vector<int>> Socket::request_all(std::span<const Query> queries,
   std::vector<std::uint8_t> requests;
   for (const Query& query : queries)
     append_request(requests, query.type, query.flags, ++sequence_, query.payload);
-  if (::send(fd_.get(), requests.data(), requests.size(), 0) < 0) return sys_error(errno, "netlink requests");
+  if (::send(fd_.get(), requests.data(), requests.size(), 0) < 0) return sys_error(errno, "send netlink requests");
   Datagrams datagrams;
   std::vector<int> codes(queries.size(), 0);
   bool interrupted = false;
@@ -294,7 +296,7 @@ Result<std::vector<int>> Socket::request_all(std::span<const Query> queries,
       }
     }
   }
-  if (interrupted) return sys_error(EINTR, "netlink dump");
+  if (interrupted) return sys_error(EINTR, "the kernel's lists changed during netlink requests");
   return codes;
 }
 

@@ -241,7 +241,7 @@ void check_together(ConfigReader& reader, const ConfigValue& place, const Addres
     // This is only a warning: two addresses of one family on a rail are unusual, but valid.
     const bool one_rail = !range.rail || !other.rail || range.rail == other.rail;
     if (one_rail && range.subnet.family() == other.subnet.family()) {
-      reader.warning(place, "a rail gets one address from each of its ranges: two addresses of this family",
+      reader.warning(place, "a rail gets an address from each of these two ranges, so two of this family",
                      "write a different \"rail\" for each range, or merge the ranges");
       return;
     }

@@ -31,11 +31,13 @@ void read_first_table(ConfigReader& reader, const ConfigValue& value, std::optio
     reader.error(value, fmt::format("table {} is reserved by the kernel", first), remedy);
   } else if (first < kFirstReserved && first + kUsualRails > kFirstReserved) {
     reader.warning(value,
-                   fmt::format("leaves tables for only {} rails: {} to {} are reserved by the kernel",
+                   fmt::format("only {} rails get a routing table: the kernel reserves the tables {} to {}",
                                kFirstReserved - first, kFirstReserved, kLastReserved),
                    fmt::format("begin at {} or below", kFirstReserved - kUsualRails));
   } else if (first > UINT32_MAX - kUsualRails + 1) {
-    reader.warning(value, fmt::format("leaves tables for only {} rails", std::uint64_t{UINT32_MAX} - first + 1),
+    reader.warning(value,
+                   fmt::format("only {} rails get a routing table: no table has a higher number",
+                               std::uint64_t{UINT32_MAX} - first + 1),
                    "begin at a lower table, e.g. 100");
   }
   table = first;

@@ -48,7 +48,7 @@ void read_limit(ConfigReader& reader, const ConfigValue& value, Mode mode, Pool&
   if (!pool.limits.emplace(mode, static_cast<unsigned>(*limit)).second) {
     reader.error(value, "limits.shared is set twice", "remove either rdmaHcaMax or limits.shared");
   } else if (std::ranges::find(pool.modes, mode) == pool.modes.end()) {
-    reader.warning(value, fmt::format("the pool does not allow {}", to_string(mode)),
+    reader.warning(value, fmt::format("the pool does not allow mode {}", to_string(mode)),
                    "remove the limit or add the mode to \"modes\"");
   }
 }
@@ -58,7 +58,7 @@ void read_rdma_limit(ConfigReader& reader, const ConfigValue& value, const Pool&
                      std::optional<std::uint32_t>& target) {
   if (const auto limit = reader.number(value, 1, kLargestRdmaLimit)) target = static_cast<std::uint32_t>(*limit);
   if (pool.modes == std::vector{Mode::kExclusive}) {
-    reader.warning(value, "the pool allows only exclusive, where RDMA limits have no effect",
+    reader.warning(value, "the pool allows only mode exclusive, where RDMA limits have no effect",
                    "remove it or add a mode to \"modes\"");
   }
 }
@@ -101,7 +101,7 @@ void read_modes(ConfigReader& reader, const ConfigValue& value, std::vector<Mode
 // containers get the default mode hca, which is then unlimited.
 void check_plugin_limit(ConfigReader& reader, const ConfigValue& limit, const Pool& pool) {
   if (!pool.network && pool.limits.contains(Mode::kShared) && !pool.limits.contains(Mode::kHca)) {
-    reader.warning(limit, "limits only shared, but containers without a mode get hca",
+    reader.warning(limit, "limits only containers of mode shared, but containers without a mode get mode hca",
                    "add \"modes\": [\"shared\"] to the pool");
   }
 }

@@ -234,7 +234,7 @@ Check check_acs(const GpuFacts& facts, const Inventory& inventory) {
     if (found == facts.acs.end()) continue;
     if (const auto* failed = std::get_if<Unreadable>(&found->second)) {
       check.add(Grade::kWarning, bridge,
-                failed->code == EMSGSIZE ? std::string("cannot read its extended configuration space")
+                failed->code == EMSGSIZE ? std::string("cannot read its extended PCI configuration space")
                                          : fmt::format("cannot be read: {}", std::strerror(failed->code)),
                 "call doctor as root on the node itself");
       continue;

@@ -114,7 +114,7 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
   } else if (facts.way == InstallWay::kCdi) {
     (*TRY(object_in(json, "features")))["cdi"] = true;
   } else {
-    return Error{fmt::format("Docker has no way {}", to_word(kInstallWays, facts.way)), EOPNOTSUPP,
+    return Error{fmt::format("Docker does not support `--way {}`", to_word(kInstallWays, facts.way)), EOPNOTSUPP,
                  "use `--way runtime` or `--way cdi`"};
   }
   // The whole file is written again from the parsed JSON, with the same indentation. JSON has no comments that this

@@ -104,7 +104,8 @@ Result<std::string> new_token() {
   do {
     count = ::getrandom(bytes.data(), bytes.size(), 0);
   } while (count < 0 && errno == EINTR);
-  if (count != static_cast<ssize_t>(bytes.size())) return sys_error(errno, "cannot make a token");
+  if (count != static_cast<ssize_t>(bytes.size()))
+    return sys_error(errno, "cannot read random bytes for the token of a grant");
   std::string token;
   for (const std::uint8_t byte : bytes)
     token += fmt::format("{:02x}", byte);

@@ -50,7 +50,8 @@ Result<UniqueFd> open_noted_directory(const NetnsIdentity& netns) {
   if (!noted || (status.st_dev == netns.directory_dev && status.st_ino == netns.directory_ino)) return fd;
   Error error = cannot_look(ESTALE, netns.path);
   error.message += ": its directory is not the recorded one";
-  error.hint = "run this command in the node's mount namespace, or with the node's directory mounted";
+  error.hint =
+      "run this command in the node's mount namespace, or in a container that mounts this directory of the node";
   return error;
 }
 

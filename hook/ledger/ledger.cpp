@@ -351,7 +351,7 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
     return make_error("internal error: container key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", user.key);
   const std::string key = token_owner(token).key;
   if (key == owner.key || key == user.key)
-    return make_error("internal error: the token and its container have one key");
+    return make_error("internal error: the booked token and the container have the same key");
   // The grant lists the HCAs to lock. If the grant changes before they are locked, read it again.
   for (int attempt = 0; attempt < kBindAttempts; ++attempt) {
     const auto seen = TRY(read_grant(*files_, key));

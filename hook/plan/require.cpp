@@ -189,7 +189,7 @@ SiteValues site_values(const std::vector<SiteSource>& sources, std::vector<std::
   for (const std::string& name : differing) {
     values.erase(name);
     warnings.push_back(
-        fmt::format("{} is not given: the pools or networks of the container's HCAs have different values for it in "
+        fmt::format("{} is not set: the pools or networks of the container's HCAs have different values for it in "
                     "\"env\"",
                     name));
   }
@@ -211,7 +211,7 @@ void give_rails(const std::vector<const NodeHca*>& granted, Plan& plan) {
   std::vector<std::string> rails;
   for (const NodeHca* node : granted) {
     if (!node->entry_unknown.empty()) {
-      plan.warnings.push_back(fmt::format("{} is not given: the rail of `{}` is not known: {}", fabric::kRailsName,
+      plan.warnings.push_back(fmt::format("{} is not set: the rail of `{}` is not known: {}", fabric::kRailsName,
                                           fabric::printable(node->name()), node->entry_unknown));
       return;
     }

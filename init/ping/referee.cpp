@@ -177,7 +177,7 @@ void Referee::receive(int connection, const std::string& from, Message message, 
   if (found == member_of_.end() || is_finished()) return;
   if (auto* prepared = std::get_if<Prepared>(&message)) return take_prepared(found->second, std::move(*prepared), now);
   if (stage_ == Stage::kPreparing) {
-    drop(found->second, "it sent a message that does not belong here");
+    drop(found->second, "it sent a message that rank 0 does not expect");
     prepared_[found->second] = true;
     return begin_rounds_if_prepared(now);
   }

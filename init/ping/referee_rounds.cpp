@@ -186,7 +186,7 @@ void Referee::take_of_round(std::size_t member, const Message& message, double n
   if (meeting != nullptr && meeting->step == Step::kDone) return;
   Half* const half = meeting == nullptr ? nullptr : &meeting->halves[meeting->halves[0].member == member ? 0 : 1];
   if (half == nullptr || !take_half(*meeting, *half, message)) {
-    drop(member, "it sent a message that does not belong here");
+    drop(member, "it sent a message that rank 0 does not expect");
     if (meeting != nullptr) end_meeting(*meeting);
   } else {
     advance(*meeting, now);

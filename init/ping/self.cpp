@@ -76,8 +76,9 @@ Result<SocketAddress> listening_address(const Self& self, const Log& log) {
   }
   const auto netdev = std::ranges::find(self.netdevs, self.bootstrap, &fabric::Netdev::name);
   if (netdev == self.netdevs.end() || netdev->addresses.empty()) {
-    fabric::Error error = fabric::make_error("`{}` is no address of rank 0, and no netdev fits NCCL's bootstrap",
-                                             printable(self.place.host));
+    fabric::Error error =
+        fabric::make_error("`{}` is no address of this host, which is rank 0, and no netdev here fits NCCL's bootstrap",
+                           printable(self.place.host));
     error.hint = "check --master or MASTER_ADDR, and NCCL_SOCKET_IFNAME";
     return error;
   }

@@ -36,7 +36,7 @@ class Tester {
     if (const auto* round = std::get_if<Round>(&message)) return begin(*round);
     if (const auto* contacts = std::get_if<Contacts>(&message)) return connect(*contacts);
     if (const auto* go = std::get_if<Go>(&message)) return test(*go);
-    return make_error("rank 0 sent a message that does not belong here");
+    return make_error("rank 0 sent a message that this rank does not expect");
   }
 
  private:
@@ -50,7 +50,8 @@ class Tester {
 
   Result<void> prepare_rails(const Prepare& prepare) {
     if (bytes_ != 0 || prepare.bytes == 0 || prepare.bytes > kMostBytes)
-      return make_error("rank 0 asks for writes of {} bytes", prepare.bytes);
+      return make_error("rank 0 requests writes of {} bytes; this rank accepts 1 to {}, once", prepare.bytes,
+                        kMostBytes);
     bytes_ = prepare.bytes;
     return rank0_.send(open_rails(prepare), deadline_);
   }
@@ -73,7 +74,7 @@ class Tester {
 
   Result<void> begin(const Round& round) {
     if (round.bytes == 0 || round.bytes > bytes_)
-      return make_error("rank 0 asks for writes of {} bytes in a buffer for {}", round.bytes, bytes_);
+      return make_error("rank 0 requests writes of {} bytes; the buffer of this rank has {}", round.bytes, bytes_);
     round_ = round;
     tests_.clear();
     Contacts contacts{round.number, {}};
@@ -174,7 +175,7 @@ class Tester {
 
   Result<void> test(const Go& go) {
     if (go.round != round_.number || go.connected.size() != tests_.size())
-      return make_error("rank 0 starts another round");
+      return make_error("rank 0 starts a test that this rank has not prepared");
     std::vector<QueuePair*> pairs;
     for (std::size_t i = 0; i < tests_.size(); ++i) {
       if (go.connected[i] == 0 || tests_[i].failure.failed()) continue;

@@ -350,8 +350,9 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
                                                std::span<const std::string> must_include, std::size_t size) {
   const std::set<std::string> all(available.begin(), available.end());
   const std::set<std::string> must(must_include.begin(), must_include.end());
-  if (size > all.size()) return make_error("{} devices are requested, {} are available", size, all.size());
-  if (size < must.size()) return make_error("{} devices are requested, {} must be included", size, must.size());
+  if (size > all.size()) return make_error("the kubelet requests {} devices and offers {}", size, all.size());
+  if (size < must.size())
+    return make_error("the kubelet requests {} devices and names {} that must be among them", size, must.size());
   IdsOfHcas free;
   std::vector<std::string> unknown;
   std::vector<std::size_t> chosen;

@@ -223,7 +223,8 @@ Result<void> Connection::take_piece(const MuxPiece& piece) {
 
 Result<void> Connection::serve_request(const Message& message) {
   if (message.type != MessageType::kRequest)
-    return make_error("ttrpc message of type {} on the connection for requests", static_cast<int>(message.type));
+    return make_error("the runtime sent a ttrpc message of type {} in place of a request",
+                      static_cast<int>(message.type));
   // An invalid stream number is answered with an error for that stream, as ttrpc's Go server does. The check of the
   // order also prevents that a request is handled twice.
   if (message.stream % 2 == 0)
@@ -284,11 +285,12 @@ Result<void> Connection::send_message(std::uint32_t connection, MessageType type
 
 Result<void> Connection::take_answer(const Message& message) {
   if (message.type != MessageType::kResponse)
-    return make_error("ttrpc message of type {} on the connection for answers", static_cast<int>(message.type));
+    return make_error("the runtime sent a ttrpc message of type {} in place of an answer",
+                      static_cast<int>(message.type));
   // An answer to a stream that the plugin never used means that the messages are misread, so this error ends the
   // connection.
   if (message.stream % 2 == 0 || message.stream >= next_call_)
-    return make_error("ttrpc answer to stream {}, which has no request", message.stream);
+    return make_error("the runtime answered ttrpc stream {}, which has no request", message.stream);
   if (!pending_ || pending_->stream != message.stream || pending_->answer) return {};  // late or repeated
   if (message.too_long) {
     pending_->answer.emplace(

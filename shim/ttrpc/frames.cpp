@@ -33,10 +33,10 @@ Result<void> MuxDecoder::begin_frame() {
   // An unknown connection is an error, unlike in Go, which silently drops the frame. No version of NRI sends such a
   // frame, so these bytes are no header: the decoder has lost the boundaries of frames.
   if (connection != kPluginConnection && connection != kRuntimeConnection)
-    return make_error("multiplexer frame for connection {}: NRI has connections {} and {} only", connection,
+    return make_error("the runtime sent a frame for connection {}: NRI has connections {} and {} only", connection,
                       kPluginConnection, kRuntimeConnection);
   if (length > kMaxMuxPayload)
-    return make_error("multiplexer frame of {} bytes on connection {}: the limit is {}", length, connection,
+    return make_error("the runtime sent a frame of {} bytes on connection {}: the limit is {}", length, connection,
                       kMaxMuxPayload);
   connection_ = connection;
   left_ = length;
@@ -56,7 +56,8 @@ Result<std::optional<Message>> MessageDecoder::next(std::string_view& input) {
   const std::string_view header = header_.text();
   const auto type = static_cast<MessageType>(header[8]);
   if (type < MessageType::kRequest || type > MessageType::kData)
-    return make_error("ttrpc message of type {}: there are types 1 to 3 only", static_cast<unsigned>(type));
+    return make_error("the runtime sent a ttrpc message of type {}: there are types 1 to 3 only",
+                      static_cast<unsigned>(type));
   current_ = {.stream = read_u32(header.substr(4)),
               .type = type,
               .flags = static_cast<std::uint8_t>(header[9]),

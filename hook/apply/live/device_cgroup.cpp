@@ -49,7 +49,7 @@ Result<void> read_info(int program, bpf_prog_info& info) {
   attr.info.bpf_fd = static_cast<std::uint32_t>(program);
   attr.info.info_len = sizeof info;
   attr.info.info = address_of(&info);
-  if (call_bpf(BPF_OBJ_GET_INFO_BY_FD, attr) < 0) return sys_error(errno, "cannot read a device program");
+  if (call_bpf(BPF_OBJ_GET_INFO_BY_FD, attr) < 0) return sys_error(errno, "cannot read a BPF device program");
   return {};
 }
 
@@ -62,7 +62,7 @@ Result<void> attach(int cgroup, int program, std::uint32_t flags, int old_progra
   attr.attach_type = BPF_CGROUP_DEVICE;
   attr.attach_flags = flags;
   if ((flags & BPF_F_REPLACE) != 0) attr.replace_bpf_fd = static_cast<std::uint32_t>(old_program);
-  if (call_bpf(BPF_PROG_ATTACH, attr) < 0) return sys_error(errno, "cannot attach a device program");
+  if (call_bpf(BPF_PROG_ATTACH, attr) < 0) return sys_error(errno, "cannot attach a BPF device program");
   return {};
 }
 
@@ -72,7 +72,7 @@ Result<void> detach(int cgroup, int program) {
   attr.attach_bpf_fd = static_cast<std::uint32_t>(program);
   attr.attach_type = BPF_CGROUP_DEVICE;
   if (call_bpf(BPF_PROG_DETACH, attr) < 0 && errno != ENOENT) {
-    return sys_error(errno, "cannot detach a device program");
+    return sys_error(errno, "cannot detach a BPF device program");
   }
   return {};
 }
@@ -125,14 +125,14 @@ std::optional<Objection> find_objection(const BpfProgram& program, std::span<con
 }
 
 Error not_readable(const Cgroup& cgroup) {
-  return Error{fmt::format("cannot read the device program of the cgroup `{}`: the kernel hides its instructions",
+  return Error{fmt::format("cannot read the BPF device program of the cgroup `{}`: the kernel hides its instructions",
                            cgroup.directory()),
                EPERM, "use rdma-runtime, NRI or CDI, or set sysctl net.core.bpf_jit_harden=1"};
 }
 
 Error not_ours(const Cgroup& cgroup, const DeviceNumber& device) {
   const std::size_t slash = cgroup.path.rfind('/');
-  return Error{fmt::format("cannot allow c {}:{} rw: the device program of the parent cgroup `{}` denies it",
+  return Error{fmt::format("cannot allow c {}:{} rw: the BPF device program of the parent cgroup `{}` denies it",
                            device.major, device.minor, cgroup.directory()),
                EPERM,
                fmt::format("run `systemctl set-property {} \"DeviceAllow=/dev/char/{}:{} rw\"`",
@@ -160,11 +160,10 @@ class Group {
       auto done = allow_once(directory.get());
       if (done || done.error().code != ENOENT) return done;
     }
-    return Error{
-        fmt::format(
-            "cannot replace the device program of the cgroup `{}`: another process replaced it in each of {} attempts",
-            cgroup_.directory(), kSwapAttempts),
-        EBUSY, "start the container again"};
+    return Error{fmt::format("cannot replace the BPF device program of the cgroup `{}`: another process replaced it in "
+                             "each of {} attempts",
+                             cgroup_.directory(), kSwapAttempts),
+                 EBUSY, "start the container again"};
   }
 
  private:
@@ -203,7 +202,7 @@ class Group {
   Result<void> object(const Objection& objection, DeviceChange& change) const {
     if (objection.verdict == Verdict::kDeny) return not_ours(cgroup_, objection.device);
     change.warnings.push_back(
-        fmt::format("cannot evaluate whether the device program of the cgroup `{}` allows c {}:{} rw",
+        fmt::format("cannot evaluate whether the BPF device program of the cgroup `{}` allows c {}:{} rw",
                     cgroup_.directory(), objection.device.major, objection.device.minor));
     return {};
   }
@@ -222,7 +221,7 @@ Result<AttachedPrograms> query_device_programs(int cgroup) {
   attr.query.attach_type = BPF_CGROUP_DEVICE;
   attr.query.prog_ids = address_of(ids.data());
   attr.query.prog_cnt = ids.size();
-  if (call_bpf(BPF_PROG_QUERY, attr) < 0) return sys_error(errno, "cannot query the device programs of a cgroup");
+  if (call_bpf(BPF_PROG_QUERY, attr) < 0) return sys_error(errno, "cannot query the BPF device programs of a cgroup");
   // prog_cnt is the number of attached programs, which can be larger than the buffer.
   const std::size_t count = std::min<std::size_t>(attr.query.prog_cnt, ids.size());
   return AttachedPrograms{{ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count)}, attr.query.attach_flags};
@@ -240,7 +239,7 @@ Result<BpfProgram> read_program(int program) {
   bpf_prog_info info{};
   TRY_VOID(read_info(program, info));
   const std::size_t count = info.xlated_prog_len / sizeof(bpf_insn);
-  if (count > kMostInstructions) return sys_error(E2BIG, "cannot read a device program of {} instructions", count);
+  if (count > kMostInstructions) return sys_error(E2BIG, "cannot read a BPF device program of {} instructions", count);
   BpfProgram instructions(count);
   if (count == 0) return instructions;
   info = {};
@@ -260,7 +259,7 @@ Result<UniqueFd> load_device_program(const BpfProgram& program) {
   attr.license = address_of(kLicense);
   std::memcpy(attr.prog_name, kName, sizeof kName);
   UniqueFd fd(call_bpf(BPF_PROG_LOAD, attr));
-  if (!fd.ok()) return sys_error(errno, "cannot load a device program of {} instructions", program.size());
+  if (!fd.ok()) return sys_error(errno, "cannot load a BPF device program of {} instructions", program.size());
   return fd;
 }
 

@@ -127,7 +127,7 @@ Result<void> make_and_move(Netlink& route, const NewChild& child) {
 
 Result<std::uint32_t> random_number() {
   std::uint32_t random = 0;
-  if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot get random");
+  if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot read random bytes");
   return random;
 }
 

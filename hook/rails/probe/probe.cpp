@@ -100,12 +100,12 @@ Result<void> check_netdev(int packet, const Probe& probe) {
   sockaddr_ll address{};
   socklen_t size = sizeof address;
   if (!bind_to(packet, probe.ifindex, 0) || ::getsockname(packet, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    return probe_error(errno, "send probes by", probe);
+    return probe_error(errno, "send probes for duplicate addresses by", probe);
   }
   if (address.sll_hatype == ARPHRD_ETHER) return {};
-  return Error{
-      .message = fmt::format("cannot send probes by `{}`: it is no Ethernet netdev", fabric::printable(probe.netdev)),
-      .hint = "set \"gateway_test\" and \"duplicate_test\" of its network to \"off\""};
+  return Error{.message = fmt::format("cannot send probes for duplicate addresses by `{}`: it is no Ethernet netdev",
+                                      fabric::printable(probe.netdev)),
+               .hint = "set \"gateway_test\" and \"duplicate_test\" of its network to \"off\""};
 }
 
 // Returns true if the request has no source address. Hosts then answer to the multicast group of all nodes.
@@ -141,7 +141,7 @@ Result<void> prepare(int packet, const std::vector<Probe>& probes) {
   program.len = std::size(kFilter);
   program.filter = const_cast<sock_filter*>(kFilter);  // the kernel only copies it
   if (!set_option(packet, SOL_SOCKET, SO_ATTACH_FILTER, program))
-    return sys_error(errno, "cannot filter probe answers");
+    return sys_error(errno, "cannot filter answers to the probe for duplicate addresses");
   (void)set_option(packet, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);  // costs less than the filter
   bool arp = false;
   bool ndp = false;
@@ -151,7 +151,8 @@ Result<void> prepare(int packet, const std::vector<Probe>& probes) {
     (probe.target.is_ipv4() ? arp : ndp) = true;
   }
   const std::uint16_t protocol = arp && ndp ? ETH_P_ALL : arp ? ETH_P_ARP : ETH_P_IPV6;
-  if (!bind_to(packet, 0, protocol)) return sys_error(errno, "cannot receive probe answers");
+  if (!bind_to(packet, 0, protocol))
+    return sys_error(errno, "cannot receive answers to the probe for duplicate addresses");
   return {};
 }
 
@@ -171,7 +172,7 @@ Result<void> send_frame(int packet, const Probe& probe, std::span<const std::uin
   // If the netdev is down or its queue is full, the frame counts as sent without an answer, because the next try may
   // succeed.
   const bool silent = errno == ENETDOWN || errno == ENOBUFS || errno == EAGAIN || errno == EINTR;
-  return silent ? Result<void>() : probe_error(errno, "send a probe by", probe);
+  return silent ? Result<void>() : probe_error(errno, "send a probe for duplicate addresses by", probe);
 }
 
 bool is_over(const std::vector<ProbeAnswer>& answers) {
@@ -205,7 +206,7 @@ Result<void> read_frame(int packet, const std::vector<Probe>& probes, std::vecto
       ::recvfrom(packet, buffer, sizeof buffer, MSG_DONTWAIT | MSG_TRUNC, reinterpret_cast<sockaddr*>(&from), &size);
   if (count < 0) {
     const bool harmless = errno == EAGAIN || errno == EINTR || errno == ENETDOWN;
-    return harmless ? Result<void>() : sys_error(errno, "cannot receive probe answers");
+    return harmless ? Result<void>() : sys_error(errno, "cannot receive answers to the probe for duplicate addresses");
   }
   const auto length = static_cast<std::size_t>(count);
   if (length <= sizeof buffer) take_frame({buffer, length}, from.sll_ifindex, probes, answers);
@@ -223,7 +224,8 @@ Result<void> listen(int packet, const std::vector<Probe>& probes, Clock::time_po
     pollfd wait{.fd = packet, .events = POLLIN, .revents = 0};
     const int ready = ::ppoll(&wait, 1, &timeout, nullptr);
     if (ready == 0) break;
-    if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait for probe answers");
+    if (ready < 0 && errno != EINTR)
+      return sys_error(errno, "cannot wait for answers to the probe for duplicate addresses");
     if (ready > 0) TRY_VOID(read_frame(packet, probes, answers));
   }
   return {};

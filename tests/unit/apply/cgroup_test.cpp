@@ -341,9 +341,9 @@ TEST_F(DeviceCgroupV2Test, RefusesIfParentCgroupDenies) {
   const auto before = ids(own);
   const auto change = allow_devices_v2(own, std::vector{kNull});
   ASSERT_FALSE(change);
-  EXPECT_EQ(
-      error_message(change),
-      fmt::format("cannot allow c 1:3 rw: the device program of the parent cgroup `{}` denies it", slice.directory()));
+  EXPECT_EQ(error_message(change),
+            fmt::format("cannot allow c 1:3 rw: the BPF device program of the parent cgroup `{}` denies it",
+                        slice.directory()));
   EXPECT_EQ(error_hint(change), "run `systemctl set-property some.slice \"DeviceAllow=/dev/char/1:3 rw\"`");
   EXPECT_EQ(ids(own), before);
 }

@@ -147,7 +147,8 @@ TEST(HookConfig, ReportsAllProblemsWithLines) {
 // Valid settings that are probably mistakes.
 TEST(HookConfig, WarnsAboutProbableMistakes) {
   const std::string plugin =
-      "c:1: warning: `pools[0].rdmaHcaMax`: limits only shared, but containers without a mode get hca; add \"modes\": "
+      "c:1: warning: `pools[0].rdmaHcaMax`: limits only containers of mode shared, but containers without a mode get "
+      "mode hca; add \"modes\": "
       "[\"shared\"] to the pool\n";
   const std::string no_netdev =
       "c:1: warning: `pools[0].network`: containers without a mode get hca, which has no netdev; add a \"mode\" to the "
@@ -166,11 +167,13 @@ TEST(HookConfig, WarnsAboutProbableMistakes) {
             "instead, or one entry per netdev\n"},
            {R"({"nodes":{"umad":false,"issm":false}})", ""},
            {R"({"pools":[{"name":"p","limits":{"hca_objects":5},"modes":["exclusive"]}]})",
-            "c:1: warning: `pools[0].limits.hca_objects`: the pool allows only exclusive, where RDMA limits have no "
+            "c:1: warning: `pools[0].limits.hca_objects`: the pool allows only mode exclusive, where RDMA limits have "
+            "no "
             "effect; remove it or add a mode to \"modes\"\n"},
            {R"({"pools":[{"name":"p","limits":{"shared":4},"modes":["exclusive"]}],
                "annotations_may_request":["*"],"env_may_request":true})",
-            "c:1: warning: `pools[0].limits.shared`: the pool does not allow shared; remove the limit or add the mode "
+            "c:1: warning: `pools[0].limits.shared`: the pool does not allow mode shared; remove the limit or add the "
+            "mode "
             "to \"modes\"\n"},
            // A pool that allows no shared mode makes no child netdevs, whatever the network calls them.
            {R"({"pools":[{"name":"p","network":"n","modes":["exclusive"],"selectors":{"linkTypes":["infiniband"]}}],

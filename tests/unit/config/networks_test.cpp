@@ -281,7 +281,7 @@ TEST(HookConfigNetworks, RefusesOverlappingRanges) {
        {two(R"("rail":0,"subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.0.0.0/8","from":"10.1.255.254")"), overlap}},
       true);
   const std::string twice =
-      "addresses[1]`: a rail gets one address from each of its ranges: two addresses of this family; "
+      "addresses[1]`: a rail gets an address from each of these two ranges, so two of this family; "
       "write a different \"rail\" for each range, or merge the ranges";
   expect_problems({{two(R"("subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.2.0.0/16")"), twice},
                    {two(R"("rail":1,"subnet":"10.1.0.0/16")", R"("rail":1,"subnet":"10.2.0.0/16")"), twice}},
@@ -313,13 +313,14 @@ TEST(HookConfigNetworks, WarnsAboutProbableMistakes) {
         "ipam_dir`: has no effect without \"ipam\" except for recorded leases; remove it when all leases are "
         "released"},
        {R"("routing":{"first_table":250})",
-        "routing.first_table`: leaves tables for only 3 rails: 253 to 255 are reserved by the kernel; "
+        "routing.first_table`: only 3 rails get a routing table: the kernel reserves the tables 253 to 255; "
         "begin at 237 or below"},
        {R"("routing":{"first_table":238})",
-        "routing.first_table`: leaves tables for only 15 rails: 253 to 255 are reserved by the kernel; "
+        "routing.first_table`: only 15 rails get a routing table: the kernel reserves the tables 253 to 255; "
         "begin at 237 or below"},
        {R"("routing":{"first_table":4294967295})",
-        "routing.first_table`: leaves tables for only 1 rails; begin at a lower table, e.g. 100"}},
+        "routing.first_table`: only 1 rails get a routing table: no table has a higher number; begin at a lower table, "
+        "e.g. 100"}},
       false);
   EXPECT_EQ(network(R"("routing":{"first_table":237})").first_table, 237U);
   EXPECT_EQ(network(R"("routing":{"first_table":4294967280})").first_table, 4294967280U);

@@ -326,10 +326,10 @@ TEST(DevicePlugin, AnnouncesOneRateAndLinkLayerWithoutSelectors) {
 
 TEST(DevicePlugin, RefusesInvalidPreferenceRequests) {
   const Resource resource = resource_of(test_support::rails(2), config_of(Mode::kExclusive));
-  EXPECT_EQ(preferred(resource, {"mlx5_0"}, {}, 2), "2 devices are requested, 1 are available");
-  EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_0"}, {}, 2), "2 devices are requested, 1 are available");
+  EXPECT_EQ(preferred(resource, {"mlx5_0"}, {}, 2), "the kubelet requests 2 devices and offers 1");
+  EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_0"}, {}, 2), "the kubelet requests 2 devices and offers 1");
   EXPECT_EQ(preferred(resource, {"mlx5_0", "mlx5_1"}, {"mlx5_0", "mlx5_1"}, 1),
-            "1 devices are requested, 2 must be included");
+            "the kubelet requests 1 devices and names 2 that must be among them");
   EXPECT_EQ(preferred(resource, {"mlx5_0"}, {"mlx5_1"}, 1), "device `mlx5_1` is not available");
   EXPECT_EQ(preferred(resource, {"x", "y", "mlx5_1"}, {"y"}, 3), "y mlx5_1 x") << "IDs of an earlier list";
 }

@@ -255,7 +255,8 @@ TEST(Referee, MessageBeforeThePreparationDropsOnlyItsSender) {
   model.receive(1, Go{0, {}});
   model.deliver();
   model.finish();
-  EXPECT_EQ(model.outcome().members[1].problem, (Failure{Layer::kRank, "it sent a message that does not belong here"}));
+  EXPECT_EQ(model.outcome().members[1].problem,
+            (Failure{Layer::kRank, "it sent a message that rank 0 does not expect"}));
   EXPECT_EQ(count_cells(model.outcome(), Layer::kGood), 1U);
 }
 
@@ -279,7 +280,7 @@ TEST(Referee, DropsRankThatBreaksTheProtocol) {
       model.receive(rank, Prepared{{}, model.join(rank).rails});
     model.receive(1, message);
     EXPECT_EQ(model.outcome().members[1].problem,
-              (Failure{Layer::kRank, "it sent a message that does not belong here"}))
+              (Failure{Layer::kRank, "it sent a message that rank 0 does not expect"}))
         << message.index();
     model.deliver();
   }

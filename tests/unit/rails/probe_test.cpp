@@ -506,12 +506,12 @@ TEST_F(RunProbes, NamesNetdevThatCannotProbe) {
   probe.ifindex = 4711;
   auto got = run_probes(scene_.packet(), {probe}, kQuick);
   ASSERT_FALSE(got.has_value());
-  EXPECT_EQ(got.error().message, "cannot send probes by `r0`: No such device");
+  EXPECT_EQ(got.error().message, "cannot send probes for duplicate addresses by `r0`: No such device");
   probe.netdev = "lo";
   probe.ifindex = scene_.index_here("lo");
   got = run_probes(scene_.packet(), {probe}, kQuick);
   ASSERT_FALSE(got.has_value());
-  EXPECT_EQ(got.error().message, "cannot send probes by `lo`: it is no Ethernet netdev");
+  EXPECT_EQ(got.error().message, "cannot send probes for duplicate addresses by `lo`: it is no Ethernet netdev");
   EXPECT_FALSE(got.error().hint.empty());
 }
 

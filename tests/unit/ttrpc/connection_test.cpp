@@ -133,12 +133,15 @@ TEST_F(ConnectionTest, RefusesInvalidRequestAndContinues) {
 
 TEST_F(ConnectionTest, FailsPermanentlyAfterProtocolError) {
   const std::tuple<const char*, std::string, const char*> cases[] = {
-      {"unknown connection", frame(4, "x"), "multiplexer frame for connection 4: NRI has connections 1 and 2 only"},
-      {"unknown type", message(1, 1, 9, ""), "ttrpc message of type 9: there are types 1 to 3 only"},
-      {"data of a stream", message(1, 1, 3, ""), "ttrpc message of type 3 on the connection for requests"},
-      {"response where requests are", message(1, 1, 2, ""), "ttrpc message of type 2 on the connection for requests"},
-      {"request where answers are", message(2, 1, 1, ""), "ttrpc message of type 1 on the connection for answers"},
-      {"answer without a request", message(2, 1, 2, ""), "ttrpc answer to stream 1, which has no request"}};
+      {"unknown connection", frame(4, "x"),
+       "the runtime sent a frame for connection 4: NRI has connections 1 and 2 only"},
+      {"unknown type", message(1, 1, 9, ""), "the runtime sent a ttrpc message of type 9: there are types 1 to 3 only"},
+      {"data of a stream", message(1, 1, 3, ""), "the runtime sent a ttrpc message of type 3 in place of a request"},
+      {"response where requests are", message(1, 1, 2, ""),
+       "the runtime sent a ttrpc message of type 2 in place of a request"},
+      {"request where answers are", message(2, 1, 1, ""),
+       "the runtime sent a ttrpc message of type 1 in place of an answer"},
+      {"answer without a request", message(2, 1, 2, ""), "the runtime answered ttrpc stream 1, which has no request"}};
   for (const auto& [name, bytes, error] : cases) {
     SCOPED_TRACE(name);
     connect();

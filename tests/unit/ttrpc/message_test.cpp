@@ -106,7 +106,8 @@ TEST_F(MessageTest, RefusesUnknownTypes) {
     MessageDecoder decoder(buffer_);
     const std::string bytes = "\0\0\0\0\0\0\0\1"s + static_cast<char>(type) + "\0"s;
     std::string_view input = bytes;
-    const std::string error = "ttrpc message of type " + std::to_string(type) + ": there are types 1 to 3 only";
+    const std::string error =
+        "the runtime sent a ttrpc message of type " + std::to_string(type) + ": there are types 1 to 3 only";
     EXPECT_EQ(decoder.next(input).error().message, error);
     input = kRequest;
     EXPECT_EQ(decoder.next(input).error().message, error);
@@ -208,7 +209,7 @@ TEST(Mux, FailsPermanentlyAfterInvalidFrame) {
     SCOPED_TRACE(name);
     MuxDecoder decoder;
     for (const std::string& bytes : {wrong, kFirst})
-      EXPECT_EQ(decode(decoder, {bytes})[0], std::string("multiplexer frame ") + error);
+      EXPECT_EQ(decode(decoder, {bytes})[0], std::string("the runtime sent a frame ") + error);
     EXPECT_FALSE(decoder.between_frames());
   }
 }
