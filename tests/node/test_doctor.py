@@ -421,6 +421,25 @@ class Doctor(harness.Case):
                 self.assertIn(message, findings[0][3])
                 self.assertEqual(code, {"note": 0, "warning": 1, "broken": 2}[grade])
 
+    def test_tells_another_user_which_checks_need_root(self):
+        node = self.laid_out()
+        shutil.copy(HOOK, node.root / "opt/rdma/bin/rdma-hook")
+
+        def become_another_user_of_the_node():  # only root may execute programs below --root
+            os.chroot(node.root)
+            os.chdir("/")
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+
+        try:
+            done = subprocess.run(["/opt/rdma/bin/rdma-hook", "doctor"], capture_output=True, text=True, check=False,
+                                  preexec_fn=become_another_user_of_the_node)
+        except FileNotFoundError:
+            self.skipTest("a program with sanitizers needs libraries, which the node lacks")
+        self.assertIn("the configuration of the engines is not checked: only root can read it", " ".join(done.stdout.split()), done)
+        self.assertNotIn("cannot load its configuration", " ".join(done.stdout.split()), done)
+
     def test_job_reports_only_faults_that_break_each_job(self):
         for name, before, after, line in JOB_FAULTS:
             with self.subTest(name):
