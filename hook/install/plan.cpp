@@ -343,7 +343,7 @@ Result<InstallPlan> plan_install(const EngineFacts& facts) {
 
 Result<std::optional<std::string>> file_of(const EngineFacts& facts, const std::string& path) {
   const auto found = facts.files.find(path);
-  if (found == facts.files.end()) return make_error("`{}` was not read", path);
+  if (found == facts.files.end()) return make_error("internal error: `{}` was not read before the plan", path);
   return found->second;
 }
 

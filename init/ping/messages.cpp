@@ -298,7 +298,7 @@ fabric::Result<std::optional<Message>> Inbox::next() {
     header.number(hello.protocol);
     if (hello.protocol != kProtocol) return std::optional(Message(std::move(hello)));
   }
-  if (length > longest_) return make_error("a frame of {} bytes is no message here", length);
+  if (length > longest_) return make_error("the sender sent {} bytes that are no message of rdma-ping", length);
   if (rest.size() - kHeader < length) return wait_for_more();
   std::string_view frame = rest.substr(0, kHeader + length);
   const bool is_plain = !seal_ || (seal_->is_new() && kind == kKindOfRefusal);

@@ -119,7 +119,7 @@ TEST(Messages, LongestFrameOfStrangerIsShort) {
   const std::string frame = encode(Join{0, 1, std::string(64, 'n'), std::string(64, 'h'), {}, {std::string(200, 'u')}});
   Inbox inbox(kLongestFirstFrame);
   inbox.add(frame.data(), 5);
-  EXPECT_EQ(error_message(inbox.next()), "a frame of 345 bytes is no message here");
+  EXPECT_EQ(error_message(inbox.next()), "the sender sent 345 bytes that are no message of rdma-ping");
 }
 
 TEST(Messages, CutsTextsAndStaysBelowTheLongestFrame) {
