@@ -76,7 +76,7 @@ NEEDED = {"--namespace": ["--annotation", "rdma-init.io/devices=1"]}
 # Exit codes of ARGUMENTS without the tested option, if not 0.
 WORKING = {"rdma-hook doctor": 2}
 EXCEPTION = re.compile(r"json\.exception|what\(\)|terminate called|std::|basic_string|bad_alloc")
-EXPECTED = re.compile(r"expected |takes no value|accepts |are options of env|; use env, doctor or topo")
+EXPECTED = re.compile(r"expected |takes no value|accepts |is no option of .*, but of: ")
 
 
 class Row:

@@ -64,7 +64,7 @@ class Upgrade(harness.NodeCase):
         self.assertEqual(self.holders(), held)
         self.assertEqual(self.start_of("new", "mlx5_1", SHARED).returncode, 0)
 
-        # recover releases what has ended, and nothing else.
+        # recover releases the grant of the ended container, and no other.
         self.old["old3"].end()
         harness.must([harness.HOOK, "recover", *self.places()], env={})
         del held["mlx5_2"]
@@ -72,7 +72,7 @@ class Upgrade(harness.NodeCase):
         self.assertEqual(self.holders(), held)
         self.assertEqual(self.start_of("next", "mlx5_2", EXCLUSIVE).returncode, 0)
 
-        # The new program releases what the earlier one booked.
+        # The new program releases a grant that the earlier one booked.
         self.old["old0"].end()
         self.assertEqual(self.hook("poststop", stopped(self.old["old0"].bundle)).returncode, 0)
         self.assertNotIn("mlx5_0", self.holders())
