@@ -190,7 +190,8 @@ HcaHolds HeldHcaReader::of(const fabric::Inventory& inventory, const std::string
   }
   away_.clear();
   for (const auto& [device, hca] : booked_) {
-    const auto is_it = [&](const auto& known) { return known.second == device; };
+    // clang++ 14 cannot capture `device`, a part of a structured binding, by reference.
+    const auto is_it = [&wanted = device](const auto& known) { return known.second == wanted; };
     // A name that another HCA has now stays with that HCA.
     if (std::none_of(devices_.begin(), devices_.end(), is_it)) devices_.emplace(hca.name, device);
     const auto known = devices_.find(hca.name);
