@@ -89,7 +89,7 @@ Result<std::uint64_t> index_of_line(const std::vector<std::string>& words, const
   if (!by_config && config.node_index)
     return make_error("`{}` has no index: \"node_index\" does not depend on the name, so the line needs a number",
                       name);
-  const auto index = by_config ? *by_config : index_of_name({NodeIndex::By::kName}, words[0]);
+  auto index = by_config ? *by_config : index_of_name({NodeIndex::By::kName}, words[0]);
   if (index && listed && *listed != *index)
     return make_error("`{}` has index {} in the list, but {} by \"node_index\"", name, *listed, *index);
   return index;

@@ -76,6 +76,7 @@ std::string rails_remedy(const NodeMap& node) {
   for (const NodeHca& hca : node.hcas())
     numbers.insert(hca.rail);
   std::vector<std::string> rails;
+  rails.reserve(numbers.size());
   for (const unsigned number : numbers)
     rails.push_back(fmt::format("rail:{}", number));
   return "select one of the node's rails: " + some_of(rails);

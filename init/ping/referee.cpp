@@ -39,7 +39,7 @@ double longest_job(std::size_t rails, const Rules& rules) {
   return rules.meeting_seconds + kPrepareSeconds + test_budget(rules.size, rails, rules);
 }
 
-Referee::Referee(Rules rules, double now) : rules_(std::move(rules)), seats_(rules_.size) {
+Referee::Referee(const Rules& rules, double now) : rules_(rules), seats_(rules_.size) {
   outcome_.size = rules_.size;
   end_ = now + rules_.meeting_seconds;
   progress_at_ = now + kProgressSeconds;

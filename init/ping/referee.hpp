@@ -41,7 +41,7 @@ double longest_job(std::size_t rails, const Rules& rules);
 class Referee {
  public:
   // now: seconds of one clock, in all functions.
-  Referee(Rules rules, double now);
+  Referee(const Rules& rules, double now);
 
   struct Outgoing {
     int connection = 0;

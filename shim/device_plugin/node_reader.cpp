@@ -94,10 +94,11 @@ const fabric::Unread* unread_hcas(const fabric::Inventory& inventory) {
 std::set<std::string> described_cdi_devices(const std::string& root) {
   std::set<std::string> devices;
   for (const char* place : {"/etc/cdi", "/var/run/cdi"}) {
-    const auto directory = fabric::sysfs::Directory::open(root + place);
+    const std::string path = root + place;
+    const auto directory = fabric::sysfs::Directory::open(path);
     if (!directory) continue;
     for (const std::string& name : directory->list()) {
-      if (name.ends_with(".json")) add_devices_of(root + place + "/" + name, devices);
+      if (name.ends_with(".json")) add_devices_of(fmt::format("{}/{}", path, name), devices);
     }
   }
   return devices;

@@ -150,7 +150,7 @@ class Start {
     call.container = invocation_.id;
     call.bundle = absolute_bundle(invocation_);
     call.state = std::move(state);
-    const auto given = grant(requesting, self_, call, publish);
+    auto given = grant(requesting, self_, call, publish);
     // Without a runtime state, the createRuntime hook will count this grant in the metrics.
     if (call.state) hook::count_stage(kStage, call, given);
     return given;
