@@ -1,4 +1,5 @@
 // Any text as nccl.conf and as environment, compared with a reader like NCCL's, line by line.
+#include "fabric/library_variables.hpp"
 #include "init/settings.hpp"
 #include "require.hpp"
 #include "same_settings.hpp"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "fabric/library_variables.hpp"
 #include "require.hpp"
 #include "same_settings.hpp"
 

@@ -382,7 +382,7 @@ INSTANTIATE_TEST_SUITE_P(
                       fs::remove(all + "/mlx5_0/exclusive");
                       fs::create_symlink("nobodys", all + "/mlx5_0/exclusive");
                     }}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& damage) { return std::string(damage.param.name); });
 
 // The link `exclusive` of an HCA with a grant is never "none": ledger_problems() reports it at the end of the test.
 // A request with a limit of one makes the index again if the link is "shared" without an entry.

@@ -118,7 +118,9 @@ void join_all(std::uint16_t port, unsigned size) {
     ranks.emplace_back([=] {
       const auto verdict = be_rank(port, rank, size);
       EXPECT_EQ(error_message(verdict), "") << rank;
-      if (verdict) EXPECT_EQ(verdict->text, "good") << rank;
+      if (verdict) {
+        EXPECT_EQ(verdict->text, "good") << rank;
+      }
     });
   }
   for (std::thread& rank : ranks)
