@@ -31,7 +31,7 @@ void fuzz::run(std::string_view, FuzzedDataProvider data) {
   init::Settings settings;
   init::add_environment(environment.data(), settings);
   for (const auto& [name, setting] : settings) {
-    require(fabric::is_library_variable(name), "only variables of the libraries are taken", name);
+    require(fabric::is_policy_variable(name), "only variables of the libraries are taken", name);
     require(setting.source == "environment", "a source is named", name);
   }
   for (const std::string& path : init::conf_paths(settings, {"/root"}))
