@@ -171,8 +171,7 @@ Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& re
 
 // Returns true if each uverbs node of the container belongs to a booked HCA. Each node is looked up again, because
 // another HCA can have the number that was booked since its driver was bound anew. The booked number counts only if the
-// node cannot be looked up. In mode `hca`, a physical function
-// is held with its VFs: the nodes of these VFs count too.
+// node cannot be looked up. In mode `hca`, a physical function is held with its VFs: the nodes of these VFs count too.
 bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& devices, const std::string& root) {
   return std::all_of(devices.begin(), devices.end(), [&](const SpecDevice& device) {
     const auto number = device.uverbs();

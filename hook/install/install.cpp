@@ -335,16 +335,14 @@ Result<std::string> report_installed(const InstallOptions& options) {
   return said;
 }
 
-// Checks that a call as root that is no dry run could write the files. Another user sees what root would write.
-Result<void> check_writable(const std::string& root, const InstallPlan& plan, const std::vector<std::string>& put) {
-  if (::geteuid() != 0) return {};
-  std::vector<std::string> paths = put;
+// Calls foresee_write() for each file that a call without --dry-run would write.
+Result<void> foresee_writes(const std::string& root, const InstallPlan& plan, const std::vector<std::string>& put) {
   for (const FileEdit& edit : plan.edits)
-    paths.push_back(edit.path);
-  if (!paths.empty()) paths.emplace_back(kInstallRecord);
-  for (const std::string& path : paths)
-    TRY_VOID(check_may_write(root, path));
-  return {};
+    TRY_VOID(foresee_write(root, edit.path));
+  for (const std::string& program : put)
+    TRY_VOID(foresee_write(root, program));
+  if (plan.edits.empty() && put.empty()) return {};
+  return foresee_write(root, kInstallRecord);
 }
 
 // Installs on a node on which no file of an earlier install is left.
@@ -373,7 +371,7 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
       said += fmt::format("`{}{}` is missing; remedy: copy it there before {}\n", facts.programs, program,
                           slurm ? "a job starts" : "the engine starts containers");
   if (options.dry_run) {
-    const auto writable = check_writable(root, plan, options.put);
+    const auto writable = foresee_writes(root, plan, options.put);
     if (writable) return said;
     lines = std::move(said);
     return writable.error();

@@ -145,6 +145,11 @@ Result<void> check_may_write(const std::string& root, const std::string& path) {
   return error;
 }
 
+Result<void> foresee_write(const std::string& root, const std::string& path) {
+  if (::geteuid() != 0) return {};
+  return check_may_write(root, path);
+}
+
 Result<std::optional<std::string>> read_node_file(const std::string& root, const std::string& path) {
   struct stat seen {};
   if (!TRY(is_there(root, path, seen))) return std::optional<std::string>();

@@ -58,6 +58,8 @@ std::vector<std::string> names_in(const std::string& directory);
 // Checks that this process can create files in the directory of `path`. For a missing directory, checks the nearest
 // directory above it that exists. Errors: EACCES; EROFS, a read-only file system.
 Result<void> check_may_write(const std::string& root, const std::string& path);
+// Calls check_may_write() for a dry run. Another user than root gets no error, and sees what root would write.
+Result<void> foresee_write(const std::string& root, const std::string& path);
 
 // Removes a file. A missing file is no error.
 Result<void> remove_node_file(const std::string& root, const std::string& path);

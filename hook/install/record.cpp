@@ -188,8 +188,8 @@ Result<InstallLock> lock_out_others(const std::string& root, bool dry_run) {
   InstallLock lock;
   if (!dry_run) {
     TRY_VOID(make_ledger_directory(root));
-  } else if (::geteuid() == 0 && !node_has(root, kLedgerPath, F_OK)) {
-    TRY_VOID(check_may_write(root, kLedgerPath));
+  } else if (!node_has(root, kLedgerPath, F_OK)) {
+    TRY_VOID(foresee_write(root, kLedgerPath));
   }
   lock.directory = TRY(open_ledger_directory(root, dry_run));
   if (lock.directory.ok() && !TRY(lock_within(lock.directory.get(), kNoWait)))

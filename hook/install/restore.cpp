@@ -1,7 +1,5 @@
 #include "hook/install/restore.hpp"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <utility>
 
@@ -151,7 +149,7 @@ Result<std::string> foresee_restore(const std::string& root, const InstallRecord
   const UndoPlan plan = TRY(plan_undo(root, record, force));
   std::string said;
   for (const auto& [edit, line] : plan.undone) {
-    if (::geteuid() == 0) TRY_VOID(check_may_write(root, edit.path));
+    TRY_VOID(foresee_write(root, edit.path));
     said += fmt::format("would {} `{}`:\n{}", edit.before ? "restore" : "remove", edit.path,
                         unified_diff(edit.path, edit.after, edit.before));
   }
