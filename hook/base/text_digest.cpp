@@ -13,7 +13,7 @@ namespace hook {
 namespace {
 
 constexpr std::size_t kBlock = 64;
-using Words = std::array<std::uint32_t, 8>;
+using HashState = std::array<std::uint32_t, 8>;
 
 constexpr std::array<std::uint32_t, 64> kRounds = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -25,7 +25,7 @@ constexpr std::array<std::uint32_t, 64> kRounds = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-void compress(Words& state, const char* block) {
+void compress(HashState& state, const char* block) {
   std::array<std::uint32_t, 64> w{};
   for (std::size_t i = 0; i < kBlock; ++i)
     w[i / 4] = w[i / 4] << 8 | static_cast<unsigned char>(block[i]);
@@ -35,7 +35,7 @@ void compress(Words& state, const char* block) {
     w[i] = w[i - 16] + (std::rotr(a, 7) ^ std::rotr(a, 18) ^ a >> 3) + w[i - 7] +
            (std::rotr(b, 17) ^ std::rotr(b, 19) ^ b >> 10);
   }
-  Words s = state;
+  HashState s = state;
   for (std::size_t i = 0; i < w.size(); ++i) {
     const std::uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
     const std::uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
@@ -60,7 +60,7 @@ std::string text_digest(std::string text) {
     text.push_back('\0');
   for (int shift = 56; shift >= 0; shift -= 8)
     text.push_back(static_cast<char>(bits >> shift & 0xff));
-  Words state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  HashState state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   for (std::size_t at = 0; at < text.size(); at += kBlock)
     compress(state, text.data() + at);
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", state[0], state[1], state[2], state[3]);

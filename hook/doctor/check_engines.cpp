@@ -11,7 +11,7 @@ namespace {
 
 using fabric::printable;
 
-constexpr const char* kInstall = "run `rdma-hook install`";
+constexpr const char* kRunInstall = "run `rdma-hook install`";
 
 // The oldest version of each engine that was tested with rdma-init.
 struct Tried {
@@ -90,7 +90,7 @@ void check_record(const NodeEngines& engines, Check& check) {
     const bool missing = state == EditState::kNotWritten;
     check.add(missing ? Grade::kBroken : Grade::kWarning, path,
               missing ? "does not have the changes of install" : "changed since install",
-              missing ? kInstall : "compare with `rdma-hook install --status` and merge by hand");
+              missing ? kRunInstall : "compare with `rdma-hook install --status` and merge by hand");
   }
 }
 
@@ -157,7 +157,7 @@ Check check_engine(const NodeEngines& engines) {
   if (!is_set_up(engines) && engines.record && check.findings.empty())
     check.add(grade_without_installation(engines), "engine",
               "rdma-init is not installed: no container gets an HCA from it",
-              engines.found && engines.found->empty() ? "run `rdma-hook install --engine slurm`" : kInstall);
+              engines.found && engines.found->empty() ? "run `rdma-hook install --engine slurm`" : kRunInstall);
   check_restarts(engines, check);
   check_plugin(engines, check);
   check_verify(engines, check);

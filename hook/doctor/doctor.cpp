@@ -137,11 +137,11 @@ const char* mark(Grade grade) {
   return grade == Grade::kNote ? "note" : grade == Grade::kWarning ? "warning" : "BROKEN";
 }
 
-constexpr std::size_t kIndent = 21;
+constexpr std::size_t kTextColumn = 21;
 
 void add_line(std::string_view what, std::string_view name, std::string_view text, std::string& out) {
   out += fmt::format("  {:<7}  {:<9} ", what, name);
-  add_wrapped(text, kIndent, kIndent, out);
+  add_wrapped(text, kTextColumn, kTextColumn, out);
 }
 
 // Returns the number of findings with this grade. Findings that merge_alike() merges into one line count separately.
@@ -270,8 +270,8 @@ std::string findings_text(const std::vector<Check>& checks, bool quiet) {
       const std::string what = fabric::one_line(fmt::format("{}: {}", finding.object, finding.message));
       add_line(mark(finding.grade), check.name, what, lines);
       if (finding.remedy.empty()) continue;
-      lines += std::string(kIndent, ' ');
-      add_wrapped("remedy: " + fabric::one_line(finding.remedy), kIndent, kIndent + 2, lines);
+      lines += std::string(kTextColumn, ' ');
+      add_wrapped("remedy: " + fabric::one_line(finding.remedy), kTextColumn, kTextColumn + 2, lines);
     }
     if (shown > kMostShown) add_line("", "", fmt::format("and {} more; --json lists all", shown - kMostShown), lines);
   }

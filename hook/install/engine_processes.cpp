@@ -31,10 +31,10 @@ std::optional<std::string> text_of(const std::string& path) {
 // Returns true if the process is in a PID namespace below the node's. The line NSpid in /proc/PID/status has the PID of
 // the process in each of its PID namespaces (proc_pid_status(5)), so it has two or more numbers then.
 bool is_in_container(std::string_view status) {
-  constexpr std::string_view kName = "NSpid:";
+  constexpr std::string_view kField = "NSpid:";
   for (const std::string_view line : fabric::split(status, '\n'))
-    if (line.starts_with(kName))
-      return fabric::trim(line.substr(kName.size())).find_first_of(" \t") != std::string_view::npos;
+    if (line.starts_with(kField))
+      return fabric::trim(line.substr(kField.size())).find_first_of(" \t") != std::string_view::npos;
   return false;
 }
 

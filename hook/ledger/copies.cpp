@@ -21,7 +21,7 @@ using fabric::UniqueFd;
 
 constexpr const char* kCopies = "copies";
 // A file is read in blocks of this size, because it can have 64 MiB, and rdma-nri has a limit of memory.
-constexpr std::size_t kBlock = std::size_t{1} << 16;
+constexpr std::size_t kCopyBlock = std::size_t{1} << 16;
 
 struct Content {
   std::uint64_t size = 0;  // bytes
@@ -40,7 +40,7 @@ struct Content {
 // read, or 0.
 template <typename Use>
 int each_block(int file, Use use) {
-  std::string buffer(kBlock, '\0');
+  std::string buffer(kCopyBlock, '\0');
   for (off_t at = 0;;) {
     const ssize_t count = ::pread(file, buffer.data(), buffer.size(), at);
     if (count < 0 && errno == EINTR) continue;
@@ -86,7 +86,7 @@ bool is_copy(int directory, const std::string& name, int from, std::uint64_t siz
       static_cast<std::uint64_t>(info.st_size) != size) {
     return false;
   }
-  std::string buffer(kBlock, '\0');
+  std::string buffer(kCopyBlock, '\0');
   std::uint64_t compared = 0;
   const int code = each_block(from, [&](std::string_view block, off_t at) {
     compared += block.size();

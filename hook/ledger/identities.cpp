@@ -25,7 +25,7 @@ bool is_missing(int code) {
   return code == ENOENT || code == ENOTDIR || code == ESRCH;
 }
 
-std::string directory_of(const std::string& path) {
+std::string directory_part(const std::string& path) {
   return path.substr(0, path.rfind('/') + 1);
 }
 
@@ -37,7 +37,7 @@ Error cannot_look(int code, const std::string& path) {
 // mount of procfs is right: LedgerFiles::open() has checked the PID namespace, so all mounts show the same processes.
 Result<UniqueFd> open_noted_directory(const NetnsIdentity& netns) {
   const bool in_proc = netns.path.starts_with(kProc);
-  const std::string directory = in_proc ? std::string(kProc) : directory_of(netns.path);
+  const std::string directory = in_proc ? std::string(kProc) : directory_part(netns.path);
   UniqueFd fd(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!fd.ok()) return cannot_look(errno, netns.path);
   struct statfs system {};
@@ -111,7 +111,7 @@ Result<NetnsIdentity> identify_netns(const std::string& path) {
   if (::stat(path.c_str(), &status) != 0) return cannot_look(errno, path);
   NetnsIdentity netns{.dev = status.st_dev, .ino = status.st_ino, .path = path};
   if (path.starts_with(kProc)) return netns;
-  if (::stat(directory_of(path).c_str(), &status) != 0) return cannot_look(errno, path);
+  if (::stat(directory_part(path).c_str(), &status) != 0) return cannot_look(errno, path);
   netns.directory_dev = status.st_dev;
   netns.directory_ino = status.st_ino;
   return netns;
@@ -124,7 +124,7 @@ Result<Presence> read_presence(const NetnsIdentity& netns) {
   // One descriptor serves both the check of the directory and the lookup in it. Otherwise a mount over the directory
   // between the two could make the path seem missing.
   const UniqueFd directory = TRY(open_noted_directory(netns));
-  const std::size_t above = netns.path.starts_with(kProc) ? kProc.size() : directory_of(netns.path).size();
+  const std::size_t above = netns.path.starts_with(kProc) ? kProc.size() : directory_part(netns.path).size();
   if (::fstatat(directory.get(), netns.path.c_str() + above, &status, 0) == 0) {
     return is_it() ? Presence::kPresent : Presence::kGone;
   }

@@ -42,13 +42,13 @@ std::int64_t age(const ProcessIdentity& process) {
 
 // Returns true if /proc/PID/fdinfo/FD of one of the process's descriptors has this line.
 bool has_lock(std::string_view pid, std::string_view line) {
-  constexpr std::size_t kLargestInfo = std::size_t{1} << 20;
+  constexpr std::size_t kLargestFdinfo = std::size_t{1} << 20;
   const std::string path = fmt::format("/proc/{}/fdinfo", pid);
   const auto directory = fabric::sysfs::Directory::open(path);
   if (!directory) return false;
   const auto descriptors = directory->list();
   return std::any_of(descriptors.begin(), descriptors.end(), [&](const std::string& fd) {
-    const auto info = fabric::sysfs::read_file(fmt::format("{}/{}", path, fd), kLargestInfo);
+    const auto info = fabric::sysfs::read_file(fmt::format("{}/{}", path, fd), kLargestFdinfo);
     return fabric::value_or(info, std::string()).find(line) != std::string::npos;
   });
 }

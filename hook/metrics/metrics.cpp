@@ -48,7 +48,7 @@ std::string_view metric_of(const Sample& sample) {
   return sample.type == Sample::Type::kHistogram ? name.substr(0, name.rfind('_')) : name;
 }
 
-const char* to_string(Sample::Type type) {
+const char* type_name(Sample::Type type) {
   if (type == Sample::Type::kHistogram) return "histogram";
   return type == Sample::Type::kCounter ? "counter" : "gauge";
 }
@@ -168,13 +168,13 @@ std::string head_of(std::string_view metric, std::string_view help, std::string_
   return line + fmt::format("# TYPE {} {}\n", metric, type);
 }
 
-constexpr std::size_t kLongestId = 128;
+constexpr std::size_t kLongestUserId = 128;
 
 // Returns the possible paths of a user's bundle: the recorded path, else the defaults of containerd 2.0 (state
 // directory) and CRI-O 1.30 (run root).
 std::vector<std::string> bundles_of(const GrantUser& user) {
   if (!user.bundle.empty()) return {user.bundle};
-  if (!is_file_name(user.id, kLongestId)) return {};
+  if (!is_file_name(user.id, kLongestUserId)) return {};
   return {"/run/containerd/io.containerd.runtime.v2.task/k8s.io/" + user.id,
           "/run/containers/storage/overlay-containers/" + user.id + "/userdata"};
 }
@@ -218,7 +218,7 @@ std::string prometheus_text(std::vector<Sample> samples) {
   std::string_view last;
   for (const Sample& sample : samples) {
     if (const auto metric = metric_of(sample); metric != last) {
-      text += head_of(metric, sample.help, to_string(sample.type));
+      text += head_of(metric, sample.help, type_name(sample.type));
       last = metric;
     }
     append_line(text, sample);
@@ -284,7 +284,7 @@ void GrantNames::forget_others() {
 }
 
 std::string grant_info_head() {
-  return head_of(kGrantInfo, "HCAs of each container.", to_string(Sample::Type::kGauge));
+  return head_of(kGrantInfo, "HCAs of each container.", type_name(Sample::Type::kGauge));
 }
 
 std::string grant_info(const Grant& grant, const NamesOf& names) {
@@ -319,7 +319,7 @@ void write_port_counters(const std::string& root, const std::vector<std::string>
   if (!devices) return;
   std::string head =
       head_of(kPortCounter, "The kernel's counter of an HCA's port; port_*_data counts units of 4 bytes.",
-              to_string(Sample::Type::kCounter));
+              type_name(Sample::Type::kCounter));
   for (const std::string& name : hcas) {
     // The name comes from a file of the ledger: as a path it must not lead out of the directory.
     const auto hca = is_file_name(name, kLongestHcaName) ? devices->open_at(name.c_str()) : std::nullopt;

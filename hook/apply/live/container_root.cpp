@@ -64,8 +64,8 @@ UniqueFd walk(int root, const std::vector<std::string>& names, int flags) {
 
 constexpr mode_t kDirectoryMode = 0755;
 
-constexpr Word<mode_t> kKinds[] = {{"a regular file", S_IFREG}, {"a directory", S_IFDIR}, {"a symlink", S_IFLNK},
-                                   {"a block device", S_IFBLK}, {"a FIFO", S_IFIFO},      {"a socket", S_IFSOCK}};
+constexpr Word<mode_t> kFileKinds[] = {{"a regular file", S_IFREG}, {"a directory", S_IFDIR}, {"a symlink", S_IFLNK},
+                                       {"a block device", S_IFBLK}, {"a FIFO", S_IFIFO},      {"a socket", S_IFSOCK}};
 
 // Returns the remedy for a file of the image at this absolute path, or at a directory above it.
 std::string without_file(const char* file, const std::string& path) {
@@ -162,9 +162,9 @@ Result<UniqueFd> find_node(int directory, const std::string& name, const MakeNod
   const std::string wanted = fmt::format("the character device {}:{}", node.major, node.minor);
   const std::string hint = without_file("file", node.path);
   if (!S_ISCHR(status.st_mode)) {
-    return Error{
-        fmt::format("`{}` in the container is {}, not {}", node.path, to_word(kKinds, status.st_mode & S_IFMT), wanted),
-        EEXIST, hint};
+    return Error{fmt::format("`{}` in the container is {}, not {}", node.path,
+                             to_word(kFileKinds, status.st_mode & S_IFMT), wanted),
+                 EEXIST, hint};
   }
   if (status.st_rdev != makedev(node.major, node.minor)) {
     return Error{fmt::format("`{}` in the container is the character device {}:{}, not {}:{}", node.path,

@@ -21,7 +21,7 @@ using fabric::wrap;
 
 static_assert(sizeof(bpf_attr) >= 64, "query.revision of Linux 6.17 lies at offset 56");
 
-constexpr std::size_t kMostPrograms = 64;            // BPF_CGROUP_MAX_PROGS
+constexpr std::size_t kMostOfCgroup = 64;            // BPF_CGROUP_MAX_PROGS
 constexpr std::size_t kMostInstructions = 1U << 20;  // BPF_COMPLEXITY_LIMIT_INSNS
 constexpr char kLicense[] = "GPL";
 constexpr char kName[] = "rdma_allow";
@@ -215,7 +215,7 @@ class Group {
 }  // namespace
 
 Result<AttachedPrograms> query_device_programs(int cgroup) {
-  std::array<std::uint32_t, kMostPrograms> ids{};
+  std::array<std::uint32_t, kMostOfCgroup> ids{};
   bpf_attr attr = zeroed();
   attr.query.target_fd = static_cast<std::uint32_t>(cgroup);
   attr.query.attach_type = BPF_CGROUP_DEVICE;

@@ -395,5 +395,4 @@ Error unknown_member(const std::string& name) {
 
 }  // namespace hook
 
-// hook/CMakeLists.txt compiles this file for speed: the code of Json exists only here.
-template class nlohmann::basic_json<nlohmann::ordered_map>;
+RDMA_INIT_JSON_FUNCTIONS()

@@ -15,7 +15,19 @@
 #include "hook/base/json/json_fwd.hpp"
 #include "hook/base/result.hpp"
 
-extern template class nlohmann::basic_json<nlohmann::ordered_map>;  // in json.cpp
+// The large functions of Json. json.cpp, which is compiled for speed, has their code. `template class` would compile
+// the binary formats and patches of nlohmann/json too.
+#define RDMA_INIT_JSON_FUNCTIONS(prefix)                                                                      \
+  prefix template hook::Json::basic_json(const hook::Json&);                                                  \
+  prefix template hook::Json::basic_json(std::initializer_list<nlohmann::detail::json_ref<hook::Json>>, bool, \
+                                         hook::Json::value_t);                                                \
+  prefix template hook::Json::~basic_json();                                                                  \
+  prefix template void hook::Json::json_value::destroy(hook::Json::value_t);                                  \
+  prefix template hook::Json& hook::Json::operator[](std::string);                                            \
+  prefix template const hook::Json& hook::Json::operator[](const std::string&) const;                         \
+  prefix template void hook::Json::push_back(hook::Json&&);                                                   \
+  prefix template std::string hook::Json::dump(int, char, bool, hook::Json::error_handler_t) const;
+RDMA_INIT_JSON_FUNCTIONS(extern)
 
 namespace hook {
 

@@ -34,7 +34,7 @@ std::string line_of(const ProbedState& state) {
   return std::string(state.is_ready ? kReady : kNotReady) + fabric::one_line(state.text).substr(0, kLongestState / 2);
 }
 
-UniqueFd open_directory(const std::string& path) {
+UniqueFd open_state_directory(const std::string& path) {
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
@@ -77,7 +77,7 @@ Result<UniqueFd> write_state(const std::string& ledger, const std::string& progr
   const std::string temporary = "." + name;
   (void)::mkdir(ledger.c_str(), 0700);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return sys_error(errno, "make `{}`", path);
-  const UniqueFd directory = open_directory(path);
+  const UniqueFd directory = open_state_directory(path);
   if (!directory.ok()) return sys_error(errno, "open `{}`", path);
   if (is_first) remove_stale(directory.get(), program);
   ::unlinkat(directory.get(), temporary.c_str(), 0);
@@ -126,7 +126,7 @@ ProbedState probe_daemon(const std::string& ledger, const std::string& program) 
   ProbedState found{false, fmt::format("no running process has recorded a state in `{}`: the program does not run, or "
                                        "has just started",
                                        path)};
-  const UniqueFd directory = open_directory(path);
+  const UniqueFd directory = open_state_directory(path);
   if (!directory.ok()) {
     if (errno != ENOENT) found.text = sys_error(errno, "cannot open `{}`", path).message;
     return found;

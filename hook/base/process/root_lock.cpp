@@ -25,7 +25,7 @@ constexpr const char* kOurPrograms = "rdma-";
 constexpr std::size_t kLargestInfo = std::size_t{1} << 16;    // of a file in /proc, in bytes
 constexpr std::size_t kLargestLocks = std::size_t{16} << 20;  // of /proc/locks, in bytes
 
-struct Holder {
+struct LockHolder {
   std::string pid;
   std::string program;  // name of its executable file, or of the process if that cannot be read; empty: unknown
   std::string user;     // its real user, which a set-user-ID program does not change; empty: it cannot be read
@@ -62,8 +62,8 @@ std::vector<std::string> takers_of_lock(ino_t inode) {
   return pids;
 }
 
-Holder describe_process(const std::string& pid) {
-  Holder holder{pid, {}, {}};
+LockHolder describe_process(const std::string& pid) {
+  LockHolder holder{pid, {}, {}};
   std::error_code failed;
   const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), failed);
   // The name of the process has at most 15 characters, and the process can change it. For a process of the caller's
@@ -82,20 +82,20 @@ Holder describe_process(const std::string& pid) {
 }
 
 // Returns the first process that holds the lock and passes the test.
-std::optional<Holder> find_holder(int fd, const std::function<bool(const Holder&)>& test) {
+std::optional<LockHolder> find_holder(int fd, const std::function<bool(const LockHolder&)>& test) {
   struct stat status {};
   const auto proc = fabric::sysfs::Directory::open("/proc");
   if (!proc || ::fstat(fd, &status) != 0) return std::nullopt;
   for (const std::string& name : proc->list()) {
     if (!fabric::parse_number<pid_t>(name) || !holds_lock(name, status.st_ino)) continue;
-    if (Holder holder = describe_process(name); test(holder)) return holder;
+    if (LockHolder holder = describe_process(name); test(holder)) return holder;
   }
   for (const std::string& pid : takers_of_lock(status.st_ino))
-    if (Holder holder = describe_process(pid); test(holder)) return holder;
+    if (LockHolder holder = describe_process(pid); test(holder)) return holder;
   return std::nullopt;
 }
 
-std::string to_text(const Holder& holder) {
+std::string to_text(const LockHolder& holder) {
   return fmt::format("process {} ({}, user {})", holder.pid,
                      holder.program.empty() ? "?" : fabric::printable(holder.program),
                      holder.user.empty() ? "?" : holder.user);
@@ -103,7 +103,7 @@ std::string to_text(const Holder& holder) {
 
 // A stranger cannot be a process of this user that executes a program of this name: the real user stays the stranger's
 // in a set-user-ID program.
-bool is_ours(const Holder& holder) {
+bool is_our_program(const LockHolder& holder) {
   return holder.program.starts_with(kOurPrograms) && holder.user == std::to_string(::geteuid());
 }
 
@@ -131,7 +131,7 @@ Result<bool> lock_within(int fd, std::chrono::milliseconds patience) {
 }
 
 std::string lock_holder(int fd) {
-  const auto holder = find_holder(fd, [](const Holder&) { return true; });
+  const auto holder = find_holder(fd, [](const LockHolder&) { return true; });
   return holder ? to_text(*holder) : "an unknown process";
 }
 
@@ -143,12 +143,12 @@ Result<OldLock> take_old_lock(int fd, std::string_view path, std::chrono::millis
   };
   if (TRY(try_for(std::chrono::milliseconds(0)))) return OldLock{true, {}};
   // A stranger that is seen can hold the lock for ever, so waiting would not help.
-  const auto is_stranger = [](const Holder& holder) { return !is_ours(holder); };
-  auto ours = find_holder(fd, is_ours);
+  const auto is_stranger = [](const LockHolder& holder) { return !is_our_program(holder); };
+  auto ours = find_holder(fd, is_our_program);
   if (!ours)
     if (const auto stranger = find_holder(fd, is_stranger)) return OldLock{false, to_text(*stranger)};
   if (TRY(try_for(patience))) return OldLock{true, {}};
-  ours = find_holder(fd, is_ours);
+  ours = find_holder(fd, is_our_program);
   if (!ours) return OldLock{false, lock_holder(fd)};
   return Error{fmt::format("{} has locked `{}`", to_text(*ours), fabric::printable(path)), EAGAIN,
                "try again when that process has ended"};

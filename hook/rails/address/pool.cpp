@@ -18,7 +18,7 @@ namespace {
 
 using fabric::Address;
 
-constexpr long kLockPause = 200'000;  // ns; other processes have the lock only for microseconds
+constexpr long kPause = 200'000;  // ns; other processes have the lock only for microseconds
 
 std::string to_text(const PoolClaim& claim) {
   return fmt::format("{}@{}@{}", claim.key, claim.rail, claim.nth);
@@ -56,7 +56,7 @@ Result<void> lock_place(const LedgerDirectory& place, int timeout_ms) {
       return Error{fmt::format("cannot lock `{}` within {} ms: another process holds it", place.path, timeout_ms),
                    EAGAIN, "try again"};
     }
-    const timespec wait{.tv_sec = 0, .tv_nsec = kLockPause};
+    const timespec wait{.tv_sec = 0, .tv_nsec = kPause};
     ::nanosleep(&wait, nullptr);
   }
   return {};

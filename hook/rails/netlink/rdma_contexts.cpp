@@ -103,7 +103,7 @@ struct ObjectKind {
   void (RdmaContextTable::*add)(const Attributes&);
 };
 
-constexpr ObjectKind kKinds[] = {
+constexpr ObjectKind kObjectKinds[] = {
     {RDMA_NLDEV_CMD_RES_CTX_GET, RDMA_NLDEV_ATTR_RES_CTX, RDMA_NLDEV_ATTR_RES_CTX_ENTRY,
      &RdmaContextTable::add_context},
     {RDMA_NLDEV_CMD_RES_PD_GET, RDMA_NLDEV_ATTR_RES_PD, RDMA_NLDEV_ATTR_RES_PD_ENTRY, &RdmaContextTable::add_domain},
@@ -184,25 +184,25 @@ std::vector<RdmaContext> RdmaContextTable::number(std::uint64_t count) && {
 }
 
 Result<std::optional<std::vector<RdmaUse>>> rdma_use() {
-  using Found = std::optional<std::vector<RdmaUse>>;
+  using Uses = std::optional<std::vector<RdmaUse>>;
   const fabric::UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
-  if (!socket.ok()) return is_unknown(errno) ? Result<Found>(Found()) : sys_error(errno, "{}", kCount);
+  if (!socket.ok()) return is_unknown(errno) ? Result<Uses>(Uses()) : sys_error(errno, "{}", kCount);
   nlmsghdr request{};
   request.nlmsg_len = NLMSG_LENGTH(0);
   request.nlmsg_type = static_cast<std::uint16_t>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_RES_GET));
   request.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
   if (::send(socket.get(), &request, sizeof request, 0) < 0) return sys_error(errno, "{}", kCount);
   auto devices = receive(socket.get());
-  if (devices) return Found(std::move(*devices));
-  return is_unknown(devices.error().code) ? Result<Found>(Found()) : devices.error();
+  if (devices) return Uses(std::move(*devices));
+  return is_unknown(devices.error().code) ? Result<Uses>(Uses()) : devices.error();
 }
 
 Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device) {
   auto rdma = TRY(Netlink::open(NETLINK_RDMA));
   RdmaContextTable table;
   bool has_contexts = true;
-  // kKinds has the necessary order: contexts before PDs, and PDs before the QPs and MRs in them.
-  for (const ObjectKind& kind : kKinds) {
+  // kObjectKinds has the necessary order: contexts before PDs, and PDs before the QPs and MRs in them.
+  for (const ObjectKind& kind : kObjectKinds) {
     const auto add = [&](const nlmsghdr* answer) {
       for_each_entry(to_message(answer).attributes(0).get(kind.table), kind.entry,
                      [&](const Attributes& entry) { (table.*kind.add)(entry); });

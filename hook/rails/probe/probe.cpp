@@ -219,8 +219,8 @@ Result<void> listen(int packet, const std::vector<Probe>& probes, Clock::time_po
   for (unsigned late = 0; late < kMostLateFrames && !is_over(answers);) {
     const auto left = std::max(deadline - Clock::now(), Clock::duration::zero());
     if (left == Clock::duration::zero()) ++late;
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
-    const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
+    const auto whole = std::chrono::floor<std::chrono::seconds>(left);
+    const timespec timeout{.tv_sec = whole.count(), .tv_nsec = std::chrono::nanoseconds(left - whole).count()};
     pollfd wait{.fd = packet, .events = POLLIN, .revents = 0};
     const int ready = ::ppoll(&wait, 1, &timeout, nullptr);
     if (ready == 0) break;
@@ -231,9 +231,9 @@ Result<void> listen(int packet, const std::vector<Probe>& probes, Clock::time_po
   return {};
 }
 
-constexpr int kCarrierMs = 5000;  // link training of a port takes some seconds
+constexpr int kCarrierMs = 5000;  // link training of a port takes some whole
 
-struct ParsedRequest {
+struct Question {
   Probe probe;
   const PlacedRail* rail = nullptr;
 };
@@ -250,9 +250,9 @@ RailTest test_of(const PlacedRail& rail, Probe::Kind kind) {
   return kind == Probe::Kind::kGateway ? rail.network->gateway_test : rail.network->duplicate_test;
 }
 
-Result<std::vector<ParsedRequest>> questions(NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
-                                             Probe::Kind kind) {
-  std::vector<ParsedRequest> asked;
+Result<std::vector<Question>> questions(NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
+                                        Probe::Kind kind) {
+  std::vector<Question> asked;
   for (const PlacedRail& rail : rails) {
     if (test_of(rail, kind) == RailTest::kOff) continue;
     const MacAddress mac = TRY(mac_of(inside, rail.ifindex));
@@ -265,7 +265,7 @@ Result<std::vector<ParsedRequest>> questions(NetworkNamespace& inside, const std
   return asked;
 }
 
-std::string finding(const ParsedRequest& asked, const ProbeAnswer& answer) {
+std::string finding(const Question& asked, const ProbeAnswer& answer) {
   const Rail& rail = asked.rail->record->rail;
   if (asked.probe.kind == Probe::Kind::kDuplicate) {
     return fmt::format("address {} of rail {} (`{}`) is in use by the host with MAC address {}",
@@ -283,10 +283,10 @@ const char* remedy(Probe::Kind kind) {
 
 // Waits for the carrier of all netdevs, at most kCarrierMs together. A netdev that has just moved has no carrier at
 // first, and frames that are sent without a carrier are lost.
-Result<void> await_carrier(NetworkNamespace& inside, const std::vector<ParsedRequest>& asked) {
+Result<void> await_carrier(NetworkNamespace& inside, const std::vector<Question>& asked) {
   constexpr int kPauseMs = 5;
   int waited = 0;
-  for (const ParsedRequest& one : asked) {
+  for (const Question& one : asked) {
     while (waited < kCarrierMs) {
       const auto link = TRY(find_link(inside.route, one.probe.ifindex));
       if (!link || link->running) break;
@@ -299,9 +299,9 @@ Result<void> await_carrier(NetworkNamespace& inside, const std::vector<ParsedReq
 
 // Returns the options for all rails together: the largest values of their networks, because one socket tests all rails
 // at once.
-ProbeOptions options_of(const std::vector<ParsedRequest>& asked) {
+ProbeOptions options_of(const std::vector<Question>& asked) {
   ProbeOptions options{1, std::chrono::milliseconds(1)};
-  for (const ParsedRequest& one : asked) {
+  for (const Question& one : asked) {
     options.retries = std::max(options.retries, one.rail->network->test_retries);
     options.interval = std::max(options.interval, std::chrono::milliseconds(one.rail->network->test_interval_ms));
   }
@@ -342,7 +342,7 @@ Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::v
   TRY_VOID(await_carrier(inside, asked));
   std::vector<Probe> probes;
   probes.reserve(asked.size());
-  for (const ParsedRequest& one : asked)
+  for (const Question& one : asked)
     probes.push_back(one.probe);
   const auto answers = TRY(run_probes(inside.packet.get(), probes, options_of(asked)));
   const bool wanted = kind == Probe::Kind::kGateway;
