@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace fabric {
 namespace {

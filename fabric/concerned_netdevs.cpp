@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.hpp"
 #include "fabric/find_netdevs.hpp"
-#include "fabric/netlink.hpp"
-#include "fabric/sysfs.hpp"
+#include "fabric/read_network.hpp"
 
 namespace fabric {
 namespace {
@@ -21,19 +21,19 @@ namespace {
 // may be of another network namespace than this one. The directory below the PCI function of a port's HCA has the
 // port's netdev, and a netdev is in one namespace only. Elsewhere, the ifindex is compared.
 std::optional<std::vector<std::string>> read_uppers(const Inventory& inventory, const Netdev& lower) {
-  std::optional<sysfs::Directory> directory;
+  std::optional<base::Directory> directory;
   for (const Hca& hca : inventory.hcas) {
     const auto is_own = [&](const Port& port) { return port.netdev == lower.name; };
     if (hca.pci && !directory && std::ranges::any_of(hca.ports, is_own))
-      directory = sysfs::Directory::open(fmt::format("/sys/class/infiniband/{}/device/net/{}", hca.name, lower.name));
+      directory = base::Directory::open(fmt::format("/sys/class/infiniband/{}/device/net/{}", hca.name, lower.name));
   }
   if (!directory) {
-    directory = sysfs::Directory::open("/sys/class/net/" + lower.name);
+    directory = base::Directory::open("/sys/class/net/" + lower.name);
     if (!directory || directory->read_int("ifindex") != lower.ifindex) return std::nullopt;
   }
   constexpr std::string_view kPrefix = "upper_";
   std::vector<std::string> uppers;
-  const bool whole = sysfs::next_names(directory->fd(), [&](std::string_view name) {
+  const bool whole = base::next_names(directory->fd(), [&](std::string_view name) {
     if (name.starts_with(kPrefix)) uppers.emplace_back(name.substr(kPrefix.size()));
     return true;
   });

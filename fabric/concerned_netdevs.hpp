@@ -2,8 +2,8 @@
 // the netdev of the default route.
 #pragma once
 
+#include "base/result.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
 
 namespace fabric {
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <span>
 
-#include "fabric/netlink.hpp"
+#include "fabric/read_network.hpp"
 
 namespace fabric::netlink {
 namespace {

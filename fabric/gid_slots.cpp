@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace fabric {
-std::optional<GidSlots> GidSlots::open(const sysfs::Directory& at, const std::string& port, bool with_ndevs) {
+std::optional<GidSlots> GidSlots::open(const base::Directory& at, const std::string& port, bool with_ndevs) {
   auto gids = at.open_at((port + "/gids").c_str());
   if (!gids) return std::nullopt;
   GidSlots slots(std::move(*gids));

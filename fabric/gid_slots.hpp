@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "base/file.hpp"
+#include "base/result.hpp"
 #include "fabric/address.hpp"
-#include "fabric/result.hpp"
-#include "fabric/sysfs.hpp"
 
 namespace fabric {
 
@@ -17,7 +17,7 @@ class GidSlots {
 
   // Opens the table of a port. port: path of the port's directory in sysfs, below `at`. with_ndevs: also open the names
   // of the netdevs. Returns nullopt, and sets errno, if `gids` cannot be opened.
-  static std::optional<GidSlots> open(const sysfs::Directory& at, const std::string& port, bool with_ndevs = false);
+  static std::optional<GidSlots> open(const base::Directory& at, const std::string& port, bool with_ndevs = false);
   // Returns the errno of opening `gid_attrs/types`, 0 if it is open.
   int types_error() const { return types_error_; }
 
@@ -35,10 +35,10 @@ class GidSlots {
   unsigned listed() const;
 
  private:
-  explicit GidSlots(sysfs::Directory gids) : gids_(std::move(gids)) {}
-  sysfs::Directory gids_;
-  std::optional<sysfs::Directory> types_;
-  std::optional<sysfs::Directory> ndevs_;
+  explicit GidSlots(base::Directory gids) : gids_(std::move(gids)) {}
+  base::Directory gids_;
+  std::optional<base::Directory> types_;
+  std::optional<base::Directory> ndevs_;
   int types_error_ = 0;
 };
 

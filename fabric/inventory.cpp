@@ -4,7 +4,7 @@
 #include <cctype>
 #include <cerrno>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace fabric {
 

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/address.hpp"
-#include "fabric/result.hpp"
 
 namespace fabric {
 

@@ -8,9 +8,9 @@
 #include <map>
 #include <utility>
 
+#include "base/rooted.hpp"
 #include "fabric/elf_file.hpp"
 #include "fabric/libraries.hpp"
-#include "fabric/rooted.hpp"
 
 namespace fabric {
 namespace {

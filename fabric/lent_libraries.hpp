@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 
 namespace fabric {
 

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace fabric {
 namespace {

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
-#include "fabric/rooted.hpp"
+#include "base/result.hpp"
+#include "base/rooted.hpp"
 
 namespace fabric {
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/unique_fd.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/netlink.hpp"
-#include "fabric/unique_fd.hpp"
+#include "fabric/read_network.hpp"
 
 namespace fabric {
 

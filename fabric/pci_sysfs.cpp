@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
 
 namespace fabric::pci {
 namespace {
@@ -27,7 +27,7 @@ bool is_gpu(std::string_view accelerator, std::string_view vendor) {
 
 // Returns the upstream ports of a function, root first. They are the directories in the target of the function's link
 // in /sys/bus/pci/devices.
-std::optional<std::vector<std::string>> path_of(const sysfs::Directory& devices, const std::string& address) {
+std::optional<std::vector<std::string>> path_of(const base::Directory& devices, const std::string& address) {
   const auto link = devices.read_link(address.c_str());
   if (!link) return std::nullopt;
   auto path = addresses_in_path(*link);
@@ -59,7 +59,7 @@ std::vector<std::string> addresses_in_path(std::string_view path) {
 
 std::vector<Gpu> read_gpus(const std::string& root) {
   std::vector<Gpu> gpus;
-  const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
+  const auto devices = base::Directory::open(root + "/sys/bus/pci/devices");
   if (!devices) return gpus;
   for (const std::string& address : devices->list()) {
     // A node may have thousands of PCI functions, because VFs are functions too. So only the class is read for every
@@ -83,7 +83,7 @@ int read_driver_facts(const std::string& root, Gpu& gpu) {
   constexpr std::string_view kMinor = "Device Minor:";
   constexpr std::string_view kUuid = "GPU UUID:";
   constexpr std::size_t kLimit = 4096;
-  const auto information = sysfs::read_file(root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information", kLimit);
+  const auto information = base::read_file(root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information", kLimit);
   if (const int code = error_of(information); code != 0) return code;
   for (const std::string_view line : split(std::get<std::string>(information), '\n')) {
     if (line.starts_with(kMinor)) gpu.nodes.push_back("nvidia" + std::string(trim(line.substr(kMinor.size()))));
@@ -93,7 +93,7 @@ int read_driver_facts(const std::string& root, Gpu& gpu) {
 }
 
 std::optional<std::vector<std::string>> read_path(const std::string& root, const std::string& address) {
-  const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
+  const auto devices = base::Directory::open(root + "/sys/bus/pci/devices");
   return devices ? path_of(*devices, address) : std::nullopt;
 }
 

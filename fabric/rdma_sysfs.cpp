@@ -8,15 +8,14 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/text.hpp"
 #include "fabric/gid_slots.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/port_use.hpp"
-#include "fabric/text.hpp"
 
 namespace fabric::rdma_sysfs {
 namespace {
 
-using sysfs::Directory;
 using Part = Unread::Part;
 
 constexpr const char* kInfinibandClass = "/class/infiniband";
@@ -108,7 +107,7 @@ AllEntries read_all_entries(const Scan& scan) {
 // or the directory cannot be read.
 std::optional<std::string> first_uverbs(const Directory& listed) {
   std::optional<std::string> found;
-  const bool read = sysfs::next_names(listed.fd(), [&](std::string_view name) {
+  const bool read = base::next_names(listed.fd(), [&](std::string_view name) {
     if (uverbs_number(name)) found = name;
     return !found;
   });

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/sysfs.hpp"
 
 namespace fabric {
 
@@ -91,9 +91,9 @@ struct Classes {
   std::vector<std::string> names(std::vector<Unread>* unread = nullptr) const;
 
   std::string sys;
-  std::optional<sysfs::Directory> infiniband;
-  std::optional<sysfs::Directory> verbs;
-  std::optional<sysfs::Directory> mad;
+  std::optional<base::Directory> infiniband;
+  std::optional<base::Directory> verbs;
+  std::optional<base::Directory> mad;
   int error = 0;  // value of Inventory::rdma_error; 0: infiniband is open
 };
 

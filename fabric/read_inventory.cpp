@@ -3,20 +3,20 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/file.hpp"
+#include "base/text.hpp"
 #include "fabric/concerned_netdevs.hpp"
-#include "fabric/netlink.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/port_use.hpp"
 #include "fabric/rdma_sysfs.hpp"
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "fabric/read_network.hpp"
 
 namespace fabric {
 namespace {
 
 constexpr std::size_t kMaxAddressFile = 4 << 20;
 
-Attr<int> read_carrier(const sysfs::Directory& netdev) {
+Attr<int> read_carrier(const base::Directory& netdev) {
   const auto text = netdev.read("carrier");
   if (const auto* failed = std::get_if<Unreadable>(&text)) return *failed;
   const auto value = parse_number<int>(std::get<std::string>(text));
@@ -26,14 +26,14 @@ Attr<int> read_carrier(const sysfs::Directory& netdev) {
   return *value;
 }
 
-void read_details(const sysfs::Directory& dir, Netdev& netdev) {
+void read_details(const base::Directory& dir, Netdev& netdev) {
   netdev.dev_id = dir.read_text("dev_id");
   netdev.dev_port = dir.read_int("dev_port");
   if (const auto device = dir.read_link_name("device"); device && pci::is_address(*device)) netdev.pci = device;
 }
 
 // Reads a netdev of a file tree from its directory in /sys/class/net.
-Netdev read_netdev(const sysfs::Directory& dir, const std::string& name) {
+Netdev read_netdev(const base::Directory& dir, const std::string& name) {
   Netdev netdev;
   netdev.name = name;
   netdev.mac = dir.read_text("address");
@@ -66,7 +66,7 @@ void add_addresses(const std::string& text, std::vector<Netdev>& netdevs) {
 
 // Adds the facts that netlink does not report: PCI address, dev_id, dev_port.
 void add_sysfs_details(const std::string& root, std::vector<Netdev>& netdevs) {
-  const auto net = sysfs::Directory::open(root + "/sys/class/net");
+  const auto net = base::Directory::open(root + "/sys/class/net");
   if (!net) return;
   for (Netdev& netdev : netdevs) {
     if (const auto dir = net->open_at(netdev.name.c_str())) read_details(*dir, netdev);
@@ -88,7 +88,7 @@ void read_live_network(Inventory& inventory) {
 // Removes the GPUs that this container cannot open. sysfs has all GPUs of the node, but CUDA numbers only those with a
 // node below /dev. If none has one here, all GPUs stay, because the driver's files may be hidden.
 void keep_visible_gpus(const std::string& root, std::vector<Gpu>& gpus) {
-  const auto dev = sysfs::Directory::open(root + "/dev");
+  const auto dev = base::Directory::open(root + "/dev");
   const auto is_hidden = [&](const Gpu& gpu) {
     return !dev ||
            std::ranges::none_of(gpu.nodes, [&](const std::string& node) { return dev->contains(node.c_str()); });
@@ -136,12 +136,12 @@ void read_for_choice(const ReadOptions& options, const rdma_sysfs::Scan& scan, I
 
 std::vector<Netdev> read_tree_netdevs(const std::string& root) {
   std::vector<Netdev> netdevs;
-  const auto net = sysfs::Directory::open(root + "/sys/class/net");
+  const auto net = base::Directory::open(root + "/sys/class/net");
   if (!net) return netdevs;
   for (const std::string& name : net->list()) {
     if (const auto dir = net->open_at(name.c_str())) netdevs.push_back(read_netdev(*dir, name));
   }
-  add_addresses(value_or(sysfs::read_file(root + "/addrs.txt", kMaxAddressFile), std::string()), netdevs);
+  add_addresses(value_or(base::read_file(root + "/addrs.txt", kMaxAddressFile), std::string()), netdevs);
   return netdevs;
 }
 
@@ -174,7 +174,7 @@ Inventory read_inventory(const ReadOptions& options) {
   }
 
   if (answer) inventory.netns_mode = answer->netns_mode;
-  const auto dev = sysfs::Directory::open(dev_root + "/dev/infiniband");
+  const auto dev = base::Directory::open(dev_root + "/dev/infiniband");
   inventory.rdma_cm = dev && dev->contains("rdma_cm");
   inventory.gpus = pci::read_gpus(options.root);
   for (Gpu& gpu : *inventory.gpus)

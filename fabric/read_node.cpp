@@ -11,13 +11,13 @@
 #include <climits>
 #include <map>
 
+#include "base/file.hpp"
+#include "base/text.hpp"
 #include "fabric/find_netdevs.hpp"
-#include "fabric/netlink.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/port_use.hpp"
 #include "fabric/read_inventory.hpp"
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "fabric/read_network.hpp"
 
 namespace fabric {
 namespace {
@@ -73,7 +73,7 @@ void read_port_netdevs(const std::string& sys, Inventory& inventory) {
       const auto note = [&](const std::string& what, int code) {
         rdma_sysfs::note_unread(&inventory.unread, {Part::kPool, what, code, hca.name});
       };
-      const auto dir = sysfs::Directory::open(path);
+      const auto dir = base::Directory::open(path);
       if (const int code = errno; !dir) {
         note(path, code);
         port.netdev.reset();  // the netdev moved to another network namespace meanwhile
@@ -155,7 +155,7 @@ void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
   constexpr std::size_t kLargestRate = 64;  // "400 Gb/sec (4X NDR)"
   for (const auto& [hca, port] : usable) {
     const std::string path = fmt::format("{}/class/infiniband/{}/ports/{}/rate", sys, hca->name, port->number);
-    port->rate = sysfs::read_file(path, kLargestRate);
+    port->rate = base::read_file(path, kLargestRate);
     rdma_sysfs::note_unread(&inventory.unread, {Part::kDetail, path, error_of(port->rate), hca->name});
   }
 }
@@ -165,7 +165,7 @@ void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
 void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unread) {
   const std::string information = root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information";
   rdma_sysfs::note_unread(&unread, {Part::kDetail, information, pci::read_driver_facts(root, gpu)});
-  if (const auto drm = sysfs::Directory::open(root + "/sys/bus/pci/devices/" + gpu.pci + "/drm")) {
+  if (const auto drm = base::Directory::open(root + "/sys/bus/pci/devices/" + gpu.pci + "/drm")) {
     for (const std::string& name : drm->list())
       gpu.nodes.push_back("dri/" + name);
   }
@@ -190,7 +190,7 @@ void read_places(const std::string& root, Inventory& inventory) {
     const auto read = [&] {
       constexpr std::size_t kLargestNumber = 16;
       const std::string file = fmt::format("{}/sys/class/infiniband/{}/device/numa_node", root, hca.name);
-      return parse_number<int>(trim(value_or(sysfs::read_file(file, kLargestNumber), std::string())));
+      return parse_number<int>(trim(value_or(base::read_file(file, kLargestNumber), std::string())));
     };
     if (!hca.pci_path || hca.pci_path->empty()) {
       hca.numa_node = read();
@@ -209,7 +209,7 @@ std::optional<std::string> read_rdma_cm_dev(const std::string& root, std::vector
     return std::nullopt;
   };
   const std::string attribute = root + "/sys/class/misc/rdma_cm/dev";
-  const auto dev = sysfs::read_file(attribute, kLargestDev);
+  const auto dev = base::read_file(attribute, kLargestDev);
   if (const auto* text = std::get_if<std::string>(&dev)) {
     const auto number = trim(*text);
     return number.empty() ? std::nullopt : std::optional<std::string>(number);
@@ -288,7 +288,7 @@ Inventory read_node(const NodeReadOptions& options) {
   if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
 
   // A view gets the class directories that the node has. A class directory exists only if its kernel module is loaded.
-  const auto add_class = [&](const char* name, const std::optional<sysfs::Directory>& directory) {
+  const auto add_class = [&](const char* name, const std::optional<base::Directory>& directory) {
     if (!directory) return;
     auto& added = inventory.class_directories.emplace_back(ClassDirectory{name});
     const auto version = directory->read("abi_version");
@@ -367,7 +367,7 @@ Inventory survey_node(const std::string& root, const HcaFacts& facts, bool gpus)
   return inventory;
 }
 
-PortStates::PortStates(const std::string& root) : infiniband_(sysfs::Directory::open(root + "/sys/class/infiniband")) {}
+PortStates::PortStates(const std::string& root) : infiniband_(base::Directory::open(root + "/sys/class/infiniband")) {}
 
 bool PortStates::has_active(const std::string& hca) const {
   // The kernel numbers the ports of an HCA from 1 without gaps (rdma_for_each_port(), include/rdma/ib_verbs.h, Linux
@@ -382,7 +382,7 @@ bool PortStates::has_active(const std::string& hca) const {
 }
 
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number) {
-  const auto node = sysfs::Directory::open(fmt::format("{}/sys/class/infiniband_verbs/uverbs{}", root, number));
+  const auto node = base::Directory::open(fmt::format("{}/sys/class/infiniband_verbs/uverbs{}", root, number));
   return node ? node->read_text("ibdev") : std::nullopt;
 }
 

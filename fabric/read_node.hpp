@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/inventory.hpp"
 #include "fabric/rdma_sysfs.hpp"
-#include "fabric/result.hpp"
 
 namespace fabric {
 
@@ -56,7 +56,7 @@ class PortStates {
   bool has_active(const std::string& hca) const;
 
  private:
-  std::optional<sysfs::Directory> infiniband_;
+  std::optional<base::Directory> infiniband_;
 };
 
 // Returns the HCA of /dev/infiniband/uverbsN, nullopt if there is none. Reads one attribute.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/text.hpp"
 
 namespace fabric {
 namespace {

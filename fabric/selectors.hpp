@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 
 namespace fabric {
 

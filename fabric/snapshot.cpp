@@ -10,8 +10,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
 
 namespace fabric {
 namespace {
@@ -473,7 +473,7 @@ Result<Inventory> read_snapshot(const std::string& path) {
     // After the first byte, a read may block until the writer closes the pipe.
     ::fcntl(fd.get(), F_SETFL, 0);
   }
-  const auto text = sysfs::read_all(fd.get(), kMaxSnapshotSize);
+  const auto text = base::read_all(fd.get(), kMaxSnapshotSize);
   if (const int code = error_of(text); code != 0) return refuse(code, "read");
   auto inventory = parse_snapshot(std::get<std::string>(text));
   if (!inventory) return wrap(std::move(inventory).error(), fmt::format("snapshot `{}`", printable(path)));

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
 
 namespace fabric {
 

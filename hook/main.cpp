@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "hook/base/log.hpp"
+#include "base/log.hpp"
 #include "hook/program/commands.hpp"
 
 namespace {
@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   // crun runs hooks under the container's limits: a write beyond RLIMIT_FSIZE must be an error, not a signal.
   std::signal(SIGXFSZ, SIG_IGN);
   // The log is opened only when it is needed, because a stage (createRuntime, poststop) first closes all descriptors.
-  const auto log = [&] { return argc > 1 && hook::is_stage(argv[1]) ? hook::Log::of_stage() : hook::Log(); };
+  const auto log = [&] { return argc > 1 && hook::is_stage(argv[1]) ? base::Log::of_stage() : base::Log(); };
   try {
     const auto options = hook::parse_options({argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0)});
     if (!options) {

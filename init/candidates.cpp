@@ -7,8 +7,8 @@
 #include <cstring>
 #include <set>
 
+#include "base/text.hpp"
 #include "fabric/port_use.hpp"
-#include "fabric/text.hpp"
 
 namespace init {
 namespace {
@@ -19,10 +19,9 @@ using fabric::Inventory;
 using fabric::Netdev;
 using fabric::Port;
 using fabric::PortUse;
-using fabric::printable;
 
 // Returns a text that was read and is not empty.
-std::optional<std::string> known_text(const std::optional<fabric::Attr<std::string>>& attr) {
+std::optional<std::string> known_text(const std::optional<base::Attr<std::string>>& attr) {
   const auto* text = attr ? std::get_if<std::string>(&*attr) : nullptr;
   return text && !text->empty() ? std::optional(*text) : std::nullopt;
 }
@@ -103,8 +102,8 @@ GidRank rank_of(const fabric::Address& gid) {
 }
 
 // Returns the text of an attribute for a message, or the name of its errno.
-std::string text_of(const fabric::Attr<std::string>& attr) {
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&attr)) return fabric::errno_name(failed->code);
+std::string text_of(const base::Attr<std::string>& attr) {
+  if (const auto* failed = std::get_if<base::Unreadable>(&attr)) return base::errno_name(failed->code);
   return printable(std::get<std::string>(attr));
 }
 
@@ -206,7 +205,7 @@ std::string describe(const GidFilter& filter) {
   if (filter.range) parts.push_back(to_string(*filter.range));
   if (filter.family) parts.emplace_back(*filter.family == fabric::Family::kIpv4 ? "IPv4" : "IPv6");
   if (!filter.link_local) parts.emplace_back("not link-local");
-  return fabric::join(parts, ", ");
+  return base::join(parts, ", ");
 }
 
 Block filtered(const GidFilter& filter, const GidEntry& entry) {
@@ -303,16 +302,16 @@ void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& po
 
 }  // namespace
 
-fabric::Result<NodeAddresses> parse_node_addresses(std::string_view text) {
+base::Result<NodeAddresses> parse_node_addresses(std::string_view text) {
   NodeAddresses addresses;
-  for (const std::string_view part : fabric::split(text, ',')) {
-    const std::string_view entry = fabric::trim(part);
+  for (const std::string_view part : base::split(text, ',')) {
+    const std::string_view entry = base::trim(part);
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const std::size_t colon = std::min(entry.rfind(':', equals), equals);
-    const auto number = fabric::parse_number<unsigned>(entry.substr(std::min(colon + 1, equals), equals - colon - 1));
+    const auto number = base::parse_number<unsigned>(entry.substr(std::min(colon + 1, equals), equals - colon - 1));
     const auto address = fabric::parse_address(entry.substr(std::min(equals + 1, entry.size())));
     if (!number || !address || colon == 0) {
-      return fabric::make_error("expected HCA:PORT=ADDRESS, got `{}`", printable(entry));
+      return base::make_error("expected HCA:PORT=ADDRESS, got `{}`", printable(entry));
     }
     addresses[{std::string(entry.substr(0, colon)), *number}].push_back(*address);
   }

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
 
 namespace init {
 
@@ -23,7 +23,7 @@ namespace init {
 using NodeAddresses = std::map<std::pair<std::string, unsigned>, std::vector<fabric::Address>>;
 
 // Parses "mlx5_0:1=10.5.0.1,mlx5_0:1=fd00::1". Errors: an entry that is not HCA:PORT=ADDRESS.
-fabric::Result<NodeAddresses> parse_node_addresses(std::string_view text);
+base::Result<NodeAddresses> parse_node_addresses(std::string_view text);
 
 struct NodeGids {
   std::vector<const fabric::GidEntry*> gids;  // type RoCE v2, not link-local; ascending index

@@ -9,8 +9,8 @@
 #include <map>
 #include <set>
 
+#include "base/text.hpp"
 #include "fabric/pci_sysfs.hpp"
-#include "fabric/text.hpp"
 
 namespace init {
 namespace {
@@ -51,7 +51,7 @@ class Chooser {
            "excluded by NCCL_IB_HCA, which is already set");
     } else if (rules.hcas) {
       keep([&](const Candidate& c) { return selects(*rules.hcas, *c.hca, *c.port, c.netdevs); },
-           fmt::format("excluded by --hca {}", fabric::printable(rules.hcas->text)));
+           fmt::format("excluded by --hca {}", base::printable(rules.hcas->text)));
     }
     // A list of ports to use overrides the heuristics. A list of ports to exclude does not.
     const bool listed = rules.kept_hcas || (rules.hcas && !rules.hcas->exclude);
@@ -152,14 +152,14 @@ class Chooser {
     std::vector<std::string> names;
     for (const std::size_t i : management_) {
       if (at(i).port->is_infiniband() == taken.port->is_infiniband() && at(i).rate() >= taken.rate()) {
-        names.push_back(fabric::printable(at(i).name()));
+        names.push_back(base::printable(at(i).name()));
       }
     }
     if (names.empty()) return;
     choice_.warnings.push_back(fmt::format(
         "{} set aside as NVSwitch management functions (four or more HCAs of one PCI slot), though they have the "
         "link layer of the chosen ports and are no slower than these; --hca selects them",
-        fabric::join(names, ", ")));
+        base::join(names, ", ")));
   }
 
   void choose_link_layer() {
@@ -222,7 +222,7 @@ class Chooser {
     if (!netdev) return;
     avoid([&](const Candidate& c) { return std::ranges::find(c.netdevs, netdev->name) != c.netdevs.end(); },
           fmt::format("{} carries the default route, so it is the front-end NIC; --hca selects it",
-                      fabric::printable(netdev->name)));
+                      base::printable(netdev->name)));
   }
 
   const Inventory& inventory_;

@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/rdma_off.hpp"
 
 namespace init {
-
-using fabric::printable;
 
 std::optional<nccl::Version> Deciding::image_version() const {
   const Setting* image = kept.find("NCCL_VERSION");
@@ -117,7 +115,7 @@ std::string Deciding::list(const std::vector<std::size_t>& ports) const {
   names.reserve(ports.size());
   for (const std::size_t i : ports)
     names.push_back(printable(at(i).name()));
-  return fabric::join(names, ", ");
+  return base::join(names, ", ");
 }
 
 void Deciding::refuse(std::string why, std::string remedy) {

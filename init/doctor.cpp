@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "fabric/command_line.hpp"
-#include "fabric/text.hpp"
+#include "base/options.hpp"
+#include "base/text.hpp"
 #include "init/format_env.hpp"
 #include "init/nccl_rules.hpp"
 
@@ -17,7 +17,6 @@ namespace {
 
 using fabric::Inventory;
 using fabric::Netdev;
-using fabric::printable;
 
 constexpr std::uint64_t kLargeRegion = 1ULL << 30;  // enough for NCCL's buffers; programs may register larger ones
 constexpr unsigned kIpcLockBit = 14;                // CAP_IPC_LOCK, linux/capability.h
@@ -253,14 +252,14 @@ std::string ports_text(const Decision& decision, const std::vector<Check>& check
   for (const Row& row : rows) {
     const auto& [use, link_layer, rate, reason] = row.cells;
     const bool one = row.names.size() == 1;
-    if (!one) text += fabric::help_lines({}, fabric::join(row.names, ", "), 2);
-    text += fabric::help_lines(
+    if (!one) text += base::help_lines({}, base::join(row.names, ", "), 2);
+    text += base::help_lines(
         one ? "  " + row.names.front() : "",
         fmt::format("{:<{}}  {:<{}}  {:>{}}  {}", use, widths[0], link_layer, widths[1], rate, widths[2], reason),
         indent);
     if (row.remedy.empty() || std::ranges::find(checks, row.remedy, &Check::remedy) != checks.end()) continue;
     if (std::ranges::count(rows, row.remedy, &Row::remedy) == 1) {
-      text += fabric::help_lines({}, "remedy: " + row.remedy, indent);
+      text += base::help_lines({}, "remedy: " + row.remedy, indent);
       continue;
     }
     auto known = std::ranges::find(shared, row.remedy, &std::pair<std::string_view, std::size_t>::first);
@@ -268,7 +267,7 @@ std::string ports_text(const Decision& decision, const std::vector<Check>& check
     known->second += row.names.size();
   }
   for (const auto& [remedy, ports] : shared)
-    text += fabric::help_lines(fmt::format("  {} ports:", ports), fmt::format("remedy: {}", remedy), indent);
+    text += base::help_lines(fmt::format("  {} ports:", ports), fmt::format("remedy: {}", remedy), indent);
   return rows.empty() ? text + "  none\n" : text;
 }
 
@@ -285,8 +284,8 @@ std::string variables_text(const Decision& decision) {
     const std::string about =
         fmt::format("({}){}", printable(value.source), value.problem ? ": " + *value.problem : "");
     // A left part that does not end before the column gets a line of its own.
-    const bool fits = left.size() + 1 + about.size() <= fabric::kHelpWidth;
-    text += fabric::help_lines(left, about, fits ? left.size() + 1 : 6);
+    const bool fits = left.size() + 1 + about.size() <= base::kHelpWidth;
+    text += base::help_lines(left, about, fits ? left.size() + 1 : 6);
   }
   return text;
 }
@@ -346,13 +345,13 @@ std::string doctor_text(const Decision& decision, const std::vector<Check>& chec
                               : decision.unused_rails == 0 ? "fit for RDMA"
                                                            : fmt::format("fit, but {} of {} equal rails are not used",
                                                                          decision.unused_rails, decision.equal_rails);
-  std::string text = fabric::wrapped(fmt::format("rdma-init {}: {}", RDMA_INIT_VERSION, verdict));
+  std::string text = base::wrapped(fmt::format("rdma-init {}: {}", RDMA_INIT_VERSION, verdict));
   text += "\nChecks\n";
   for (const Check& check : checks) {
     // The refusal of --require ends with the same cause.
     if (check.name == "ports" && decision.refusal && decision.refusal->ends_with(check.message)) continue;
-    text += fabric::help_lines(kMarks[static_cast<std::size_t>(check.verdict)], check.message, 8);
-    if (!check.remedy.empty()) text += fabric::help_lines({}, "remedy: " + check.remedy, 8);
+    text += base::help_lines(kMarks[static_cast<std::size_t>(check.verdict)], check.message, 8);
+    if (!check.remedy.empty()) text += base::help_lines({}, "remedy: " + check.remedy, 8);
   }
   text += ports_text(decision, checks) + variables_text(decision);
   const bool is_used = decision.uses([](const PortReport&) { return true; });

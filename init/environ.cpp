@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "fabric/rooted.hpp"
-#include "fabric/text.hpp"
+#include "base/rooted.hpp"
+#include "base/text.hpp"
 
 namespace init {
 namespace {
@@ -39,7 +39,7 @@ std::string_view without_quotes(std::string_view value) {
 
 std::map<std::string, std::string> parse_environ(std::string_view text) {
   std::map<std::string, std::string> variables;
-  for (std::string_view line : fabric::split(text, '\n')) {
+  for (std::string_view line : base::split(text, '\n')) {
     line.remove_prefix(std::min(line.find_first_not_of(kBlanks), line.size()));
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos || line.find('\0') != line.npos) continue;
@@ -50,10 +50,10 @@ std::map<std::string, std::string> parse_environ(std::string_view text) {
   return variables;
 }
 
-fabric::Result<void> load_environ(const std::string& path) {
-  const auto text = fabric::Rooted("").read(path, kMostEnviron);
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&text))
-    return fabric::sys_error(failed->code, "read `{}`", fabric::printable(path));
+base::Result<void> load_environ(const std::string& path) {
+  const auto text = base::Rooted("").read(path, kMostEnviron);
+  if (const auto* failed = std::get_if<base::Unreadable>(&text))
+    return base::sys_error(failed->code, "read `{}`", base::printable(path));
   auto variables = parse_environ(std::get<std::string>(text));
   for (char** at = environ; *at; ++at) {
     const std::string_view entry = *at;

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 
 namespace init {
 
@@ -16,6 +16,6 @@ std::map<std::string, std::string> parse_environ(std::string_view text);
 
 // Sets the variables of the file in this process, once. Errors: the file is unreadable, no regular file, or has more
 // than 4 MiB.
-fabric::Result<void> load_environ(const std::string& path);
+base::Result<void> load_environ(const std::string& path);
 
 }  // namespace init

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace init {
 namespace {
@@ -14,7 +14,7 @@ std::string port_list(const ExportInput& input) {
   std::vector<std::string> names;
   for (const ChosenPort& port : input.ports)
     names.push_back(port.candidate->name());
-  return fabric::join(names, ",");
+  return base::join(names, ",");
 }
 
 // Adds a name that is not empty and not in the list yet.
@@ -31,7 +31,7 @@ std::string ports_and_netdevs(const ExportInput& input) {
   for (const ChosenPort& port : input.ports)
     add_once(devices, port.netdev);
   add_once(devices, input.default_netdev);
-  return fabric::join(devices, ",");
+  return base::join(devices, ",");
 }
 
 // Returns the HCAs in the order of their PCI functions. MSCCL++ calls the i-th entry IBi, and a job's ranks count the
@@ -129,15 +129,15 @@ std::vector<std::string_view> export_names() {
   return names;
 }
 
-fabric::Result<std::vector<std::string>> parse_exports(std::string_view text) {
+base::Result<std::vector<std::string>> parse_exports(std::string_view text) {
   const auto known = export_names();
   std::vector<std::string> names;
   if (text == "none") return names;
-  for (const std::string_view part : fabric::split(text, ',')) {
-    const std::string_view name = fabric::trim(part);
+  for (const std::string_view part : base::split(text, ',')) {
+    const std::string_view name = base::trim(part);
     if (std::ranges::find(known, name) == known.end()) {
-      return fabric::make_error("`{}`: unknown library; --export accepts {} or none", fabric::printable(name),
-                                fmt::join(known, ", "));
+      return base::make_error("`{}`: unknown library; --export accepts {} or none", base::printable(name),
+                              fmt::join(known, ", "));
     }
     names.emplace_back(name);
   }
@@ -164,14 +164,14 @@ std::string exports_mark(const Variables& exports, const Settings& settings) {
     if (setting.own && std::ranges::find(exports, name, &Variables::value_type::first) == exports.end())
       add(name, setting.value);
   }
-  return fabric::join(entries, ";");
+  return base::join(entries, ";");
 }
 
 std::string device_list(const ExportInput& input) {
   std::vector<std::string> names;
   for (const ChosenPort& port : input.ports)
     add_once(names, port.candidate->hca->name);
-  return fabric::join(names, ",");
+  return base::join(names, ",");
 }
 
 std::string nccl_hca_value(const std::vector<ChosenPort>& ports) {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 #include "init/candidates.hpp"
 #include "init/settings.hpp"
 
@@ -17,7 +17,7 @@ namespace init {
 // Returns the names that --export accepts, in the order of the documentation.
 std::vector<std::string_view> export_names();
 // Parses "nccl,ucx" or "none". Errors: an unknown library; the message lists the known ones.
-fabric::Result<std::vector<std::string>> parse_exports(std::string_view text);
+base::Result<std::vector<std::string>> parse_exports(std::string_view text);
 
 struct ChosenPort {
   const Candidate* candidate = nullptr;

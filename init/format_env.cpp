@@ -6,7 +6,7 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace init {
 namespace {
@@ -53,12 +53,12 @@ std::string format_sh(const Decision& decision) {
   return text;
 }
 
-fabric::Result<std::string> format_dotenv(const Decision& decision) {
+base::Result<std::string> format_dotenv(const Decision& decision) {
   std::string text;
   for (const auto& [name, value] : decision.env) {
     if (value.find_first_of("\r\n") != std::string::npos) {
-      return fabric::make_error("{}: `{}` has a line break, which dotenv cannot hold; use --format sh", name,
-                                fabric::printable(value));
+      return base::make_error("{}: `{}` has a line break, which dotenv cannot hold; use --format sh", name,
+                              base::printable(value));
     }
     text += fmt::format("{}={}\n", name, is_plain(value) ? value : shell_quote(value));
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 #include "init/decision.hpp"
 
 namespace init {
@@ -17,7 +17,7 @@ std::string shell_quote(std::string_view text);
 std::string format_sh(const Decision& decision);
 // Returns NAME=value lines for --env-file and dotenv readers. Errors: a value with a line break, which the format
 // cannot express.
-fabric::Result<std::string> format_dotenv(const Decision& decision);
+base::Result<std::string> format_dotenv(const Decision& decision);
 // Returns one JSON object: status, env, kept, ports, warnings (docs/rdma-init.md, "Output for machines").
 std::string format_json(const Decision& decision);
 

@@ -7,14 +7,12 @@
 #include <iterator>
 #include <utility>
 
+#include "base/text.hpp"
 #include "fabric/provider_names.hpp"
-#include "fabric/text.hpp"
 #include "init/providers.hpp"
 
 namespace init {
 namespace {
-
-using fabric::printable;
 
 // Commands that install libibverbs and its providers, by ID or ID_LIKE in os-release.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPackages = {
@@ -67,7 +65,7 @@ std::vector<Need> needs_of(const fabric::Inventory& inventory, const Decision& d
 // Checks one provider. Returns nullopt if libibverbs will load it. The check is bad only for HCAs that the decision
 // uses.
 std::optional<Check> check_provider(const Need& need, const Image& image) {
-  const std::string hcas = printable(fabric::join(need.hcas, ", "));
+  const std::string hcas = printable(base::join(need.hcas, ", "));
   const auto finding = [&](std::string message, std::string remedy) {
     return Check{"provider", need.used ? Verdict::kBad : Verdict::kNote,
                  fmt::format("{}: libibverbs will not find {}", message, hcas), std::move(remedy)};
@@ -146,7 +144,7 @@ std::vector<Check> check_verbs(const std::vector<Need>& needs, const Image& imag
   if (!found.empty()) {
     checks.push_back({"provider", Verdict::kGood,
                       fmt::format("{} has the provider{} {} (private ABI {})", printable(image.verbs.path),
-                                  found.size() == 1 ? "" : "s", fabric::join(found, ", "), *image.abi)});
+                                  found.size() == 1 ? "" : "s", base::join(found, ", "), *image.abi)});
   }
   return checks;
 }

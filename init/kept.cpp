@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace init {
 namespace {
@@ -65,11 +65,11 @@ std::optional<std::string> useless_entry(const nccl::HcaList& list, const std::v
       return fmt::format(
           "has the entry `{}`, which matches nothing: NCCL reads `^` and `=` only at the begin of the list, "
           "and no patterns",
-          fabric::printable(entry.name));
+          base::printable(entry.name));
     }
-    if (entry.port == 0 || fabric::trim(entry.name) != entry.name) {
+    if (entry.port == 0 || base::trim(entry.name) != entry.name) {
       return fmt::format("has the entry `{}{}`, which matches nothing: NCCL trims no blanks, and ports count from 1",
-                         fabric::printable(entry.name), entry.port == 0 ? ":0" : "");
+                         base::printable(entry.name), entry.port == 0 ? ":0" : "");
     }
   }
   return std::nullopt;
@@ -80,7 +80,7 @@ std::string describe_slot(const Candidate& candidate, long index) {
   const auto entry = std::ranges::find(candidate.port->gids, index, &fabric::GidEntry::index);
   if (entry == candidate.port->gids.end()) return "empty";
   const auto* type = entry->type ? std::get_if<std::string>(&*entry->type) : nullptr;
-  return fmt::format("{} ({})", to_string(entry->gid), type ? fabric::printable(*type) : "type unreadable");
+  return fmt::format("{} ({})", to_string(entry->gid), type ? base::printable(*type) : "type unreadable");
 }
 
 }  // namespace
@@ -103,31 +103,31 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
   if (usable == 0) return "selects no usable port";
   if (const auto extra = meant_by_prefix_only(list, candidates); !extra.empty()) {
     return fmt::format("also {} {}, because NCCL compares prefixes; begin the value with `{}`",
-                       list.exclude ? "excludes" : "selects", fabric::printable(fabric::join(extra, ", ")),
+                       list.exclude ? "excludes" : "selects", base::printable(base::join(extra, ", ")),
                        list.exclude ? "^=" : "=");
   }
   if (auto problem = useless_entry(list, candidates)) return problem;
   if (broken) {
-    return fmt::format("selects {}, which cannot be used: {}", fabric::printable(broken->name()), broken->reason);
+    return fmt::format("selects {}, which cannot be used: {}", base::printable(broken->name()), broken->reason);
   }
   return std::nullopt;
 }
 
 nccl::HcaList meaning_of(std::string_view value, const std::vector<Candidate>& candidates) {
   // The signs are accepted in any order and after blanks.
-  value = fabric::trim(value);
+  value = base::trim(value);
   const std::string_view signs = value.substr(0, std::min(value.find_first_not_of(kSigns), value.size()));
   value.remove_prefix(signs.size());
   nccl::HcaList meaning;
   meaning.exclude = signs.find('^') != std::string_view::npos;
   meaning.exact = signs.find('=') != std::string_view::npos;
-  for (const std::string_view part : fabric::split(value, ',')) {
+  for (const std::string_view part : base::split(value, ',')) {
     // One entry at a time, because NCCL ignores the entries after the 32nd.
-    nccl::HcaList one = nccl::parse_hca_list(fabric::trim(part));
+    nccl::HcaList one = nccl::parse_hca_list(base::trim(part));
     // An entry after the first that excludes means no HCA of a list that includes.
     if (one.exclude && !meaning.exclude) continue;
     for (auto& entry : one.entries) {
-      entry.name = fabric::trim(entry.name);
+      entry.name = base::trim(entry.name);
       if (entry.port < 1) entry.port = -1;
       entry.is_prefix = !meaning.exact && !names_device(entry, candidates);
       meaning.entries.push_back(std::move(entry));
@@ -149,7 +149,7 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
       const UsableGid* best = candidate->best();
       if (right->rank != GidRank::kLinkLocal || best->rank == GidRank::kLinkLocal) continue;
       return fmt::format("GID {} of {} is link-local, though it has {} at {}", index,
-                         fabric::printable(candidate->name()), to_string(best->gid), best->index);
+                         base::printable(candidate->name()), to_string(best->gid), best->index);
     }
     // The table was read only up to the last GID of this namespace, and the slot may be after it.
     if (!candidate->port->gids_complete) {
@@ -157,7 +157,7 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
       continue;
     }
     return fmt::format("GID {} of {} is {}, not a RoCE v2 address of this network namespace", index,
-                       fabric::printable(candidate->name()), describe_slot(*candidate, index));
+                       base::printable(candidate->name()), describe_slot(*candidate, index));
   }
   return std::nullopt;
 }
@@ -176,12 +176,12 @@ std::optional<std::string> check_range(std::string_view value, const nccl::GidRu
   if (rules.family == fabric::Family::kIpv6 && rules.range->base.is_ipv4()) {
     return "is an IPv4 network in IPv6 form, and no GID of AF_INET6 is in it; write it as IPv4, for AF_INET";
   }
-  const std::string_view length = fabric::trim(value.substr(slash + 1));
+  const std::string_view length = base::trim(value.substr(slash + 1));
   // NCCL reads the length with strtol(), which stops at the first other character: "24,10.0.0.0/8" is 24.
   const std::size_t end = length.find_first_not_of("0123456789");
   if (length.empty() || end != std::string_view::npos) {
     return fmt::format("means {} to NCCL, which reads one network and ignores `{}`", to_string(*rules.range),
-                       fabric::printable(length.substr(std::min(end, length.size()))));
+                       base::printable(length.substr(std::min(end, length.size()))));
   }
   return std::nullopt;
 }

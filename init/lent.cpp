@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.hpp"
 #include "fabric/elf_file.hpp"
 #include "fabric/lent_libraries.hpp"
 #include "fabric/libraries.hpp"
 #include "fabric/provider_names.hpp"
-#include "fabric/text.hpp"
 #include "init/providers.hpp"
 
 namespace init {
@@ -131,7 +131,7 @@ class Borrower {
     if (!provider) return because("the versions that the node's {} accepts cannot be read", file);
     if (!may_accept(provider, hca)) {
       return because("the node's {} accepts versions {} to {} of the kernel's ABI, and {} has {}", file, provider->min,
-                     provider->max, fabric::printable(hca.name), *hca.abi_version);
+                     provider->max, base::printable(hca.name), *hca.abi_version);
     }
     return add(file);
   }
@@ -143,8 +143,8 @@ class Borrower {
     const auto versions = versions_of(lent_path(kVerbs));
     for (const auto& need : read(library.path, [](fabric::ElfFile& file) { return file.needed_versions(); })) {
       if (need.library == kVerbs && !versions.contains(need.version))
-        return because("{} of the image needs {} of libibverbs, which the node's lacks",
-                       fabric::printable(library.path), fabric::printable(need.version));
+        return because("{} of the image needs {} of libibverbs, which the node's lacks", base::printable(library.path),
+                       base::printable(need.version));
     }
     return true;
   }
@@ -169,24 +169,24 @@ class Borrower {
   bool check(const std::string& name) {
     const fabric::ImageFile lent = image_.at(path_of(name));
     if (lent.path.empty() || !lent.problem.empty())
-      return because("the node's {} {}", fabric::printable(name), lent.path.empty() ? "cannot be read" : lent.problem);
+      return because("the node's {} {}", base::printable(name), lent.path.empty() ? "cannot be read" : lent.problem);
     const auto opened = image_.files().open(lent.path);
-    if (error_of(opened) != 0) return because("the node's {} cannot be read", fabric::printable(name));
-    fabric::ElfFile file(std::get<fabric::UniqueFd>(opened).get());
+    if (error_of(opened) != 0) return because("the node's {} cannot be read", base::printable(name));
+    fabric::ElfFile file(std::get<base::UniqueFd>(opened).get());
     // The loader takes other libraries from the image.
     const auto is_lent = [&](const std::string& library) {
       return (use_ != Use::kProviders && lent_.contains(library)) || (use_ == Use::kAll && needed_.contains(library));
     };
     for (const auto& need : file.needed_versions()) {
       if (!is_lent(need.library) && !has(need))
-        return because("the node's {} needs {} of {}, which this image lacks{}", fabric::printable(name),
-                       fabric::printable(need.version), fabric::printable(need.library), kind_of_image());
+        return because("the node's {} needs {} of {}, which this image lacks{}", base::printable(name),
+                       base::printable(need.version), base::printable(need.library), kind_of_image());
     }
     for (const std::string& needed : file.needed()) {
       if (is_lent(needed) ? !add(needed) : !is_in_image(needed))
         return is_lent(needed) ? false
-                               : because("the node's {} needs {}, which this image lacks{}", fabric::printable(name),
-                                         fabric::printable(needed), kind_of_image());
+                               : because("the node's {} needs {}, which this image lacks{}", base::printable(name),
+                                         base::printable(needed), kind_of_image());
     }
     return use_ != Use::kProviders || has_symbols(name, file);
   }
@@ -196,8 +196,8 @@ class Borrower {
     const auto defined = read(verbs_.file.path, [](fabric::ElfFile& verbs) { return verbs.symbols(); });
     for (const std::string& symbol : file.symbols_of(kVerbs)) {
       if (!defined.contains(symbol))
-        return because("the node's {} needs the symbol {}, which the image's libibverbs lacks", fabric::printable(name),
-                       fabric::printable(symbol));
+        return because("the node's {} needs the symbol {}, which the image's libibverbs lacks", base::printable(name),
+                       base::printable(symbol));
     }
     return true;
   }
@@ -207,7 +207,7 @@ class Borrower {
   auto read(const std::string& path, Part part) const -> decltype(part(std::declval<fabric::ElfFile&>())) {
     const auto opened = image_.files().open(path);
     if (path.empty() || error_of(opened) != 0) return {};
-    fabric::ElfFile file(std::get<fabric::UniqueFd>(opened).get());
+    fabric::ElfFile file(std::get<base::UniqueFd>(opened).get());
     return part(file);
   }
 
@@ -249,8 +249,8 @@ class Borrower {
   std::string rest_of(const std::vector<Hca*>& served) const {
     std::vector<std::string> names;
     for (Hca* hca : unopened_)
-      if (std::ranges::find(served, hca) == served.end()) names.push_back(fabric::printable(hca->name));
-    return fabric::join(names, ", ");
+      if (std::ranges::find(served, hca) == served.end()) names.push_back(base::printable(hca->name));
+    return base::join(names, ", ");
   }
 
   Lent failed(const std::string& why) const {
@@ -278,7 +278,7 @@ class Borrower {
     if (drivers.empty()) drivers = variable("IBV_DRIVERS");
     for (const std::string& name : providers) {
       const std::string path = lent_path("lib" + name);
-      const auto listed = fabric::split(drivers, ':');
+      const auto listed = base::split(drivers, ':');
       if (std::ranges::find(listed, path) == listed.end()) drivers += (drivers.empty() ? "" : ":") + path;
     }
     lent.env.emplace_back("RDMAV_DRIVERS", drivers);
@@ -292,8 +292,8 @@ class Borrower {
                                                                 : fmt::format("{}:{}", path, others));
     }
     lent.note = fmt::format("uses the node's {}{}, because the image's libraries do not open {}",
-                            use == Use::kProviders ? "" : "libibverbs with ", fabric::join(providers, ", "),
-                            fabric::join(lent.hcas, ", "));
+                            use == Use::kProviders ? "" : "libibverbs with ", base::join(providers, ", "),
+                            base::join(lent.hcas, ", "));
     if (const std::string rest = rest_of(hcas); !rest.empty())
       lent.problem = fmt::format("the image's libraries do not open {}, and {}; remedy: {}", rest, why_, kRemedy);
     return lent;
@@ -320,7 +320,7 @@ Lent borrow(const std::string& root, const std::optional<fabric::SelectorList>& 
   });
   std::set<std::string> lent;
   std::set<std::string> needed;
-  const fabric::Rooted files(root);
+  const base::Rooted files(root);
   if (may_need) files.each_name(fabric::kLentDirectory, [&](std::string_view name) { lent.emplace(name); });
   if (lent.empty()) return {};
   files.each_name(fabric::kNeededDirectory, [&](std::string_view name) { needed.emplace(name); });

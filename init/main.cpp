@@ -8,9 +8,9 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "fabric/snapshot.hpp"
-#include "fabric/text.hpp"
 #include "init/doctor.hpp"
 #include "init/environ.hpp"
 #include "init/exec.hpp"
@@ -34,7 +34,7 @@ int print(const Log& log, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = TEMP_FAILURE_RETRY(::write(STDOUT_FILENO, text.data(), text.size()));
     if (count < 0) {
-      log.error(fabric::sys_error(errno, "write to stdout").message);
+      log.error(base::sys_error(errno, "write to stdout").message);
       return kExitFailure;
     }
     text.remove_prefix(static_cast<std::size_t>(count));
@@ -62,7 +62,7 @@ void log_decision(const Log& log, const Decision& decision, const std::string& n
   for (const std::string& reason : decision.notes)
     log.debug(reason);
   for (const PortReport& port : decision.ports) {
-    log.debug(fmt::format("{}:{} {}: {}", fabric::printable(port.device), port.port, port.used ? "used" : "not used",
+    log.debug(fmt::format("{}:{} {}: {}", base::printable(port.device), port.port, port.used ? "used" : "not used",
                           port.reason));
   }
   if (decision.refusal) log.error(*decision.refusal + (is_shown ? "" : noted), decision.refusal_remedy);
@@ -143,7 +143,7 @@ int run_command(Options& options, char* const* environment) {
   const bool full = options.command != Command::kExec && options.command != Command::kEnv;
   auto resolved = resolve(options, environment, log, full);
   if (!resolved) {
-    log.error(resolved.error().message, fabric::remedy_of(resolved.error()));
+    log.error(resolved.error().message, base::remedy_of(resolved.error()));
     return kExitFailure;
   }
   if (resolved->stopped_by) return 128 + *resolved->stopped_by;
@@ -183,11 +183,11 @@ int main(int argc, char** argv) {
     // Each lookup below a directory that does not exist or cannot be entered would find nothing, and the machine would
     // seem to have no HCA.
     if (options && !options->tree().empty() && ::access((options->tree() + "/.").c_str(), F_OK) != 0)
-      options = fabric::sys_error(errno, "read `{}`", fabric::printable(options->tree()));
+      options = base::sys_error(errno, "read `{}`", base::printable(options->tree()));
     if (!options) {
       // Other errors name the values that are expected.
       log.error(options.error().message,
-                fabric::remedy_of(options.error(), options.error().code ? init::kPathRemedy : ""));
+                base::remedy_of(options.error(), options.error().code ? init::kPathRemedy : ""));
       return init::kExitUsage;
     }
     return init::run_command(*options, environ);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace init::nccl {
 namespace {
@@ -56,11 +56,11 @@ Slot slot_at(const fabric::Port& port, unsigned index) {
 }  // namespace
 
 std::optional<Version> parse_version(std::string_view text) {
-  const auto parts = fabric::split(text.substr(0, text.find_first_of("-+")), '.');
+  const auto parts = base::split(text.substr(0, text.find_first_of("-+")), '.');
   if (parts.size() < 2 || parts.size() > 3) return std::nullopt;
-  const auto major = fabric::parse_number<unsigned>(parts[0]);
-  const auto minor = fabric::parse_number<unsigned>(parts[1]);
-  const auto patch = parts.size() == 3 ? fabric::parse_number<unsigned>(parts[2]) : 0U;
+  const auto major = base::parse_number<unsigned>(parts[0]);
+  const auto minor = base::parse_number<unsigned>(parts[1]);
+  const auto patch = parts.size() == 3 ? base::parse_number<unsigned>(parts[2]) : 0U;
   if (!major || !minor || !patch) return std::nullopt;
   return Version{*major, *minor, *patch};
 }
@@ -75,7 +75,7 @@ HcaList parse_hca_list(std::string_view value, const Version& version) {
   value.remove_prefix(list.exclude ? 1 : 0);
   list.exact = value.starts_with('=');
   value.remove_prefix(list.exact ? 1 : 0);
-  for (const std::string_view part : fabric::split(value, ',')) {
+  for (const std::string_view part : base::split(value, ',')) {
     if (part.empty()) continue;
     if (list.entries.size() == max_ports(version)) break;
     list.entries.push_back(parse_entry(part, list.exact, version));
@@ -84,7 +84,7 @@ HcaList parse_hca_list(std::string_view value, const Version& version) {
 }
 
 bool has_empty_port(std::string_view value) {
-  const auto entries = fabric::split(value, ',');
+  const auto entries = base::split(value, ',');
   return std::ranges::any_of(entries, leaves_port_empty);
 }
 

@@ -4,13 +4,11 @@
 
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/deciding.hpp"
 
 namespace init {
 namespace {
-
-using fabric::printable;
 
 constexpr std::string_view kConfFile = "NCCL_CONF_FILE";
 

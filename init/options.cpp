@@ -9,15 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/command_line.hpp"
-#include "fabric/text.hpp"
+#include "base/options.hpp"
+#include "base/text.hpp"
 
 namespace init {
 namespace {
-
-using fabric::make_error;
-using fabric::printable;
-using fabric::Result;
 
 // Returns the row with that name, nullptr if there is none.
 const auto* find_named(const auto& rows, std::string_view name) {
@@ -61,7 +57,7 @@ Result<void> choose(auto& target, std::initializer_list<Named<T>> words, std::st
 }
 
 Result<void> apply_wait(Options& options, std::string_view text) {
-  const auto seconds = fabric::parse_decimal(text);
+  const auto seconds = base::parse_decimal(text);
   return expect(options.wait_seconds, seconds && *seconds <= 86400 ? seconds : std::nullopt, "seconds from 0 to 86400",
                 text);
 }
@@ -69,9 +65,9 @@ Result<void> apply_wait(Options& options, std::string_view text) {
 Result<void> apply_cidr(Options& options, std::string_view text) {
   // A repeated option replaces the list and does not extend it.
   options.policy.gids.cidrs.clear();
-  for (const std::string_view part : fabric::split(text, ',')) {
-    TRY_VOID(expect(options.policy.gids.cidrs.emplace_back(), fabric::parse_cidr(fabric::trim(part)), "ADDRESS/PREFIX",
-                    part));
+  for (const std::string_view part : base::split(text, ',')) {
+    TRY_VOID(
+        expect(options.policy.gids.cidrs.emplace_back(), fabric::parse_cidr(base::trim(part)), "ADDRESS/PREFIX", part));
   }
   return {};
 }
@@ -98,20 +94,20 @@ Result<void> apply_format(Options& options, std::string_view text) {
 constexpr std::string_view kDeciding = "-- env doctor topo";
 constexpr std::string_view kOfOtherMachine = "env doctor topo snapshot";
 
-constexpr fabric::Option<Options> kOptions[] = {
+constexpr base::Option<Options> kOptions[] = {
     {"wait", "SECONDS", "wait at most this long for GIDs, device nodes and carrier (10)", apply_wait},
     {"require", "N", "exit with 78 unless N HCAs have a usable port",
      [](Options& o, std::string_view t) {
-       return expect(o.policy.require, fabric::parse_number<unsigned>(t), "a number of HCAs", t);
+       return expect(o.policy.require, base::parse_number<unsigned>(t), "a number of HCAs", t);
      }},
     {"require-used", "N", "exit with 78 unless N HCAs are chosen",
      [](Options& o, std::string_view t) {
-       return expect(o.policy.require_used, fabric::parse_number<unsigned>(t), "a number of HCAs", t);
+       return expect(o.policy.require_used, base::parse_number<unsigned>(t), "a number of HCAs", t);
      }},
     {"strict", "", "exit with 78 instead of dropping a port without a right GID or keeping a wrong value",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.strict, t); }, "-- env doctor"},
+     [](Options& o, std::string_view t) { return base::set_switch(o.policy.strict, t); }, "-- env doctor"},
     {"override", "", "replace wrong values that are already set",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.override_wrong, t); }, kDeciding},
+     [](Options& o, std::string_view t) { return base::set_switch(o.policy.override_wrong, t); }, kDeciding},
     {"hca", "LIST",
      "use these HCAs, or with ^ all except these: NAME[:PORT], netdev:NAME, pci:ADDRESS, guid:GUID; * is a glob",
      [](Options& o, std::string_view t) { return take(o.policy.hcas, fabric::parse_selectors(t)); }},
@@ -124,20 +120,20 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"nccl-version", "X.Y.Z", "decide for this version of NCCL (the newest, and $NCCL_VERSION)",
      [](Options& o, std::string_view t) { return expect(o.policy.nccl_version, nccl::parse_version(t), "X.Y.Z", t); }},
     {"no-link-local", "", "never use a link-local GID",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.gids.link_local, t, false); }},
+     [](Options& o, std::string_view t) { return base::set_switch(o.policy.gids.link_local, t, false); }},
     {"no-node-gids", "", "never use a GID of the node's addresses if the container has no netdev of an HCA",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.policy.gids.node_gids, t, false); }, kDeciding},
+     [](Options& o, std::string_view t) { return base::set_switch(o.policy.gids.node_gids, t, false); }, kDeciding},
     {"node-addresses", "LIST", "the node's addresses as HCA:PORT=ADDRESS; rdma-runtime and rdma-nri set it",
      [](Options& o, std::string_view t) { return take(o.policy.gids.node_addresses, parse_node_addresses(t)); }},
     {"env-file", "FILE", "set unset library variables from this file (/etc/rdma-init/env.d/*.conf)",
      [](Options& o, std::string_view t) { return store(o.env_file, t); }},
     {"no-lent", "", "never use the libraries that the node lends in /run/rdma-init/lib",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.lent, t, false); }},
+     [](Options& o, std::string_view t) { return base::set_switch(o.lent, t, false); }},
     {"reap", "", "stay as init: forward signals, reap zombies",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.reap, t); }, "--"},
+     [](Options& o, std::string_view t) { return base::set_switch(o.reap, t); }, "--"},
     {"log", "LEVEL", "quiet, info, debug or json, on stderr (info)", apply_log},
     {"format", "FORMAT", "env: sh, json or dotenv (sh)", apply_format, "env"},
-    {"json", "", "doctor, topo: JSON", [](Options& o, std::string_view t) { return fabric::set_switch(o.json, t); },
+    {"json", "", "doctor, topo: JSON", [](Options& o, std::string_view t) { return base::set_switch(o.json, t); },
      "doctor topo"},
     {"snapshot", "FILE", "read a snapshot (- is stdin) instead of this machine",
      [](Options& o, std::string_view t) { return store(o.snapshot, t); }, kOfOtherMachine},
@@ -154,7 +150,7 @@ constexpr fabric::Option<Options> kOptions[] = {
      [](Options& o, std::string_view) { return store(o.command, Command::kVersion); }},
 };
 
-constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
+constexpr std::span<const base::Option<Options>> kTable(kOptions);
 // The last eight options have no RDMA_INIT_* variable: each is for one call, and a variable would affect all calls.
 constexpr std::size_t kWithoutTwin = 8;
 constexpr auto kTwins = kTable.first(kTable.size() - kWithoutTwin);
@@ -175,20 +171,20 @@ Result<void> apply_environment(Options& options, const char* const* environment,
     // rdma-runtime and rdma-nri set it, but an image can set it too: it is only shown.
     if (entry.starts_with(kNote)) options.note = printable(entry.substr(kNote.size()), kLongestNote);
   }
-  return fabric::apply_variables(kTwins, kPrefix, kOtherVariables, environment, given, options);
+  return base::apply_variables(kTwins, kPrefix, kOtherVariables, environment, given, options);
 }
 
-// Applies one option as fabric::apply_option() does. An error about the value starts with the name of the option.
+// Applies one option as base::apply_option() does. An error about the value starts with the name of the option.
 Result<void> apply_argument(Options& options, std::span<char* const> arguments, std::size_t& at) {
-  const std::string_view name = fabric::split_argument(arguments[at]).name;
-  const auto* const option = fabric::find_option(kTable, name);
-  if (!option) return make_error("{}; see rdma-init --help", fabric::unknown_option(kTable, name).message);
-  const std::string_view value = TRY(fabric::take_value(arguments, at, option->value));
+  const std::string_view name = base::split_argument(arguments[at]).name;
+  const auto* const option = base::find_option(kTable, name);
+  if (!option) return make_error("{}; see rdma-init --help", base::unknown_option(kTable, name).message);
+  const std::string_view value = TRY(base::take_value(arguments, at, option->value));
   if (auto done = option->apply(options, value); !done)
-    return fabric::wrap(std::move(done).error(), fmt::format("--{}", name));
+    return base::wrap(std::move(done).error(), fmt::format("--{}", name));
   constexpr std::array<std::string_view, 5> kNarrowing = {"hca", "cidr", "family", "no-link-local", "no-node-gids"};
   if (std::ranges::find(kNarrowing, name) != kNarrowing.end()) {
-    const std::string variable = fabric::variable_of(kPrefix, name);
+    const std::string variable = base::variable_of(kPrefix, name);
     std::erase_if(options.narrowing, [&](const auto& earlier) { return earlier.first == variable; });
     options.narrowing.emplace_back(variable, value);
   }
@@ -205,8 +201,8 @@ Result<void> check_combination(const Options& options, const std::vector<std::st
   // A command would ignore an option of other commands. Their variables are for all commands of an image.
   const std::string_view word = options.topic.empty() ? "--" : options.topic;
   for (const std::string_view name : applied) {
-    const std::string_view commands = fabric::find_option(kTable, name)->commands;
-    if (fabric::is_for(commands, word)) continue;
+    const std::string_view commands = base::find_option(kTable, name)->commands;
+    if (base::is_for(commands, word)) continue;
     return make_error("`--{}` is no option of `{}`, but of: {}", name, word, commands);
   }
   if (!options.rootfs.empty() && (options.snapshot || !options.root.empty()))
@@ -219,7 +215,7 @@ Result<void> check_combination(const Options& options, const std::vector<std::st
 Result<Options> parse_options(int argc, char** argv, const char* const* environment) {
   Options options;
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
-  const auto given = fabric::given_options(arguments);
+  const auto given = base::given_options(arguments);
   const bool about_itself = std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; });
   // --help must work with an invalid variable.
   if (!about_itself) TRY_VOID(apply_environment(options, environment, given));
@@ -231,9 +227,9 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
       options.program = argv + i + 1;
       break;
     }
-    if (fabric::is_option(argument)) {
+    if (base::is_option(argument)) {
       TRY_VOID(apply_argument(options, arguments, i));
-      applied.push_back(fabric::split_argument(argument).name);
+      applied.push_back(base::split_argument(argument).name);
       continue;
     }
     const Named<Command>* subcommand = find_named(kSubcommands, argument);
@@ -245,7 +241,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
         if (!has_subcommand) names.push_back(named.name);
       }
       return make_error("unexpected argument `{}`{}; put the command after `--`", printable(argument),
-                        fabric::suggestion("", fabric::nearest_word(argument, names)));
+                        base::suggestion("", base::nearest_word(argument, names)));
     }
     options.topic = subcommand->name;
     if (options.command == Command::kExec) options.command = subcommand->value;
@@ -263,7 +259,7 @@ std::string help_text(std::string_view topic) {
       {"snapshot", "print this machine as JSON, for a bug report or --snapshot"}};
   std::string text =
       topic.empty()
-          ? fabric::wrapped(
+          ? base::wrapped(
                 "rdma-init finds the HCAs and the GID index that a training job can use here, exports the variables "
                 "of NCCL, UCX and NVSHMEM, and executes the trainer.") +
                 "\n"
@@ -271,15 +267,15 @@ std::string help_text(std::string_view topic) {
   text += "Usage:\n";
   for (const auto& [left, about] : kUsages)
     if (topic.empty() || topic == left)
-      text += fabric::help_lines(fmt::format("  rdma-init [options] {}", left), about, 42);
+      text += base::help_lines(fmt::format("  rdma-init [options] {}", left), about, 42);
   text +=
       "\n" +
-      fabric::wrapped(
+      base::wrapped(
           "Options (default in brackets; those up to --log can also be set as RDMA_INIT_NAME in the environment):") +
-      fabric::option_help(kTable, topic);
+      base::option_help(kTable, topic);
   if (!topic.empty()) return text;
   return text + "\n" +
-         fabric::wrapped(
+         base::wrapped(
              "Exit codes: 0; 1 not fit for RDMA (doctor), or unreadable snapshot; 2 usage; 78 --require, "
              "--require-used or --strict not met; 126 and 127 command cannot be executed or found; with --reap 128+n "
              "for signal n.");

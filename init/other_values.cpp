@@ -4,14 +4,13 @@
 
 #include <array>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/candidates.hpp"
 #include "init/kept.hpp"
 
 namespace init {
 namespace {
 
-using fabric::printable;
 using Problem = std::optional<std::string>;
 
 // The form of a library's list of devices.
@@ -43,7 +42,7 @@ class OtherValues {
   }
 
   Problem wrong_index(std::string_view value) const {
-    const auto index = fabric::parse_number<long>(value);
+    const auto index = base::parse_number<long>(value);
     bool unknown = false;
     // A negative index, or text that is no number, leaves the choice to the library.
     return index && *index >= 0 ? check_gid_index(*index, used_, unknown) : std::nullopt;
@@ -55,8 +54,8 @@ class OtherValues {
     const bool exclude = list.excludes && value.starts_with('^');
     if (exclude) value.remove_prefix(1);
     if (value == "all") return std::nullopt;
-    for (std::string_view entry : fabric::split(value, ',')) {
-      if (list.trimmed) entry = fabric::trim(entry);
+    for (std::string_view entry : base::split(value, ',')) {
+      if (list.trimmed) entry = base::trim(entry);
       // Patterns are not checked: the libraries differ in their syntax.
       if (entry.empty() || entry.find_first_of("[*?") != std::string_view::npos) continue;
       if (list.netdevs && fabric::find_netdev(inventory_, entry)) continue;

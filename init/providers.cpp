@@ -38,17 +38,17 @@ bool is_sole(const fabric::Drivers& drivers, std::string_view name) {
 
 }  // namespace
 
-Found read_provider(const fabric::Rooted& files, const std::string& path, std::string_view name) {
+Found read_provider(const base::Rooted& files, const std::string& path, std::string_view name) {
   const auto file = files.open(path);
   if (error_of(file) != 0) return std::nullopt;
-  const auto range = fabric::read_provider_abi(std::get<fabric::UniqueFd>(file).get(), name);
+  const auto range = fabric::read_provider_abi(std::get<base::UniqueFd>(file).get(), name);
   return range ? Found({path, range->min, range->max}) : std::nullopt;
 }
 
 // Reads the provider from the first usual directory that has it. A start on a node whose provider fits costs only this.
 // Returns nullopt if the directory has the provider for several libibverbs.
 Found Providers::read_usual(const std::string& name) const {
-  const fabric::Rooted files(root_);
+  const base::Rooted files(root_);
   const std::string prefix = fmt::format("lib{}-rdmav", name);
   std::string path;
   for (const char* directory : kUsualDirectories) {

@@ -7,14 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/rooted.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/rooted.hpp"
 
 namespace init {
 
 // Returns the provider `name` in the file, with its range; nullopt if the file cannot be opened or its range is
 // unknown.
-std::optional<fabric::VerbsProvider> read_provider(const fabric::Rooted& files, const std::string& path,
+std::optional<fabric::VerbsProvider> read_provider(const base::Rooted& files, const std::string& path,
                                                    std::string_view name);
 
 // The providers of one image. A file is read once, however often a wait reads the inventory.

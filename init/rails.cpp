@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace init {
 namespace {
@@ -14,7 +14,7 @@ constexpr unsigned kHighestNumber = 9999;    // NCCL 2.30.7 stores a plane in 14
 constexpr std::size_t kLongestHcaName = 63;  // IB_DEVICE_NAME_MAX without the zero byte
 
 std::optional<unsigned> number_of(std::string_view text) {
-  const auto number = fabric::parse_number<unsigned>(text);
+  const auto number = base::parse_number<unsigned>(text);
   return number && *number <= kHighestNumber ? number : std::nullopt;
 }
 
@@ -27,7 +27,7 @@ bool is_hca_name(std::string_view name) {
 
 std::optional<Rails> parse_rails(std::string_view text) {
   Rails rails;
-  for (const std::string_view entry : fabric::split(text, ',')) {
+  for (const std::string_view entry : base::split(text, ',')) {
     const std::size_t equals = entry.find('=');
     if (equals == std::string_view::npos || rails.size() == kMostRails) return std::nullopt;
     const std::string_view name = entry.substr(0, equals);

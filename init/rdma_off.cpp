@@ -8,12 +8,11 @@
 #include <span>
 #include <string_view>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace init {
 namespace {
 
-using fabric::printable;
 using Names = std::vector<std::string_view>;
 
 bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
@@ -86,7 +85,7 @@ constexpr std::array<std::string_view, 2> kSpecialTransports = {"srd", "gga_mlx5
 bool allows_transport(std::string_view value) {
   const bool exclude = value.starts_with('^');
   if (exclude) value.remove_prefix(1);
-  const Names entries = fabric::split(value, ',');
+  const Names entries = base::split(value, ',');
   if (is_one_of(entries, "all")) return true;
   const auto is_listed = [&](const auto& names) {
     return is_one_of(entries, fmt::format("\\{}", names[0])) ||
@@ -102,7 +101,7 @@ bool allows_transport(std::string_view value) {
 bool allows_hca(std::string_view value, const std::vector<Candidate>& candidates) {
   const bool exclude = value.starts_with('^');
   if (exclude) value.remove_prefix(1);
-  const Names entries = fabric::split(value, ',');
+  const Names entries = base::split(value, ',');
   if (is_one_of(entries, "all")) return true;
   if (exclude) {
     return candidates.empty() ||

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/text.hpp"
 #include "fabric/libraries.hpp"
-#include "fabric/text.hpp"
 #include "init/image.hpp"
 
 namespace init {
@@ -46,13 +46,13 @@ class ImageReader {
 
  private:
   void read_distribution() {
-    const std::string text = fabric::value_or(files().read("/etc/os-release", fabric::kMostText), std::string());
-    for (std::string_view line : fabric::split(text, '\n')) {
-      line = fabric::trim(line);
+    const std::string text = base::value_or(files().read("/etc/os-release", base::kMostText), std::string());
+    for (std::string_view line : base::split(text, '\n')) {
+      line = base::trim(line);
       if (!line.starts_with("ID=") && !line.starts_with("ID_LIKE=")) continue;
       line.remove_prefix(line.find('=') + 1);
       if (line.size() > 1 && (line.front() == '"' || line.front() == '\'')) line = line.substr(1, line.size() - 2);
-      for (const std::string_view id : fabric::split(line, ' '))
+      for (const std::string_view id : base::split(line, ' '))
         image_.distributions.emplace_back(id);
     }
     image_.ngc = files().each_name("/opt/nvidia/entrypoint.d", [](std::string_view) {}) == 0;
@@ -60,7 +60,7 @@ class ImageReader {
 
   // Records the first failed read. After it, a file that was not found may exist nevertheless.
   void note_unread(std::string_view path, int code) {
-    if (code != 0 && !fabric::is_gone(code) && image_.unread.empty())
+    if (code != 0 && !base::is_gone(code) && image_.unread.empty())
       image_.unread = fmt::format("{}: {}", path, std::strerror(code));
   }
 
@@ -82,7 +82,7 @@ class ImageReader {
         mark + 9 > name.size() || image_.providers.size() >= fabric::kMostPlaces) {
       return;
     }
-    const auto abi = fabric::parse_number<unsigned>(name.substr(mark + 6, name.size() - mark - 9));
+    const auto abi = base::parse_number<unsigned>(name.substr(mark + 6, name.size() - mark - 9));
     if (!abi) return;
     fabric::ImageFile file = libraries_.at(fmt::format("{}/{}", place, name));
     if (file.path.empty()) file = {fmt::format("{}/{}", place, name), "cannot be opened"};
@@ -101,7 +101,7 @@ class ImageReader {
     return code != 0 || !node || version;
   }
 
-  const fabric::Rooted& files() const { return libraries_.files(); }
+  const base::Rooted& files() const { return libraries_.files(); }
 
   fabric::Libraries libraries_;
   Image image_;

@@ -14,7 +14,7 @@
 #include <optional>
 #include <string>
 
-#include "fabric/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 #include "init/exec.hpp"
 #include "init/log.hpp"
 
@@ -61,7 +61,7 @@ class Terminal {
   // /dev/tty is tried first: ENXIO proves that there is no terminal. An image may lack /dev/tty, or may not be allowed
   // to open it. A standard descriptor may then be the terminal.
   Terminal() {
-    fabric::UniqueFd named(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
+    base::UniqueFd named(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
     if (!named.ok() && errno == ENXIO) return;
     if (named.ok() && ::tcgetpgrp(named.get()) != -1) {
       fd_ = std::move(named);
@@ -83,7 +83,7 @@ class Terminal {
   }
 
  private:
-  fabric::UniqueFd fd_;
+  base::UniqueFd fd_;
 };
 
 // State that the child must restore before its exec.

@@ -7,14 +7,12 @@
 #include <set>
 #include <utility>
 
-#include "fabric/result.hpp"
-#include "fabric/text.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "init/deciding.hpp"
 
 namespace init {
 namespace {
-
-using fabric::printable;
 
 // The cause of a decision without ports.
 struct Cause {
@@ -28,9 +26,9 @@ Cause explain_empty(const fabric::Inventory& inventory) {
   const int error = inventory.rdma_error.value_or(ENOENT);
   if (error == ENODEV) return {"no sysfs: /sys is not mounted", "mount /sys into the container"};
   if (error != ENOENT) {
-    const fabric::Error unread{fmt::format("read `/sys/class/infiniband`: {}", std::strerror(error)), error,
-                               "mount /sys into the container"};
-    return {unread.message, fabric::remedy_of(unread)};
+    const base::Error unread{fmt::format("read `/sys/class/infiniband`: {}", std::strerror(error)), error,
+                             "mount /sys into the container"};
+    return {unread.message, base::remedy_of(unread)};
   }
   return {"no RDMA device in /sys/class/infiniband", "load the HCA's driver on the node, if it has one"};
 }
@@ -97,7 +95,7 @@ void warn_about_difference(Deciding& d, const std::vector<WantedGid>& gids) {
   d.decision.warnings.push_back(
       fmt::format("NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.26 and later choose the right "
                   "one per port{}",
-                  fabric::join(indices, ", "), d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
+                  base::join(indices, ", "), d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
 }
 
 // Warns about empty slots before a port's GID. MLNX_OFED shows slots of other network namespaces as empty, but NCCL
@@ -230,7 +228,7 @@ void warn_about_node_gids(Deciding& d) {
   }
   d.decision.warnings.push_back(
       fmt::format("uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}",
-                  one ? "" : "es", fabric::join(uses, ", "), one ? "it" : "them"));
+                  one ? "" : "es", base::join(uses, ", "), one ? "it" : "them"));
 }
 
 // Warns about HCAs of the same model as the chosen ones that cannot be used: the rails of one node are usually equal.
@@ -295,7 +293,7 @@ void report_ports(Deciding& d) {
     report.port = candidate.port->number;
     report.used = std::ranges::find(d.choice.ports, i) != d.choice.ports.end();
     report.rate_gbps = candidate.rate();
-    report.link_layer = fabric::value_or(candidate.port->link_layer, std::string("unknown"));
+    report.link_layer = base::value_or(candidate.port->link_layer, std::string("unknown"));
     const auto stated = d.policy.rails.find(report.device);
     if (stated != d.policy.rails.end()) report.rail = stated->second;
     const UsableGid* gid = report.used ? d.effective_gid(i) : candidate.best();

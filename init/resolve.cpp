@@ -10,13 +10,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/file.hpp"
+#include "base/rooted.hpp"
+#include "base/text.hpp"
 #include "fabric/library_variables.hpp"
 #include "fabric/port_use.hpp"
 #include "fabric/read_inventory.hpp"
-#include "fabric/rooted.hpp"
 #include "fabric/snapshot.hpp"
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
 #include "init/providers.hpp"
 #include "init/settings.hpp"
 
@@ -25,7 +25,6 @@ namespace {
 
 using fabric::Inventory;
 using fabric::Netdev;
-using fabric::printable;
 
 // Returns true if any port has a GID for the address; the address then belongs to that port.
 bool has_gid_anywhere(const Inventory& inventory, const fabric::Address& address) {
@@ -173,16 +172,15 @@ fabric::Limits read_limits() {
     limits.memlock_hard = memlock.rlim_max;
   }
   limits.uid = geteuid();
-  const auto status = fabric::value_or(fabric::sysfs::read_file("/proc/self/status", kMaxStatus), std::string());
-  for (const std::string_view line : fabric::split(status, '\n')) {
-    if (line.starts_with("CapEff:"))
-      limits.cap_eff = fabric::parse_number<std::uint64_t>(fabric::trim(line.substr(7)), 16);
+  const auto status = base::value_or(base::read_file("/proc/self/status", kMaxStatus), std::string());
+  for (const std::string_view line : base::split(status, '\n')) {
+    if (line.starts_with("CapEff:")) limits.cap_eff = base::parse_number<std::uint64_t>(base::trim(line.substr(7)), 16);
   }
   // ib_umem_get() calls capable(CAP_IPC_LOCK), which checks the initial user namespace (drivers/infiniband/core/umem.c,
   // Linux 6.12). The map of that namespace has one line with all 4,294,967,295 ids.
-  const auto map = fabric::sysfs::read_file("/proc/self/uid_map", kMaxStatus);
+  const auto map = base::read_file("/proc/self/uid_map", kMaxStatus);
   if (const auto* text = std::get_if<std::string>(&map)) {
-    limits.initial_userns = fabric::trim(*text).ends_with("4294967295");
+    limits.initial_userns = base::trim(*text).ends_with("4294967295");
   }
   return limits;
 }
@@ -215,7 +213,7 @@ void warn_about_homes(const ConfFiles& files, const std::string& home, const std
   problems.push_back(fmt::format(
       "{}: NCCL before 2.30 reads such a file only in the home of /etc/passwd ({}), later versions only in $HOME ({}); "
       "remedy: name the file in NCCL_CONF_FILE, or the version with --nccl-version",
-      fabric::join(read, ", "), passwd.empty() ? "none" : printable(passwd), home.empty() ? "unset" : printable(home)));
+      base::join(read, ", "), passwd.empty() ? "none" : printable(passwd), home.empty() ? "unset" : printable(home)));
 }
 
 // Reads the configuration files and adds their variables; settings that exist stay. problems: as for read_conf_files().
@@ -228,8 +226,8 @@ ConfFiles read_conf(const Options& options, Settings& settings, std::vector<std:
   if (image && !version) version = nccl::parse_version(image->value);
   std::string passwd;
   if (!named && (!version || *version < nccl::kHomeVariable)) {
-    const auto text = fabric::read_below(options.tree(), "/etc/passwd", kMaxPasswd);
-    passwd = passwd_home(fabric::value_or(text, std::string()), ::getuid());
+    const auto text = base::read_below(options.tree(), "/etc/passwd", kMaxPasswd);
+    passwd = passwd_home(base::value_or(text, std::string()), ::getuid());
   }
   ConfFiles files;
   files.paths = conf_paths(settings, conf_homes(version, home, passwd));
@@ -288,7 +286,7 @@ void take_rails(std::string_view text, Policy& policy, std::vector<std::string>&
 void check_topology(const std::string& root, SitePolicy& node) {
   const auto named = node.settings.find("NCCL_TOPO_FILE");
   if (named == node.settings.end()) return;
-  const int code = error_of(fabric::Rooted(root).open(named->second.value));
+  const int code = error_of(base::Rooted(root).open(named->second.value));
   if (code == 0) return;
   node.problems.push_back(fmt::format("NCCL_TOPO_FILE={} ({}) is not set: {}", printable(named->second.value),
                                       kNodeSource, std::strerror(code)));
@@ -393,7 +391,7 @@ void export_lent(const Lent& lent, Decision& decision) {
   if (!lent.note.empty()) decision.remarks.push_back(lent.note);
 }
 
-fabric::Result<Resolved> resolve_snapshot(const std::string& snapshot, Policy& policy) {
+base::Result<Resolved> resolve_snapshot(const std::string& snapshot, Policy& policy) {
   Resolved resolved;
   resolved.inventory = TRY(fabric::read_snapshot(snapshot));
   resolved.settings = snapshot_settings(resolved.inventory);
@@ -438,13 +436,13 @@ std::optional<std::string> find_pending(const Inventory& inventory, const Settin
                      awaited ? ", among them " : "", awaited.value_or(""));
 }
 
-fabric::Result<Resolved> resolve(Options& options, const char* const* environment, const Log& log, bool full) {
+base::Result<Resolved> resolve(Options& options, const char* const* environment, const Log& log, bool full) {
   Resolved resolved;
   if (options.snapshot) return resolve_snapshot(*options.snapshot, options.policy);
   add_environment(environment, resolved.settings);
   const char* exported = getenv(kExportsName);
   mark_own(exported ? exported : "", resolved.settings, exported ? this_host() : "");
-  const SitePolicy site = read_site_policy(fabric::Rooted(options.tree()), options.env_file, options.tree().empty());
+  const SitePolicy site = read_site_policy(base::Rooted(options.tree()), options.env_file, options.tree().empty());
   Settings from_site = apply_policy(site, resolved.settings);
   std::vector<std::string> problems = site.problems;
   // The other commands report the problems of the decision.

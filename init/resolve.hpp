@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "base/result.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
 #include "init/decision.hpp"
 #include "init/lent.hpp"
 #include "init/log.hpp"
@@ -38,6 +38,6 @@ struct Resolved {
 // Reads, waits and decides. full: read every fact of the snapshot format (doctor, topo, snapshot).
 // options: gets the rails that the node tells, in its policy.
 // Errors: an unreadable snapshot. All other failures are in the decision.
-fabric::Result<Resolved> resolve(Options& options, const char* const* environment, const Log& log, bool full);
+base::Result<Resolved> resolve(Options& options, const char* const* environment, const Log& log, bool full);
 
 }  // namespace init

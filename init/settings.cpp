@@ -14,15 +14,13 @@
 #include <span>
 #include <utility>
 
+#include "base/file.hpp"
+#include "base/rooted.hpp"
+#include "base/text.hpp"
 #include "fabric/library_variables.hpp"
-#include "fabric/rooted.hpp"
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
 
 namespace init {
 namespace {
-
-using fabric::printable;
 
 constexpr std::size_t kMaxConfSize = 64 << 20;
 constexpr std::size_t kLongestValue = 1023;  // of NCCL's envValue[1024]
@@ -54,7 +52,7 @@ constexpr const char* kLink = "is a symbolic link";
 constexpr const char* kUntrusted = "can be written by users other than root and this user";
 
 // Adds the variables of one file. A file is used completely or not at all.
-void read_policy_file(const fabric::Rooted& files, const std::string& path, int flags, bool only_trusted,
+void read_policy_file(const base::Rooted& files, const std::string& path, int flags, bool only_trusted,
                       SitePolicy& policy) {
   const auto refuse = [&](std::string_view why) {
     policy.problems.push_back(fmt::format("{} {}: ignored", printable(path), why));
@@ -63,9 +61,9 @@ void read_policy_file(const fabric::Rooted& files, const std::string& path, int 
   if (const int code = error_of(file); code != 0) {
     return refuse(code == EINVAL ? "is not a regular file" : code == ELOOP ? kLink : std::strerror(code));
   }
-  const int fd = std::get<fabric::UniqueFd>(file).get();
+  const int fd = std::get<base::UniqueFd>(file).get();
   if (only_trusted && !is_trusted(fd)) return refuse(kUntrusted);
-  const auto text = fabric::sysfs::read_all(fd, fabric::kMostText);
+  const auto text = base::read_all(fd, base::kMostText);
   if (const int code = error_of(text); code != 0) {
     return refuse(code == EFBIG ? "has more than 64 KiB" : std::strerror(code));
   }
@@ -99,7 +97,7 @@ void add_conf(std::string_view text, const std::string& path, Settings& settings
 
 std::string conf_lines(std::string_view text) {
   std::string lines;
-  for (const std::string_view line : fabric::split(text, '\n')) {
+  for (const std::string_view line : base::split(text, '\n')) {
     if (is_conf_line(line)) lines.append(line).append("\n");
   }
   return lines;
@@ -117,7 +115,7 @@ void add_environment(const char* const* environment, Settings& settings) {
 
 void mark_own(std::string_view exports, Settings& settings, std::string_view host) {
   std::string_view exporter = host;
-  for (const std::string_view entry : fabric::split(exports, ';')) {
+  for (const std::string_view entry : base::split(exports, ';')) {
     if (entry.starts_with(kHostEntry)) exporter = entry.substr(kHostEntry.size());
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const auto found = settings.find(entry.substr(0, equals));
@@ -150,8 +148,8 @@ std::string passwd_home(std::string_view passwd, uid_t user) {
     const std::size_t end = std::min(passwd.find('\n'), passwd.size());
     const std::string_view line = passwd.substr(0, end);
     passwd.remove_prefix(std::min(end + 1, passwd.size()));
-    const auto fields = fabric::split(line, ':');  // name, password, uid, gid, comment, home, shell
-    if (fields.size() > 5 && fabric::parse_number<uid_t>(fields[2]) == user) return std::string(fields[5]);
+    const auto fields = base::split(line, ':');  // name, password, uid, gid, comment, home, shell
+    if (fields.size() > 5 && base::parse_number<uid_t>(fields[2]) == user) return std::string(fields[5]);
   }
   return {};
 }
@@ -186,12 +184,12 @@ std::map<std::string, std::string> read_conf_files(const Settings& settings, con
   const Setting* named = find_setting(settings, "NCCL_CONF_FILE");
   std::map<std::string, std::string> files;
   for (const std::string& path : paths) {
-    auto text = fabric::read_below(root, path, kMaxConfSize);
+    auto text = base::read_below(root, path, kMaxConfSize);
     const int code = error_of(text);
     if (code == 0) files.emplace(path, std::get<std::string>(std::move(text)));
     const bool asked = named && named->value == path;
     // NCCL runs as the same user, so it cannot read the file either.
-    if (code == 0 || (!asked && (fabric::is_gone(code) || code == EACCES))) continue;
+    if (code == 0 || (!asked && (base::is_gone(code) || code == EACCES))) continue;
     problems.push_back(fmt::format("{}{}: {}; its values are unknown", asked ? "NCCL_CONF_FILE=" : "", printable(path),
                                    code == EFBIG    ? "has more than 64 MiB"
                                    : code == EINVAL ? "is no regular file"
@@ -202,10 +200,10 @@ std::map<std::string, std::string> read_conf_files(const Settings& settings, con
 
 void add_policy(std::string_view text, const std::string& path, SitePolicy& policy) {
   unsigned number = 0;
-  for (std::string_view line : fabric::split(text, '\n')) {
+  for (std::string_view line : base::split(text, '\n')) {
     ++number;
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (fabric::trim(line).empty() || line.starts_with('#')) continue;
+    if (base::trim(line).empty() || line.starts_with('#')) continue;
     const std::size_t equals = line.find('=');
     const std::string_view name = line.substr(0, equals);
     const std::string_view value = line.substr(std::min(name.size() + 1, line.size()));
@@ -222,7 +220,7 @@ void add_policy(std::string_view text, const std::string& path, SitePolicy& poli
   }
 }
 
-SitePolicy read_site_policy(const fabric::Rooted& files, const std::string& file, bool only_trusted) {
+SitePolicy read_site_policy(const base::Rooted& files, const std::string& file, bool only_trusted) {
   SitePolicy policy;
   if (!file.empty()) {
     read_policy_file(files, file, 0, false, policy);
@@ -236,7 +234,7 @@ SitePolicy read_site_policy(const fabric::Rooted& files, const std::string& file
   if (code == EPERM || code == ELOOP) {
     const char* const why = code == EPERM ? kUntrusted : kLink;
     policy.problems.push_back(fmt::format("{} {}: ignored", kPolicyFolder, why));
-  } else if (code != 0 && !fabric::is_gone(code)) {
+  } else if (code != 0 && !base::is_gone(code)) {
     policy.problems.push_back(fmt::format("{}: {}", kPolicyFolder, std::strerror(code)));
   }
   std::ranges::sort(names);
@@ -253,7 +251,7 @@ SitePolicy read_site_policy(const fabric::Rooted& files, const std::string& file
 SitePolicy read_node_values(std::string_view text) {
   SitePolicy policy;
   if (text.empty()) return policy;
-  for (const std::string_view entry : fabric::split(text, ';')) {
+  for (const std::string_view entry : base::split(text, ';')) {
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const std::string_view name = entry.substr(0, equals);
     const std::string_view value = entry.substr(std::min(equals + 1, entry.size()));

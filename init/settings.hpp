@@ -23,7 +23,7 @@
 
 #include "init/nccl_rules.hpp"
 
-namespace fabric {
+namespace base {
 class Rooted;
 }
 
@@ -110,7 +110,7 @@ void add_policy(std::string_view text, const std::string& path, SitePolicy& poli
 // Reads the site's policy. file: RDMA_INIT_ENV_FILE, empty if unset; it may be a symbolic link, as each file of a
 // mounted ConfigMap is. env.d and its files must not be links. only_trusted: ignore env.d and its files unless root or
 // this user owns them and no other user can write to them.
-SitePolicy read_site_policy(const fabric::Rooted& files, const std::string& file, bool only_trusted);
+SitePolicy read_site_policy(const base::Rooted& files, const std::string& file, bool only_trusted);
 
 // Reads the site's values that the node gives: the text of fabric::kSiteName. An image can set this variable too, so a
 // text that the node cannot have written is ignored as a whole, with a problem.

@@ -14,13 +14,11 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/rooted.hpp"
-#include "fabric/text.hpp"
+#include "base/rooted.hpp"
+#include "base/text.hpp"
 
 namespace init {
 namespace {
-
-using fabric::printable;
 
 constexpr std::uint64_t kEnoughMemory = 1ULL << 30;
 constexpr std::uint64_t kEnoughFiles = 4096;  // NCCL opens several files for each peer, channel and GPU
@@ -76,15 +74,15 @@ void check_rdma_limits(const Decision& decision, const Surroundings& around, std
 
 std::optional<Check> check_seccomp(const Surroundings& around) {
   if (around.refused.empty()) return std::nullopt;
-  return Check{"seccomp", Verdict::kBad,
-               fmt::format("the container's seccomp profile refuses {}, which verbs need",
-                           fabric::join(around.refused, " and ")),
-               "allow it in the profile, or use the engine's own (`--security-opt seccomp=unconfined` to try)"};
+  return Check{
+      "seccomp", Verdict::kBad,
+      fmt::format("the container's seccomp profile refuses {}, which verbs need", base::join(around.refused, " and ")),
+      "allow it in the profile, or use the engine's own (`--security-opt seccomp=unconfined` to try)"};
 }
 
 // Returns true if the kernel supports DMA-BUF for RDMA: Linux 5.12 added ib_umem_dmabuf_get().
 bool has_dma_buf(std::string_view kernel) {
-  return fabric::version_of(kernel) >= std::pair(5U, 12U);
+  return base::version_of(kernel) >= std::pair(5U, 12U);
 }
 
 std::optional<Check> check_gpudirect(const Decision& decision, const Surroundings& around) {
@@ -157,15 +155,15 @@ std::optional<std::uint64_t> lower(std::optional<std::uint64_t> left, std::optio
 
 constexpr unsigned kDeepestCgroup = 32;
 
-std::string read_text(const fabric::Rooted& files, const std::string& path) {
-  return fabric::value_or(files.read(path, fabric::kMostText), std::string());
+std::string read_text(const base::Rooted& files, const std::string& path) {
+  return base::value_or(files.read(path, base::kMostText), std::string());
 }
 
 // Reads rdma.max of the container's cgroup and of all cgroups above: in one tree on cgroup v2, in the controller's tree
 // on v1.
-void read_rdma_limits(const fabric::Rooted& files, Surroundings& around) {
+void read_rdma_limits(const base::Rooted& files, Surroundings& around) {
   const std::string cgroups = read_text(files, "/proc/self/cgroup");
-  for (const std::string_view line : fabric::split(cgroups, '\n')) {
+  for (const std::string_view line : base::split(cgroups, '\n')) {
     const bool v2 = line.starts_with("0::/");
     const std::size_t v1 = line.find(":rdma:/");
     if (!v2 && v1 == std::string_view::npos) continue;
@@ -205,7 +203,7 @@ std::vector<std::string> refused_calls() {
 }
 
 // Reads the modules for GPUDirect RDMA: nvidia_peermem and its older names, or NVIDIA's open kernel module.
-void read_gpudirect(const fabric::Rooted& files, Surroundings& around) {
+void read_gpudirect(const base::Rooted& files, Surroundings& around) {
   const std::string version = read_text(files, "/proc/driver/nvidia/version");
   around.nvidia = !version.empty();
   around.open_module = version.find("Open Kernel Module") != std::string::npos;
@@ -213,31 +211,31 @@ void read_gpudirect(const fabric::Rooted& files, Surroundings& around) {
                            "/sys/kernel/mm/memory_peers/nv_mem", "/sys/kernel/mm/memory_peers/nv_mem_nc"}) {
     around.peer_memory |= files.each_name(path, [](std::string_view) {}) == 0;
   }
-  around.kernel = fabric::trim(read_text(files, "/proc/sys/kernel/osrelease"));
+  around.kernel = base::trim(read_text(files, "/proc/sys/kernel/osrelease"));
 }
 
 // Returns true if the directory has an entry with that prefix; nullopt: a failed lookup.
-std::optional<bool> has_entry(const fabric::Rooted& files, const std::string& directory, std::string_view prefix) {
+std::optional<bool> has_entry(const base::Rooted& files, const std::string& directory, std::string_view prefix) {
   bool found = false;
   const int code = files.each_name(directory, [&](std::string_view name) { found |= name.starts_with(prefix); });
-  return code == 0 || fabric::is_gone(code) ? std::optional(found) : std::nullopt;
+  return code == 0 || base::is_gone(code) ? std::optional(found) : std::nullopt;
 }
 
 // Returns the number of data direct devices: functions of ConnectX-8 without an HCA (rdma-core, providers/mlx5).
-std::size_t count_data_direct(const fabric::Rooted& files) {
+std::size_t count_data_direct(const base::Rooted& files) {
   const std::string devices = "/sys/bus/pci/devices/";
   std::size_t count = 0;
   files.each_name(devices, [&](std::string_view name) {
     const std::string function = devices + std::string(name);
-    if (fabric::trim(read_text(files, function + "/device")) != "0x2100") return;
-    if (fabric::trim(read_text(files, function + "/vendor")) == "0x15b3") ++count;
+    if (base::trim(read_text(files, function + "/device")) != "0x2100") return;
+    if (base::trim(read_text(files, function + "/vendor")) == "0x15b3") ++count;
   });
   return count;
 }
 
 // Reads what GPUs of NVIDIA need beyond GPUDirect RDMA. Every recent driver registers IMEX channels, so only the model
 // shows that a GPU is of a product with multi-node NVLink.
-void read_gpu_needs(const fabric::Rooted& files, Surroundings& around) {
+void read_gpu_needs(const base::Rooted& files, Surroundings& around) {
   const std::string gpus = "/proc/driver/nvidia/gpus/";
   const bool channels = read_text(files, "/proc/devices").find(" nvidia-caps-imex-channels\n") != std::string::npos;
   files.each_name(gpus, [&](std::string_view name) {
@@ -257,13 +255,13 @@ void read_gpu_needs(const fabric::Rooted& files, Surroundings& around) {
 }  // namespace
 
 void add_rdma_max(std::string_view text, std::map<std::string, RdmaLimit>& limits) {
-  for (const std::string_view line : fabric::split(text, '\n')) {
-    const auto words = fabric::split(fabric::trim(line), ' ');
+  for (const std::string_view line : base::split(text, '\n')) {
+    const auto words = base::split(base::trim(line), ' ');
     if (words.size() < 2) continue;
     RdmaLimit& limit = limits[std::string(words[0])];
     for (const std::string_view word : words) {
       const std::size_t equals = std::min(word.find('='), word.size());
-      const auto value = fabric::parse_number<std::uint64_t>(word.substr(std::min(equals + 1, word.size())));
+      const auto value = base::parse_number<std::uint64_t>(word.substr(std::min(equals + 1, word.size())));
       if (word.substr(0, equals) == "hca_handle") limit.handles = lower(limit.handles, value);
       if (word.substr(0, equals) == "hca_object") limit.objects = lower(limit.objects, value);
     }
@@ -289,7 +287,7 @@ std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const 
 
 Surroundings read_surroundings(const std::string& root) {
   Surroundings around;
-  const fabric::Rooted files(root);
+  const base::Rooted files(root);
   read_rdma_limits(files, around);
   read_gpudirect(files, around);
   read_gpu_needs(files, around);

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/format_env.hpp"
 
 namespace init {
@@ -17,7 +17,6 @@ namespace {
 using fabric::Gpu;
 using fabric::Hca;
 using fabric::Inventory;
-using fabric::printable;
 
 // Names in the order of Distance.
 constexpr std::array kNames = {"PIX", "PXB", "PHB", "NODE", "SYS", "?"};
@@ -32,7 +31,7 @@ PciPlace place_of(const auto& device) {
 using Leaves = std::multimap<std::string, std::string>;
 
 std::string path_key(const PciPlace& place) {
-  return (place.path ? fabric::join(*place.path, "/") + "/" : std::string()) + place.pci;
+  return (place.path ? base::join(*place.path, "/") + "/" : std::string()) + place.pci;
 }
 
 std::string hca_line(const Hca& hca, const Decision& decision) {
@@ -44,7 +43,7 @@ std::string hca_line(const Hca& hca, const Decision& decision) {
     if (report != decision.ports.end()) rail = report->rail;
     const bool used = report != decision.ports.end() && report->used;
     text += fmt::format("  {} port {} {} {:g} Gb/s{}", used ? "●" : "○", port.number,
-                        printable(fabric::value_or(port.link_layer, std::string("?"))), port.rate_gbps(),
+                        printable(base::value_or(port.link_layer, std::string("?"))), port.rate_gbps(),
                         port.netdev ? " " + printable(*port.netdev) : "");
     if (used && report->gid_index) text += fmt::format(" GID {}", *report->gid_index);
   }
@@ -173,7 +172,7 @@ std::string topo_json(const Inventory& inventory, const Decision& decision) {
         others.push_back(hca->name);
       }
     }
-    sglang[std::to_string(i)] = fabric::join(names, ",");
+    sglang[std::to_string(i)] = base::join(names, ",");
     mooncake[fmt::format("cuda:{}", i)] = Json::array({names, others});
   }
   if (!used.empty()) add_nodes(numa_nodes(gpus, inventory.hcas), used, mooncake);

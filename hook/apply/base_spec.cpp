@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
 
 namespace hook {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "hook/base/json/json_fwd.hpp"
-#include "hook/base/result.hpp"
+#include "base/json/json_fwd.hpp"
+#include "base/result.hpp"
 
 namespace hook {
 

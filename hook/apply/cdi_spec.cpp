@@ -4,10 +4,10 @@
 #include <cctype>
 #include <utility>
 
+#include "base/json/json.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "fabric/library_variables.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/result.hpp"
 #include "hook/plan/choose.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/plan/pools.hpp"
@@ -83,7 +83,7 @@ Result<std::vector<Offered>> offered_hcas(const NodeMap& node, const fabric::Inv
   own.rdma_cm = false;
   std::vector<Offered> offered;
   for (const NodeHca* hca : node.by_rail()) {
-    const std::string name = fabric::printable(hca->name());
+    const std::string name = base::printable(hca->name());
     if (hca->pool_unread) {
       warnings.push_back(fmt::format("`{}` is skipped: {}", name, unknown_pool(*hca).message));
     } else if (!hca->pool) {
@@ -108,7 +108,7 @@ Result<void> check_cdi_kind(std::string_view kind) {
   const std::size_t slash = kind.find('/');
   if (slash != std::string_view::npos && is_name(kind.substr(0, slash), "_-.") && is_name(kind.substr(slash + 1), "_-"))
     return {};
-  return Error{fmt::format("`{}` is not a CDI kind", fabric::printable(kind)), 0,
+  return Error{fmt::format("`{}` is not a CDI kind", base::printable(kind)), 0,
                fmt::format("write a vendor and a class, such as `{}`", kCdiKind)};
 }
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
-#include "hook/base/json/json_fwd.hpp"
+#include "base/json/json_fwd.hpp"
+#include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/oci/engine.hpp"
 
@@ -34,10 +34,10 @@ struct CdiOptions {
 // at each boot. The engine reads the numbers when it adds the nodes. warnings: receives one text for each HCA that is
 // skipped. Errors: a kind that CDI does not allow; no HCA for a CDI device; the HCAs of the node could not be read.
 // Pure.
-fabric::Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, const CdiOptions& options,
-                              std::vector<std::string>& warnings);
+base::Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, const CdiOptions& options,
+                            std::vector<std::string>& warnings);
 
 // Checks a kind by the rules of CDI 0.3.0: a DNS-like vendor, a slash, a class.
-fabric::Result<void> check_cdi_kind(std::string_view kind);
+base::Result<void> check_cdi_kind(std::string_view kind);
 
 }  // namespace hook

@@ -4,10 +4,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json/json.hpp"
 #include "fabric/library_variables.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
 
 namespace hook {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "hook/base/json/json_fwd.hpp"
-#include "hook/base/result.hpp"
+#include "base/json/json_fwd.hpp"
+#include "base/result.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/plan/plan.hpp"
 

@@ -7,14 +7,12 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
+#include "base/failure.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr std::size_t kLongestControllers = 4096;
 constexpr std::size_t kLongestRelease = 64;  // __NEW_UTS_LEN of Linux
@@ -30,9 +28,9 @@ std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
 // Returns `controller` if the kernel is 7.3 or later. Otherwise, or if the release cannot be read, returns kUnsafe;
 // RdmaController has the reason.
 RdmaController if_safe(RdmaController controller, const std::string& root) {
-  const auto read = fabric::sysfs::read_file(root + "/proc/sys/kernel/osrelease", kLongestRelease);
+  const auto read = base::read_file(root + "/proc/sys/kernel/osrelease", kLongestRelease);
   const auto* release = std::get_if<std::string>(&read);
-  const auto version = release ? fabric::version_of(fabric::trim(*release)) : std::nullopt;
+  const auto version = release ? base::version_of(base::trim(*release)) : std::nullopt;
   return version && *version >= std::pair(7U, 3U) ? controller : RdmaController::kUnsafe;
 }
 
@@ -58,13 +56,13 @@ Warnings not_limited(const std::string& why) {
 
 Result<RdmaController> rdma_controller(const std::string& root) {
   const std::string path = root + "/sys/fs/cgroup/cgroup.controllers";
-  const auto read = fabric::sysfs::read_file(path, kLongestControllers);
+  const auto read = base::read_file(path, kLongestControllers);
   if (const auto* text = std::get_if<std::string>(&read)) {
-    const auto words = fabric::split(fabric::trim(*text), ' ');
+    const auto words = base::split(base::trim(*text), ' ');
     const bool has_it = std::ranges::find(words, "rdma") != words.end();
     return has_it ? if_safe(RdmaController::kV2, root) : RdmaController::kNone;
   }
-  int code = std::get<fabric::Unreadable>(read).code;
+  int code = std::get<base::Unreadable>(read).code;
   // A node without cgroup.controllers has cgroup v1 hierarchies.
   if (code == ENOENT) {
     const std::string hierarchy = root + "/sys/fs/cgroup/rdma";
@@ -95,13 +93,13 @@ RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right) {
 
 RdmaLimits limits_in(std::string_view rdma_max, std::string_view device) {
   RdmaLimits limits;
-  for (const std::string_view line : fabric::split(rdma_max, '\n')) {
-    const auto words = fabric::split(line, ' ');
+  for (const std::string_view line : base::split(rdma_max, '\n')) {
+    const auto words = base::split(line, ' ');
     if (words.empty() || words.front() != device) continue;
     for (const std::string_view word : words) {
       const std::size_t equals = word.find('=');
       if (equals == std::string_view::npos) continue;
-      const auto value = fabric::parse_number<std::uint32_t>(word.substr(equals + 1));
+      const auto value = base::parse_number<std::uint32_t>(word.substr(equals + 1));
       if (word.substr(0, equals) == kHandle) limits.handles = value;
       if (word.substr(0, equals) == kObject) limits.objects = value;
     }

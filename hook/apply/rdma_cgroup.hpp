@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/process/cgroup.hpp"
-#include "hook/base/result.hpp"
+#include "base/process/cgroup.hpp"
+#include "base/result.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {

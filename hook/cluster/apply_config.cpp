@@ -11,14 +11,14 @@
 #include <set>
 #include <utility>
 
+#include "base/process/root_lock.hpp"
+#include "base/process/sandbox.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
+#include "base/text_digest.hpp"
+#include "base/unique_fd.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/netlink.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/process/root_lock.hpp"
-#include "hook/base/process/sandbox.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/text_digest.hpp"
+#include "fabric/read_network.hpp"
 #include "hook/cluster/config_source.hpp"
 #include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"
@@ -31,7 +31,6 @@ namespace hook {
 namespace {
 
 using fabric::Address;
-using fabric::UniqueFd;
 using Problems = std::vector<ConfigProblem>;
 
 constexpr const char* kApplyLock = "/.rdma-hook-config-apply.lock";
@@ -41,7 +40,7 @@ bool has_error(const Problems& problems) {
 }
 
 ConfigProblem problem_of(const std::string& file, const Error& error, const char* remedy) {
-  return {file, 0, error.message, fabric::remedy_of(error, remedy)};
+  return {file, 0, error.message, base::remedy_of(error, remedy)};
 }
 
 // Returns the cluster's new text, followed by the texts of the node's own files: later texts have priority.
@@ -68,8 +67,8 @@ struct ApplyLock {
 Result<UniqueFd> open_cluster_directory(const std::string& directory) {
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.ok()) return fd;
-  Error error = sys_error(errno, "open `{}`", fabric::printable(directory));
-  error.hint = fmt::format("create it as root: install -d -m 755 {}", fabric::printable(directory));
+  Error error = sys_error(errno, "open `{}`", base::printable(directory));
+  error.hint = fmt::format("create it as root: install -d -m 755 {}", base::printable(directory));
   return error;
 }
 
@@ -78,7 +77,7 @@ Result<ApplyLock> lock_directory(const std::string& directory, UniqueFd fd) {
   OldLock old = TRY(take_old_lock(fd.get(), directory, kOldApplyPatience));
   if (old.held) return ApplyLock{std::move(file), std::move(fd), {}};
   return ApplyLock{std::move(file), UniqueFd(),
-                   fmt::format("{} has locked `{}`: this lock is ignored", old.holder, fabric::printable(directory))};
+                   fmt::format("{} has locked `{}`: this lock is ignored", old.holder, base::printable(directory))};
 }
 
 // Removes the lock file of a call that was killed.
@@ -158,7 +157,7 @@ Result<std::vector<std::string>> resolve_slices(const Config& config, const Netw
   for (const auto* range : {&network.vf_macs, &network.vf_guids}) {
     if (!*range || !(*range)->per_node) continue;
     const auto slice = slice_of(**range, TRY(node_number(config)));
-    if (!slice) return fabric::wrap(slice.error(), fmt::format("network `{}`", network.name));
+    if (!slice) return base::wrap(slice.error(), fmt::format("network `{}`", network.name));
   }
   return std::vector<std::string>();
 }
@@ -170,12 +169,12 @@ std::string index_text(const Config& config, const std::vector<std::string>& by_
       std::ranges::none_of(config.networks, [](const auto& one) { return is_sliced(one.second); }))
     return "";
   if (config.node_index->by == NodeIndex::By::kAddress)
-    return fmt::format("by address: {}", by_address.empty() ? "no netdev is visible" : fabric::join(by_address, ", "));
+    return fmt::format("by address: {}", by_address.empty() ? "no netdev is visible" : base::join(by_address, ", "));
   const auto number = node_number(config);
   if (!number) return "";
   const char* name = std::getenv(kNodeName);
   if (config.node_index->is_by_name() && name)
-    return fmt::format("{} from NODE_NAME {}", *number, fabric::printable(name));
+    return fmt::format("{} from NODE_NAME {}", *number, base::printable(name));
   return fmt::format("{}", *number);
 }
 
@@ -188,7 +187,7 @@ std::optional<ConfigProblem> warning_of_name(const Config& config, const std::st
       file, 0,
       fmt::format("`node_index`: the last number of NODE_NAME `{}` is the index, and the numbers before "
                   "it do not count",
-                  fabric::printable(name)),
+                  base::printable(name)),
       kSeveralNumbersRemedy, false};
 }
 

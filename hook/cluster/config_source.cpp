@@ -11,16 +11,13 @@
 #include <ctime>
 #include <deque>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::printable;
-using fabric::UniqueFd;
-
-constexpr const char* kName = "config.json";
+constexpr const char* kConfigName = "config.json";
 constexpr unsigned kMostLinks = 8;
 constexpr int kTries = 5;
 constexpr timespec kBetweenTries{.tv_sec = 0, .tv_nsec = 20'000'000};
@@ -44,7 +41,7 @@ std::optional<std::string> target_of(int directory, const std::string& name) {
 Result<UniqueFd> open_inside(const std::string& directory, const std::string& file) {
   UniqueFd at(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!at.ok()) return sys_error(errno, "open `{}`", printable(directory));
-  std::deque<std::string> rest{kName};
+  std::deque<std::string> rest{kConfigName};
   unsigned links = 0;
   for (;;) {
     const std::string name = std::move(rest.front());
@@ -57,7 +54,7 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
       if (!target) return sys_error(ENOENT, "open `{}`", printable(file));
       // A ConfigMap has two links, config.json and ..data. The limit ends a circle of links.
       if (++links > kMostLinks || target->starts_with('/')) return leads_out(file);
-      const auto parts = fabric::split(*target, '/');
+      const auto parts = base::split(*target, '/');
       for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
         if (*part == "..") return leads_out(file);
         if (!part->empty() && *part != ".") rest.emplace_front(*part);
@@ -85,7 +82,7 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
 }  // namespace
 
 Result<std::string> read_cluster_config(const std::string& directory) {
-  const std::string file = directory + "/" + kName;
+  const std::string file = directory + "/" + kConfigName;
   for (int left = kTries;; --left) {
     auto open = open_inside(directory, file);
     if (open) return read_text_fd(open->get(), kLongestClusterConfig, -1, "`" + printable(file) + "`");

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 
 namespace hook {
 
@@ -31,7 +31,7 @@ class ConfigWatch {
 
  private:
   std::string directory_;
-  fabric::UniqueFd watch_;
+  base::UniqueFd watch_;
   std::uint64_t device_ = 0;
   std::uint64_t inode_ = 0;
 };

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -14,11 +14,11 @@ namespace {
 template <std::size_t size>
 std::optional<std::array<std::uint8_t, size>> parse_bytes(std::string_view text) {
   constexpr std::size_t kDigitsPerByte = 2;
-  const auto parts = fabric::split(text, ':');
+  const auto parts = base::split(text, ':');
   if (parts.size() != size) return std::nullopt;
   std::array<std::uint8_t, size> bytes{};
   for (std::size_t i = 0; i < size; ++i) {
-    const auto byte = fabric::parse_number<std::uint8_t>(parts[i], 16);
+    const auto byte = base::parse_number<std::uint8_t>(parts[i], 16);
     if (!byte || parts[i].size() != kDigitsPerByte) return std::nullopt;
     bytes[i] = *byte;
   }
@@ -88,7 +88,7 @@ bool runs_ipam_plugins(const Config& config) {
 }
 
 std::string to_string(const ConfigProblem& problem) {
-  return fmt::format("{}:{} {}: {}; remedy: {}", fabric::printable(problem.file),
+  return fmt::format("{}:{} {}: {}; remedy: {}", base::printable(problem.file),
                      problem.line == 0 ? "" : fmt::format("{}:", problem.line), problem.is_error ? "error" : "warning",
                      problem.message, problem.remedy);
 }

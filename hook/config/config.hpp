@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
+#include "base/words.hpp"
 #include "fabric/address.hpp"
 #include "fabric/selectors.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/words.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {

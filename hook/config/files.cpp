@@ -11,18 +11,15 @@
 #include <memory>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/process/owner_remedy.hpp"
-#include "hook/base/result.hpp"
+#include "base/json/json.hpp"
+#include "base/process/owner_remedy.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/config/read_config.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::printable;
-using fabric::UniqueFd;
 
 constexpr std::size_t kLongestConfig = std::size_t{1} << 20;
 constexpr std::size_t kMostDropIns = 256;
@@ -39,7 +36,7 @@ bool is_outside_this_user_namespace(uid_t user) {
   const auto map = read_text_file("/proc/self/uid_map");
   if (!map) return false;
   std::vector<std::string_view> numbers;
-  for (const std::string_view part : fabric::split(fabric::trim(*map), ' ')) {
+  for (const std::string_view part : base::split(base::trim(*map), ' ')) {
     if (!part.empty()) numbers.push_back(part);
   }
   // The initial user namespace has the one line "0 0 4294967295" (user_namespaces(7)). There, 65534 is an ordinary
@@ -131,7 +128,7 @@ ConfigFiles read_config_files(const ConfigPaths& paths) {
     const char* otherwise = error.code == ENOENT                       ? kMissingRemedy
                             : error.code == EACCES && ::geteuid() != 0 ? kRootRemedy
                                                                        : kOtherRemedy;
-    files.problems.push_back({path, 0, error.message, fabric::remedy_of(error, otherwise), true});
+    files.problems.push_back({path, 0, error.message, base::remedy_of(error, otherwise), true});
   };
   const auto take = [&](const std::string& path, bool sticky_is_fine) {
     auto text = read_checked(path, sticky_is_fine);

@@ -1,6 +1,6 @@
 #include "hook/config/reader.hpp"
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/config/node_index.hpp"
 #include "hook/config/values.hpp"
 
@@ -132,7 +132,7 @@ void read_memlock(ConfigReader& reader, const ConfigValue& value, std::optional<
   } else if (const auto bytes = json.is_string() ? bytes_of(json.get_ref<const std::string&>()) : std::nullopt) {
     memlock = bytes;
   } else {
-    reader.error(value, fmt::format("`{}` is not a limit", fabric::one_line(json.dump(-1, ' ', true)).substr(0, 64)),
+    reader.error(value, fmt::format("`{}` is not a limit", base::one_line(json.dump(-1, ' ', true)).substr(0, 64)),
                  "write \"unlimited\", bytes (67108864 or \"64MiB\"), or null for the container's own limit");
   }
 }

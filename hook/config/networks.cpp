@@ -1,7 +1,7 @@
 // Reads "networks" of config.json.
 #include <algorithm>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/config/reader.hpp"
 #include "hook/config/values.hpp"
 

@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <vector>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -32,7 +32,7 @@ std::optional<std::uint64_t> match(std::string_view pattern, std::string_view na
   const std::string_view number = name.substr(at, name.size() - before.size() - after.size());
   constexpr int kDecimal = 10;
   constexpr int kBase36 = 36;
-  return fabric::parse_number<std::uint64_t>(number, pattern[at] == '#' ? kDecimal : kBase36);
+  return base::parse_number<std::uint64_t>(number, pattern[at] == '#' ? kDecimal : kBase36);
 }
 
 // Returns the words of a name that follow the last word with a letter: {"10", "0", "3", "17"} for "ip-10-0-3-17".
@@ -60,7 +60,7 @@ std::string pattern_for(std::string_view name) {
 
 // Names the object that a ConfigMap may have, with an entry that fits the name.
 std::string remedy_for_name(std::string_view name, std::string_view entry) {
-  const std::string shown_entry = is_node_pattern(entry) ? std::string(entry) : shown(name, kShownName);
+  const std::string shown_entry = is_node_pattern(entry) ? std::string(entry) : base::shown(name, kShownName);
   return fmt::format(
       "write \"node_index\" in config.json as an object with numbers of nodes, such as {{\"{}\": 0}} "
       "(rdma-init.json(5))",
@@ -70,11 +70,11 @@ std::string remedy_for_name(std::string_view name, std::string_view entry) {
 Result<std::uint64_t> number_at_end(std::string_view name) {
   const auto number = trailing_number(name);
   if (!number)
-    return Error{fmt::format("`{}` does not end with a number", shown(name, kShownName)), EINVAL,
+    return Error{fmt::format("`{}` does not end with a number", base::shown(name, kShownName)), EINVAL,
                  remedy_for_name(name, name)};
   if (numbers_at_end(name).size() > 1)
     return Error{fmt::format("`{}` has several numbers after its last letter: another node's name can end with {} too",
-                             shown(name, kShownName), *number),
+                             base::shown(name, kShownName), *number),
                  EINVAL, remedy_for_name(name, pattern_for(name))};
   return *number;
 }
@@ -88,13 +88,13 @@ Result<std::uint64_t> number_of_entry(const NodeIndex& by, std::string_view name
     const auto number = match(pattern, name);
     if (!number || *number > UINT64_MAX - lowest) continue;
     if (index)
-      return Error{fmt::format("`{}` matches `{}` and `{}` of \"node_index\"", shown(name, kShownName), first, pattern),
+      return Error{fmt::format("`{}` matches `{}` and `{}` of \"node_index\"", base::shown(name, kShownName), first, pattern),
                    EINVAL, "add an entry with the whole name, which precedes patterns, or correct a pattern"};
     index = lowest + *number;
     first = pattern;
   }
   if (index) return *index;
-  return Error{fmt::format("\"node_index\" has no entry for `{}`", shown(name, kShownName)), EINVAL,
+  return Error{fmt::format("\"node_index\" has no entry for `{}`", base::shown(name, kShownName)), EINVAL,
                "add the name of the node, or a pattern that matches it, to \"node_index\" in config.json"};
 }
 
@@ -109,7 +109,7 @@ bool is_node_pattern(std::string_view text) {
 
 std::optional<std::uint64_t> trailing_number(std::string_view name) {
   const std::size_t digits = name.find_last_not_of(kDigits);
-  return fabric::parse_number<std::uint64_t>(name.substr(digits + 1));
+  return base::parse_number<std::uint64_t>(name.substr(digits + 1));
 }
 
 bool has_several_numbers(std::string_view name) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/config/config.hpp"
 
 namespace hook {

@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <functional>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "hook/config/node_index.hpp"
 
 namespace hook {
@@ -60,7 +60,7 @@ std::vector<std::string> words_of(std::string_view line) {
   std::ranges::replace_if(
       text, [](char c) { return c == '\t' || c == '\r'; }, ' ');
   std::vector<std::string> words;
-  for (const std::string_view word : fabric::split(text, ' '))
+  for (const std::string_view word : base::split(text, ' '))
     if (!word.empty()) words.emplace_back(word);
   return words;
 }
@@ -80,8 +80,8 @@ std::optional<Result<std::uint64_t>> index_by_config(const std::optional<NodeInd
 
 // Returns the index of the node on this line. words: not empty.
 Result<std::uint64_t> index_of_line(const std::vector<std::string>& words, const Config& config) {
-  const std::string name = shown(words[0], kLongestShown);
-  const auto listed = words.size() == 2 ? fabric::parse_number<std::uint64_t>(words[1]) : std::nullopt;
+  const std::string name = base::shown(words[0], kLongestShown);
+  const auto listed = words.size() == 2 ? base::parse_number<std::uint64_t>(words[1]) : std::nullopt;
   if (words.size() > 2 || (words.size() == 2 && !listed))
     return make_error("`{}` has no index: expected a name, or a name and a number from 0", name);
   const auto by_config = index_by_config(config.node_index, words[0]);
@@ -187,12 +187,12 @@ NodeListCheck check_nodes(std::string_view list, const Config& config) {
   const auto note = [&](const std::string& what) {
     check.problems.push_back(fmt::format("line {}: {}", number, what));
   };
-  for (const std::string_view line : fabric::split(list, '\n')) {
+  for (const std::string_view line : base::split(list, '\n')) {
     ++number;
     const auto words = words_of(line);
     if (words.empty()) continue;
     has_node = true;
-    const std::string name = shown(words[0], kLongestShown);
+    const std::string name = base::shown(words[0], kLongestShown);
     const auto index = index_of_line(words, config);
     if (!index) {
       note(index.error().message);

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/config/config.hpp"
 
 namespace hook {

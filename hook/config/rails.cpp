@@ -1,7 +1,7 @@
 // Reads "rails": the order of rails and planes.
 #include <set>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/config/reader.hpp"
 #include "hook/config/values.hpp"
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "fabric/library_variables.hpp"
-#include "fabric/text.hpp"
 #include "hook/config/reader.hpp"
 
 namespace hook {
@@ -269,15 +269,15 @@ std::string config_summary(const std::vector<ConfigText>& texts, const Config& c
     std::vector<std::string> modes;
     for (const Mode mode : pool.modes)
       modes.emplace_back(to_string(mode));
-    pools.push_back(fmt::format("{} ({}{})", fabric::printable(pool.name), fabric::join(modes, ", "),
+    pools.push_back(fmt::format("{} ({}{})", base::printable(pool.name), base::join(modes, ", "),
                                 pool.counts_one_kind() ? "; counts HCAs of one rate and link layer" : ""));
   }
   return fmt::format("{} file{}; pools: {}; {} network{}; annotations may request in: {}", texts.size(),
-                     texts.size() == 1 ? "" : "s", pools.empty() ? "all HCAs" : fabric::join(pools, ", "),
+                     texts.size() == 1 ? "" : "s", pools.empty() ? "all HCAs" : base::join(pools, ", "),
                      config.networks.size(), config.networks.size() == 1 ? "" : "s",
                      config.annotations_may_request.empty()
                          ? "no namespace (runc and Docker always)"
-                         : fabric::printable(fabric::join(config.annotations_may_request, ", ")));
+                         : base::printable(base::join(config.annotations_may_request, ", ")));
 }
 
 bool refuse_node_keys(ConfigReader& reader) {

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -14,9 +14,8 @@ constexpr JsonLimits kLimits = {.bytes = std::size_t{1} << 20, .depth = 16};
 
 // Returns a remedy with the word that the user probably meant; otherwise one with all words.
 std::string remedy_for(std::string_view text, const std::vector<std::string>& words) {
-  const std::string_view nearest =
-      fabric::nearest_word(text, std::vector<std::string_view>(words.begin(), words.end()));
-  return nearest.empty() ? "write one of: " + fabric::join(words, ", ") : fmt::format("did you mean `{}`?", nearest);
+  const std::string_view nearest = base::nearest_word(text, std::vector<std::string_view>(words.begin(), words.end()));
+  return nearest.empty() ? "write one of: " + base::join(words, ", ") : fmt::format("did you mean `{}`?", nearest);
 }
 
 constexpr Word<Json::value_t> kKinds[] = {
@@ -49,9 +48,9 @@ std::string unescape_pointer(std::string_view part) {
 std::string place_of(const Json& root, std::string_view pointer) {
   std::string place;
   const Json* at = &root;
-  for (const std::string_view part : fabric::split(pointer.substr(1), '/')) {
+  for (const std::string_view part : base::split(pointer.substr(1), '/')) {
     if (at && at->is_array()) {
-      const auto index = fabric::parse_number<std::size_t>(part);
+      const auto index = base::parse_number<std::size_t>(part);
       at = index && *index < at->size() ? &(*at)[*index] : nullptr;
       place += fmt::format("[{}]", part);
       continue;

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
 #include "hook/config/config.hpp"
 
 namespace hook {
@@ -28,7 +28,7 @@ class ConfigValue {
 
 // Returns the text as messages quote it: printable, at most 64 bytes.
 inline std::string shown(std::string_view text) {
-  return shown(text, 64);
+  return base::shown(text, 64);
 }
 
 // Returns a parser that accepts a text unchanged if the test is true.

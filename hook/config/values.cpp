@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -64,7 +64,7 @@ bool is_resource_name(std::string_view text) {
   const std::string_view name = text.substr(slash + 1);
   // Kubernetes reserves kubernetes.io for its own resources and the prefix "requests." for names of quotas.
   if (domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || domain.starts_with("requests.")) return false;
-  const auto labels = fabric::split(domain, '.');
+  const auto labels = base::split(domain, '.');
   const auto is_end = [&](char c) { return is_outer(c) || (c >= 'A' && c <= 'Z'); };
   return std::ranges::all_of(labels, is_label) && is_config_name(name) && is_end(name.front()) && is_end(name.back());
 }
@@ -73,7 +73,7 @@ std::optional<std::string> pci_id(std::string_view text) {
   constexpr std::size_t kDigits = 4;
   if (text.starts_with("0x") || text.starts_with("0X")) text.remove_prefix(2);
   if (text.size() != kDigits) return std::nullopt;
-  const auto number = fabric::parse_number<std::uint16_t>(text, 16);
+  const auto number = base::parse_number<std::uint16_t>(text, 16);
   if (!number) return std::nullopt;
   return fmt::format("{:04x}", *number);
 }
@@ -81,20 +81,20 @@ std::optional<std::string> pci_id(std::string_view text) {
 std::optional<std::uint16_t> partition_key(std::string_view text) {
   constexpr std::uint16_t kNumber = 0x7fff;  // the highest bit marks a full member
   if (!text.starts_with("0x") && !text.starts_with("0X")) return std::nullopt;
-  const auto key = fabric::parse_number<std::uint16_t>(text.substr(2), 16);
+  const auto key = base::parse_number<std::uint16_t>(text.substr(2), 16);
   return key && (*key & kNumber) != 0 ? key : std::nullopt;
 }
 
 bool is_absolute_path(std::string_view text) {
   const auto is_text = [](char c) { return c >= ' ' && c != 0x7f; };
   if (!text.starts_with('/') || !std::ranges::all_of(text, is_text)) return false;
-  const auto parts = fabric::split(text, '/');
+  const auto parts = base::split(text, '/');
   return std::ranges::find(parts, "..") == parts.end();
 }
 
 std::optional<std::uint32_t> permissions(std::string_view text) {
   if (!is_made_of(text, is_digit)) return std::nullopt;
-  const auto mode = fabric::parse_number<std::uint32_t>(text, 8);
+  const auto mode = base::parse_number<std::uint32_t>(text, 8);
   return mode && *mode <= kAllPermissions ? mode : std::nullopt;
 }
 
@@ -103,7 +103,7 @@ std::optional<std::uint64_t> bytes_of(std::string_view text) {
       {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}};
   for (const auto& [unit, shift] : kUnits) {
     if (!text.ends_with(unit)) continue;
-    const auto number = fabric::parse_number<std::uint32_t>(fabric::trim(text.substr(0, text.size() - unit.size())));
+    const auto number = base::parse_number<std::uint32_t>(base::trim(text.substr(0, text.size() - unit.size())));
     // A "memlock" of 0 would forbid all memory registration, and the shift must not overflow.
     if (!number || *number == 0 || *number > UINT64_MAX >> shift) return std::nullopt;
     return std::uint64_t{*number} << shift;
@@ -134,7 +134,7 @@ Result<void> check_size(std::string_view value, std::string_view source) {
 
 Result<HcaSelection> parse_selection(std::string_view text, std::string source) {
   TRY_VOID(check_size(text, source));
-  text = fabric::trim(text);
+  text = base::trim(text);
   HcaSelection selection;
   selection.source = std::move(source);
   const auto refuse = [&](std::string_view what) {
@@ -149,10 +149,9 @@ Result<HcaSelection> parse_selection(std::string_view text, std::string source) 
     return selection;
   }
   if (std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; })) {
-    const auto count = fabric::parse_number<unsigned>(text);
+    const auto count = base::parse_number<unsigned>(text);
     if (!count || *count == 0 || *count > kMaxCount) {
-      return refuse(
-          fmt::format("`{}`: expected a count from 1 to {}", fabric::printable(text.substr(0, 32)), kMaxCount));
+      return refuse(fmt::format("`{}`: expected a count from 1 to {}", base::printable(text.substr(0, 32)), kMaxCount));
     }
     selection.kind = HcaSelection::Kind::kCount;
     selection.count = *count;

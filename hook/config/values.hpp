@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.hpp"
 #include "fabric/selectors.hpp"
-#include "hook/base/result.hpp"
 
 namespace hook {
 

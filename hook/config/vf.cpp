@@ -2,7 +2,7 @@
 #include <linux/if_ether.h>
 #include <linux/if_link.h>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/config/node_slice.hpp"
 #include "hook/config/reader.hpp"
 #include "hook/config/values.hpp"

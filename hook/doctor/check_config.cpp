@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"
 #include "hook/plan/pools.hpp"
@@ -30,7 +30,7 @@ constexpr const char* kObject = "node_index";
 // Returns the finding for an error of the node's index. It is `broken`, because the hook refuses each container that
 // requests the network.
 Finding broken(std::string object, const Error& error) {
-  return {Grade::kBroken, std::move(object), error.message, fabric::remedy_of(error)};
+  return {Grade::kBroken, std::move(object), error.message, base::remedy_of(error)};
 }
 
 // Checks this node's part of the network's address ranges, for each rail in a pool: an index that comes from an address
@@ -136,7 +136,7 @@ std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config
     findings.push_back({Grade::kWarning, kObject,
                         fmt::format("the last number of NODE_NAME `{}` is the index, and the numbers before it do not "
                                     "count",
-                                    fabric::printable(*from.name)),
+                                    base::printable(*from.name)),
                         kSeveralNumbersRemedy});
   for (const auto& entry : config.networks) {
     auto of_network =

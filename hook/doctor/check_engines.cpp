@@ -1,15 +1,13 @@
 #include <algorithm>
 #include <ctime>
 
-#include "fabric/text.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/apply/memlock.hpp"
-#include "hook/base/result.hpp"
 #include "hook/doctor/checks.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::printable;
 
 constexpr const char* kRunInstall = "run `rdma-hook install`";
 
@@ -56,7 +54,7 @@ Grade grade_without_installation(const NodeEngines& engines) {
 // start again, so it is `broken`.
 void check_found(const NodeEngines& engines, Check& check) {
   if (!engines.found) {
-    check.add(Grade::kWarning, "engines", engines.found.error().message, fabric::remedy_of(engines.found.error()));
+    check.add(Grade::kWarning, "engines", engines.found.error().message, base::remedy_of(engines.found.error()));
     return;
   }
   if (engines.found->empty() && !is_set_up(engines) && !engines.has_slurm)
@@ -82,8 +80,7 @@ void check_found(const NodeEngines& engines, Check& check) {
 // changed after install may still have that text, so it gets a warning.
 void check_record(const NodeEngines& engines, Check& check) {
   if (!engines.record) {
-    check.add(Grade::kBroken, kInstallRecord, engines.record.error().message,
-              fabric::remedy_of(engines.record.error()));
+    check.add(Grade::kBroken, kInstallRecord, engines.record.error().message, base::remedy_of(engines.record.error()));
     return;
   }
   for (const auto& [path, state] : engines.changed) {
@@ -168,7 +165,7 @@ Check check_engine(const NodeEngines& engines) {
                           ? fmt::format("{} {}.{}", to_string(engine.engine), engine.major, engine.minor)
                           : std::string(to_string(engine.engine)));
   if (names.empty() && engines.has_slurm) names.emplace_back("slurmd");
-  check.summary = fabric::join(names, ", ");
+  check.summary = base::join(names, ", ");
   if (engines.record && *engines.record)
     check.summary += fmt::format("{}{} configured, way {}", names.empty() ? "" : "; ", (*engines.record)->engine,
                                  (*engines.record)->way);
@@ -206,8 +203,8 @@ Check check_programs(const NodeEngines& engines) {
     }
   }
   for (const Error& error : engines.unasked)
-    check.add(Grade::kWarning, "programs", error.message, fabric::remedy_of(error));
-  check.summary = names.empty() ? "no file of an engine names a program of rdma-init" : fabric::join(names, ", ");
+    check.add(Grade::kWarning, "programs", error.message, base::remedy_of(error));
+  check.summary = names.empty() ? "no file of an engine names a program of rdma-init" : base::join(names, ", ");
   return check;
 }
 
@@ -233,7 +230,7 @@ Check check_memlock(const NodeEngines& engines) {
                           by_unit ? "sets RLIMIT_MEMLOCK to" : "runs with RLIMIT_MEMLOCK of", limit_text(limit)),
               fmt::format("add LimitMEMLOCK=infinity to [Service] with `systemctl edit {0}`, then restart it", unit));
   }
-  check.summary = seen.empty() ? "no engine runs as a daemon" : fabric::join(seen, ", ");
+  check.summary = seen.empty() ? "no engine runs as a daemon" : base::join(seen, ", ");
   return check;
 }
 
@@ -248,10 +245,10 @@ std::vector<Finding> check_rail_tests(const NodeEngines& engines, const Config& 
     if (network.gateway_test == RailTest::kFail) tests.emplace_back("\"gateway_test\"");
     if (tests.empty()) continue;
     findings.push_back(
-        {Grade::kWarning, fmt::format("network {}", fabric::printable(name)),
+        {Grade::kWarning, fmt::format("network {}", base::printable(name)),
          fmt::format("rdma-nri does not run {}: a container can get an address that another host has, or a "
                      "silent gateway",
-                     fabric::join(tests, " and ")),
+                     base::join(tests, " and ")),
          "test with `arping -D` on the rails' subnets, or use rdma-runtime, which runs the tests"});
   }
   return findings;

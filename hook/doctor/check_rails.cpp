@@ -5,8 +5,8 @@
 #include <optional>
 #include <set>
 
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/plan/pools.hpp"
 
 namespace hook {
@@ -15,7 +15,6 @@ namespace {
 using fabric::Inventory;
 using fabric::Netdev;
 using fabric::Port;
-using fabric::printable;
 
 // Returns the HCAs of the pools, in the order of rails.
 std::vector<const NodeHca*> pool_hcas(const NodeMap& map) {
@@ -91,7 +90,7 @@ Check check_pools(const NodeMap& map, const Config& config) {
   for (const NodeHca& node : map.hcas()) {
     if (!node.pool_unread) continue;
     const Error error = unknown_pool(node);
-    check.add(Grade::kWarning, printable(node.name()), error.message, fabric::remedy_of(error));
+    check.add(Grade::kWarning, printable(node.name()), error.message, base::remedy_of(error));
   }
   for (const Pool& pool : config.pools)
     summaries.push_back(fmt::format("{} {}", count_of(map, pool), printable(pool.name)));
@@ -105,7 +104,7 @@ Check check_pools(const NodeMap& map, const Config& config) {
               "otherwise correct "
               "`rails`");
   }
-  check.summary = summaries.empty() ? "all HCAs are in one pool" : fabric::join(summaries, ", ");
+  check.summary = summaries.empty() ? "all HCAs are in one pool" : base::join(summaries, ", ");
   return check;
 }
 
@@ -142,8 +141,8 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
 // The states "INIT" and "Polling" are words of the files `state` and `phys_state` in sysfs (Linux 6.12
 // drivers/infiniband/core/sysfs.c).
 std::string remedy_of_port(const NodeHca& node, const Port& port) {
-  const std::string phys = fabric::value_or(port.phys_state, std::string());
-  const std::string state = fabric::value_or(port.state, std::string());
+  const std::string phys = base::value_or(port.phys_state, std::string());
+  const std::string state = base::value_or(port.state, std::string());
   const bool infiniband = port.is_infiniband();
   if (infiniband && state.ends_with("INIT")) return "start a subnet manager: opensm, or the switch's";
   if (phys.ends_with("Polling")) return "check cable, transceiver and the switch's port";
@@ -162,7 +161,7 @@ Check check_ports(const std::vector<const NodeHca*>& hcas) {
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
     if (port.is_active()) return;
     const auto* state = std::get_if<std::string>(&port.state);
-    const std::string phys = fabric::value_or(port.phys_state, std::string());
+    const std::string phys = base::value_or(port.phys_state, std::string());
     check.add(active == 0 ? Grade::kBroken : Grade::kWarning, name_of(node, port),
               state ? fmt::format("is {}, not ACTIVE{}", printable(state->substr(state->find(' ') + 1)),
                                   phys.empty() ? "" : fmt::format(" ({})", printable(phys.substr(phys.find(' ') + 1))))
@@ -185,7 +184,7 @@ struct Kin {
 
 // VFs count as a separate model: their rate can differ from that of a physical function.
 Kin kin_of(const NodeHca& node, const Port& port) {
-  return {node.pool, fabric::value_or(port.link_layer, std::string()),
+  return {node.pool, base::value_or(port.link_layer, std::string()),
           node.hca->device_id.value_or("") + node.hca->vendor.value_or("") + (node.hca->physfn ? " VF" : "")};
 }
 
@@ -208,7 +207,7 @@ Check check_rates(const std::vector<const NodeHca*>& hcas) {
               "check cable, transceiver, the switch's port and the PCIe width (`lspci -vv`: LnkSta); if the rate is "
               "intended, move the HCA to a separate pool");
   });
-  check.summary = fabric::join({rates.begin(), rates.end()}, ", ") + " Gb/s";
+  check.summary = base::join({rates.begin(), rates.end()}, ", ") + " Gb/s";
   return check;
 }
 
@@ -279,7 +278,7 @@ Check check_mtus(const std::vector<const NodeHca*>& hcas, const Inventory& inven
   });
   check.summary = mtus.empty()
                       ? "no RoCE rail with a netdev"
-                      : fmt::format("{}; active_mtu {}", fabric::join({mtus.begin(), mtus.end()}, ", "),
+                      : fmt::format("{}; active_mtu {}", base::join({mtus.begin(), mtus.end()}, ", "),
                                     active.empty() ? "unknown (install ibverbs-utils for `ibv_devinfo`)" : "fits");
   return check;
 }
@@ -336,7 +335,7 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
     const bool of_rail = std::ranges::any_of(names, [&](const auto& name) { return rails.contains(name); });
     on_rails += of_rail ? 1 : 0;
     if (!of_rail || names.size() < 2) continue;
-    check.add(Grade::kWarning, address, fmt::format("is on {}", printable(fabric::join(names, " and "))),
+    check.add(Grade::kWarning, address, fmt::format("is on {}", printable(base::join(names, " and "))),
               "remove it from one netdev: both have the same GID, and replies can use either");
   }
   check.summary = fmt::format("{} on the rails, no duplicates", on_rails);
@@ -353,21 +352,20 @@ ActiveMtus parse_ibv_devinfo(std::string_view text) {
   ActiveMtus mtus;
   std::string hca;
   unsigned port = 0;  // 0: no port read yet
-  for (const std::string_view line : fabric::split(text, '\n')) {
-    const std::string_view trimmed = fabric::trim(line);
+  for (const std::string_view line : base::split(text, '\n')) {
+    const std::string_view trimmed = base::trim(line);
     const std::size_t colon = trimmed.find(':');
     if (colon == std::string_view::npos) continue;
     const std::string_view key = trimmed.substr(0, colon);
-    const std::string_view value = fabric::trim(trimmed.substr(colon + 1));
+    const std::string_view value = base::trim(trimmed.substr(colon + 1));
     if (key == "hca_id") {
       // The line `hca_id` starts a new HCA. The lines from it to the next line `port` belong to no port.
       hca = value;
       port = 0;
     } else if (key == "port") {
-      port = fabric::parse_number<unsigned>(value).value_or(0);
+      port = base::parse_number<unsigned>(value).value_or(0);
     } else if (key == "active_mtu" && port != 0 && !hca.empty()) {  // the value is such as "1024 (3)"
-      if (const auto bytes = fabric::parse_number<unsigned>(value.substr(0, value.find(' '))))
-        mtus[{hca, port}] = *bytes;
+      if (const auto bytes = base::parse_number<unsigned>(value.substr(0, value.find(' ')))) mtus[{hca, port}] = *bytes;
     }
   }
   return mtus;

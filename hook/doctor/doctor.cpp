@@ -6,14 +6,14 @@
 #include <set>
 #include <utility>
 
+#include "base/columns.hpp"
+#include "base/json/json.hpp"
+#include "base/process/sandbox.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "fabric/nccl_marks.hpp"
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/columns.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/process/sandbox.hpp"
-#include "hook/base/result.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/install/query_program.hpp"
@@ -216,7 +216,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
                             : Result<Inventory>(fabric::read_inventory({.root = node.root, .full = true}));
   if (!read) {
     checks.push_back(
-        {"snapshot", {}, {{Grade::kBroken, *node.snapshot, read.error().message, fabric::remedy_of(read.error())}}});
+        {"snapshot", {}, {{Grade::kBroken, *node.snapshot, read.error().message, base::remedy_of(read.error())}}});
     return checks;
   }
   Inventory& inventory = *read;
@@ -267,11 +267,11 @@ std::string findings_text(const std::vector<Check>& checks, bool quiet) {
       // complete.
       if ((quiet && finding.grade == Grade::kNote) || ++shown > kMostShown) continue;
       // Messages quote names of devices, files and engines. This is foreign text, which must not control the terminal.
-      const std::string what = fabric::one_line(fmt::format("{}: {}", finding.object, finding.message));
+      const std::string what = base::one_line(fmt::format("{}: {}", finding.object, finding.message));
       add_line(mark(finding.grade), check.name, what, lines);
       if (finding.remedy.empty()) continue;
       lines += std::string(kTextColumn, ' ');
-      add_wrapped("remedy: " + fabric::one_line(finding.remedy), kTextColumn, kTextColumn + 2, lines);
+      add_wrapped("remedy: " + base::one_line(finding.remedy), kTextColumn, kTextColumn + 2, lines);
     }
     if (shown > kMostShown) add_line("", "", fmt::format("and {} more; --json lists all", shown - kMostShown), lines);
   }

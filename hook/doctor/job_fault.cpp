@@ -5,8 +5,8 @@
 #include <set>
 #include <thread>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -71,9 +71,9 @@ void read_phys_states(const std::string& root, Inventory& inventory) {
   for (fabric::Hca& hca : inventory.hcas) {
     for (fabric::Port& port : hca.ports) {
       if (port.is_active()) continue;
-      port.phys_state = fabric::sysfs::read_file(
+      port.phys_state = base::read_file(
           fmt::format("{}/sys/class/infiniband/{}/ports/{}/phys_state", root, hca.name, port.number), kLongest);
-      if (auto* text = std::get_if<std::string>(&port.phys_state)) *text = std::string(fabric::trim(*text));
+      if (auto* text = std::get_if<std::string>(&port.phys_state)) *text = std::string(base::trim(*text));
     }
   }
 }
@@ -106,7 +106,7 @@ Result<std::optional<Finding>> read_job_fault(const NodeSettings& node, const Co
 }
 
 bool is_unloaded(const HalfDriven& function) {
-  return function.loaded == fabric::Attr<bool>(false);
+  return function.loaded == base::Attr<bool>(false);
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ bool is_unloaded(const HalfDriven& function) {
 bool may_be_closed_by_container(const Inventory& jobs, const GrantedHcas& granted, const HcaDevices& devices) {
   // Words of the kernel: phys_state_to_str() of drivers/infiniband/core/sysfs.c, Linux 6.12.
   const auto is_disabled = [](const fabric::Port& port) {
-    return !port.is_active() && fabric::value_or(port.phys_state, std::string()).ends_with("Disabled");
+    return !port.is_active() && base::value_or(port.phys_state, std::string()).ends_with("Disabled");
   };
   return std::ranges::any_of(jobs.hcas, [&](const fabric::Hca& hca) {
     return std::ranges::any_of(hca.ports, is_disabled) && may_be_granted(granted, hca.name, devices);

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/doctor/checks.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/ledger/book.hpp"

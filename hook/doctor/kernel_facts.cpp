@@ -9,19 +9,14 @@
 #include <cerrno>
 #include <set>
 
-#include "fabric/netlink.hpp"
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "fabric/read_network.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Attr;
 using fabric::Inventory;
-using fabric::printable;
-using fabric::Unreadable;
-
-namespace sysfs = fabric::sysfs;
 
 struct DriverHalf {
   const char* driver;
@@ -54,7 +49,7 @@ bool is_hca_of(const Inventory& inventory, const std::string& pci) {
 // its functions are returned only if the node has no HCA at all.
 std::vector<HalfDriven> read_half_driven(const std::string& root, const Inventory& inventory) {
   std::vector<HalfDriven> found;
-  const auto devices = sysfs::Directory::open(root + "/sys/bus/pci/devices");
+  const auto devices = base::Directory::open(root + "/sys/bus/pci/devices");
   if (!devices) return found;
   for (const std::string& pci : devices->list()) {
     const auto read = [&](const char* name) { return devices->read_text((pci + name).c_str()).value_or(""); };
@@ -100,7 +95,7 @@ Finding without_hca(const HalfDriven& function) {
             fmt::format("run `modprobe {}`", function.module)};
   }
   return {Grade::kBroken, function.module,
-          fmt::format("not loaded: {} ({}) has no HCA", function.pci, fabric::printable(function.driver)),
+          fmt::format("not loaded: {} ({}) has no HCA", function.pci, base::printable(function.driver)),
           fmt::format("run `modprobe {0}` and add it to /etc/modules-load.d/rdma.conf", function.module)};
 }
 
@@ -149,7 +144,7 @@ std::optional<Finding> check_node(const ExpectedNode& node) {
   if (!seen.is_device || (!node.number.empty() && seen.number != node.number)) {
     return Finding{Grade::kBroken, node.path,
                    fmt::format("is {}, but the kernel's device is {}", seen.is_device ? seen.number : "no device",
-                               fabric::printable(node.number)),
+                               base::printable(node.number)),
                    "remove it, then run `udevadm trigger --subsystem-match=infiniband_verbs`"};
   }
   // The udev rules of rdma-core set mode 0666: access is restricted by the device cgroup and the network namespace, not
@@ -173,8 +168,6 @@ Check check_qkey(const KernelFacts& facts) {
   return check;
 }
 
-namespace sysfs = fabric::sysfs;
-
 constexpr std::string_view kNvidia = "0x10de";
 constexpr unsigned kRedirects = 0x0004 | 0x0008;  // P2P request redirect, completion redirect
 
@@ -187,7 +180,7 @@ unsigned number_at(std::string_view bytes, std::size_t at, std::size_t count) {
 }
 
 bool is_loaded(const Attr<bool>& module) {
-  return fabric::value_or(module, false);
+  return base::value_or(module, false);
 }
 
 // Checks how NCCL can register GPU memory with an HCA: by nvidia_peermem, or by DMA-BUF of NVIDIA's open kernel module.
@@ -202,7 +195,7 @@ Check check_gpudirect(const GpuFacts& facts, const Inventory& inventory) {
   }
   // DMA-BUF needs NVIDIA's open kernel module and Linux 5.12 (ib_umem_dmabuf_get()).
   const bool open_module = facts.driver_version.find("Open Kernel Module") != std::string::npos;
-  const auto kernel = fabric::version_of(facts.kernel);
+  const auto kernel = base::version_of(facts.kernel);
   const bool dma_buf = open_module && kernel && *kernel >= std::pair(5U, 12U);
   if (facts.driver_version.empty()) {
     check.add(Grade::kBroken, "nvidia", "the driver of the node's GPUs is not loaded", "run `modprobe nvidia`");
@@ -260,10 +253,9 @@ Check check_iommu(const GpuFacts& facts, const Inventory& inventory) {
   if (translated.empty()) return check;
   check.summary = "translates; the node has no GPU";
   if (!gpus) return check;
-  check.add(
-      Grade::kWarning, "IOMMU",
-      fmt::format("translates for {}: it slows each transfer between GPU and HCA", fabric::join(translated, ", ")),
-      "add `iommu=pt` to the kernel's command line");
+  check.add(Grade::kWarning, "IOMMU",
+            fmt::format("translates for {}: it slows each transfer between GPU and HCA", base::join(translated, ", ")),
+            "add `iommu=pt` to the kernel's command line");
   return check;
 }
 
@@ -289,11 +281,11 @@ KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventor
   for (const fabric::Hca& hca : inventory.hcas) {
     if (!hca.uverbs) continue;
     const std::string name = fmt::format("uverbs{}", *hca.uverbs);
-    const auto verbs = sysfs::Directory::open(fmt::format("{}/sys/class/infiniband_verbs/{}", root, name));
+    const auto verbs = base::Directory::open(fmt::format("{}/sys/class/infiniband_verbs/{}", root, name));
     add("/dev/infiniband/" + name, verbs ? verbs->read_text("dev").value_or("") : "");
   }
   if (facts.rdma_cm == Attr<bool>(true)) {
-    const auto misc = sysfs::Directory::open(root + "/sys/class/misc/rdma_cm");
+    const auto misc = base::Directory::open(root + "/sys/class/misc/rdma_cm");
     add("/dev/infiniband/rdma_cm", misc ? misc->read_text("dev").value_or("") : "");
   }
   // With a root directory, all facts come from files below it. Netlink would report this machine's setting.
@@ -349,9 +341,9 @@ GpuFacts read_gpu_facts(const std::string& root, const Inventory& inventory) {
   GpuFacts facts;
   const std::string devices = root + "/sys/bus/pci/devices/";
   const auto text = [&](const std::string& path) {
-    const auto read = sysfs::read_file(path, kText);
+    const auto read = base::read_file(path, kText);
     const auto* found = std::get_if<std::string>(&read);
-    return found ? std::string(fabric::trim(*found)) : std::string();
+    return found ? std::string(base::trim(*found)) : std::string();
   };
   if (inventory.gpus) {
     facts.has_nvidia = std::ranges::any_of(
@@ -362,7 +354,7 @@ GpuFacts read_gpu_facts(const std::string& root, const Inventory& inventory) {
   facts.driver_version = text(root + "/proc/driver/nvidia/version");
   facts.kernel = text(root + "/proc/sys/kernel/osrelease");
   for (const std::string& bridge : bridges_between(inventory)) {
-    const auto space = sysfs::read_file(devices + bridge + "/config", kConfigurationSpace);
+    const auto space = base::read_file(devices + bridge + "/config", kConfigurationSpace);
     const auto* failed = std::get_if<Unreadable>(&space);
     facts.acs.emplace(bridge, failed ? Attr<unsigned>(*failed) : acs_control(std::get<std::string>(space)));
   }

@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {
@@ -40,8 +40,8 @@ void check_names(const LedgerFacts& facts, Check& check) {
       if (found == facts.names.end()) continue;
       const auto& names = found->second;
       if (std::ranges::find(names, hca.name) != names.end() || !reported.insert(hca.name).second) continue;
-      const std::string now = fabric::printable(names.front());
-      const std::string before = fabric::printable(hca.name);
+      const std::string now = base::printable(names.front());
+      const std::string before = base::printable(hca.name);
       check.add(
           Grade::kWarning, before,
           fmt::format(
@@ -62,9 +62,9 @@ void check_moved(const LedgerFacts& facts, Check& check) {
   for (const MovedGid& gid : facts.moved) {
     const std::string now = gid.index ? fmt::format("at index {}", *gid.index) : std::string("not in the GID table");
     check.findings.push_back(
-        {Grade::kWarning, fabric::printable(gid.placed.holder),
+        {Grade::kWarning, base::printable(gid.placed.holder),
          fmt::format("its GID {} of {} was at index {} when the container started, and is {} now",
-                     to_string(gid.placed.addresses.front()), fabric::printable(gid.placed.hca), gid.placed.index, now),
+                     to_string(gid.placed.addresses.front()), base::printable(gid.placed.hca), gid.placed.index, now),
          "restart the container: its programs use the old index"});
   }
 }
@@ -137,14 +137,14 @@ std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fab
 Check check_ledger(const LedgerFacts& facts) {
   Check check{"ledger", {}, {}};
   for (const Error& error : facts.unread)
-    check.add(Grade::kBroken, facts.path, error.message, fabric::remedy_of(error));
+    check.add(Grade::kBroken, facts.path, error.message, base::remedy_of(error));
   for (const Grant& grant : facts.grants) {
     if (!grant.stale) continue;
     std::vector<std::string> names;
     for (const PlannedHca& hca : grant.hcas)
-      names.push_back(fabric::printable(hca.name));
-    check.add(Grade::kWarning, fabric::printable(grant.owner.label),
-              fmt::format("has ended but still has {}", fabric::join(names, ", ")),
+      names.push_back(base::printable(hca.name));
+    check.add(Grade::kWarning, base::printable(grant.owner.label),
+              fmt::format("has ended but still has {}", base::join(names, ", ")),
               "run `rdma-hook recover` and `systemctl enable --now rdma-recover.timer`");
   }
   check_names(facts, check);

@@ -2,16 +2,14 @@
 
 #include <algorithm>
 
-#include "fabric/rooted.hpp"
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "base/rooted.hpp"
+#include "base/text.hpp"
 #include "hook/install/query_engine.hpp"
 
 namespace hook {
 namespace {
-
-namespace sysfs = fabric::sysfs;
 
 // Reads roce_np/enable/0 to 7 and roce_rp/enable/0 to 7 in /sys/class/net/NETDEV/ecn. Only MLNX_OFED has these files.
 // Returns true if ECN is enabled for at least one priority; nullopt if no directory `enable` exists.
@@ -20,7 +18,7 @@ std::optional<bool> read_ecn(const std::string& root, const std::string& netdev)
   // sender).
   std::optional<bool> on;
   for (const char* side : {"roce_np", "roce_rp"}) {
-    const auto enable = sysfs::Directory::open(fmt::format("{}/sys/class/net/{}/ecn/{}/enable", root, netdev, side));
+    const auto enable = base::Directory::open(fmt::format("{}/sys/class/net/{}/ecn/{}/enable", root, netdev, side));
     if (!enable) continue;
     const auto names = enable->list();
     on = on.value_or(false) || std::ranges::any_of(names, [&](const std::string& priority) {
@@ -45,9 +43,9 @@ std::string_view line_of(std::string_view text, std::string_view key) {
 // Without the file `trust`, a driver trusts the VLAN tag (PCP) until `dcb app` has an entry for a DSCP
 // (drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c, Linux 6.12).
 bool may_map_without_entry(const std::string& root, const std::string& netdev) {
-  const auto trust = sysfs::read_file(fmt::format("{}/sys/class/net/{}/qos/trust", root, netdev), kMaxTrust);
+  const auto trust = base::read_file(fmt::format("{}/sys/class/net/{}/qos/trust", root, netdev), kMaxTrust);
   const auto* text = std::get_if<std::string>(&trust);
-  return text ? text->find("pcp") == std::string::npos : !fabric::is_gone(fabric::error_of(trust));
+  return text ? text->find("pcp") == std::string::npos : !base::is_gone(base::error_of(trust));
 }
 
 }  // namespace
@@ -68,8 +66,8 @@ std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text) {
   const std::string_view line = line_of(text, "prio-pfc ");
   if (line.empty()) return std::nullopt;
   std::vector<unsigned> on;
-  for (const std::string_view one : fabric::split(line, ' ')) {
-    const auto priority = fabric::parse_number<unsigned>(one.substr(0, one.find(':')));
+  for (const std::string_view one : base::split(line, ' ')) {
+    const auto priority = base::parse_number<unsigned>(one.substr(0, one.find(':')));
     if (priority && one.ends_with(":on")) on.push_back(*priority);
   }
   return on;
@@ -77,13 +75,13 @@ std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text) {
 
 DcbPriorities parse_dcb_priorities(std::string_view text) {
   DcbPriorities priorities;
-  for (const std::string_view one : fabric::split(line_of(text, "dscp-prio "), ' ')) {
+  for (const std::string_view one : base::split(line_of(text, "dscp-prio "), ' ')) {
     const std::size_t colon = std::min(one.find(':'), one.size());
-    const auto dscp = fabric::parse_number<unsigned>(one.substr(0, colon));
-    const auto priority = fabric::parse_number<unsigned>(one.substr(std::min(colon + 1, one.size())));
+    const auto dscp = base::parse_number<unsigned>(one.substr(0, colon));
+    const auto priority = base::parse_number<unsigned>(one.substr(std::min(colon + 1, one.size())));
     if (dscp && priority) priorities.of_dscp[*dscp] = *priority;
   }
-  const auto fallback = fabric::parse_number<unsigned>(fabric::trim(line_of(text, "default-prio ")));
+  const auto fallback = base::parse_number<unsigned>(base::trim(line_of(text, "default-prio ")));
   priorities.fallback = fallback.value_or(0);
   return priorities;
 }
@@ -118,18 +116,18 @@ Check check_qos(const std::vector<RailQos>& rails) {
   std::vector<std::string> with;
   for (const RailQos& rail : rails) {
     const bool pfc = rail.pfc && !rail.pfc->empty();
-    if (pfc || rail.ecn == true) with.push_back(fabric::printable(rail.netdev));
-    if (rail.pfc && rail.pfc->empty() && rail.ecn != true) without.push_back(fabric::printable(rail.netdev));
+    if (pfc || rail.ecn == true) with.push_back(base::printable(rail.netdev));
+    if (rail.pfc && rail.pfc->empty() && rail.ecn != true) without.push_back(base::printable(rail.netdev));
   }
   if (!without.empty()) {
-    check.add(Grade::kNote, fabric::join(without, ", "),
+    check.add(Grade::kNote, base::join(without, ", "),
               "no priority has PFC: a congested RoCE fabric drops packets unless ECN prevents it",
               "run `dcb pfc set dev NETDEV prio-pfc 3:on`, configure the switches alike, and set "
               "NCCL_IB_TC for that priority");
   }
   for (const RailQos& rail : rails) {
     if (!rail.pfc || rail.pfc->empty()) continue;  // a rail without PFC uses ECN, or has its note already
-    const std::string netdev = fabric::printable(rail.netdev);
+    const std::string netdev = base::printable(rail.netdev);
     for (const MarkQos& mark : rail.marks) {
       if (!mark.priority || std::ranges::find(*rail.pfc, *mark.priority) != rail.pfc->end()) continue;
       check.add(Grade::kNote, netdev,
@@ -140,7 +138,7 @@ Check check_qos(const std::vector<RailQos>& rails) {
     }
   }
   check.looked = !with.empty() || !without.empty();
-  check.summary = check.looked ? fmt::format("PFC or ECN on {}", fabric::join(with, ", "))
+  check.summary = check.looked ? fmt::format("PFC or ECN on {}", base::join(with, ", "))
                                : "neither `dcb` nor sysfs reports PFC or ECN of a rail";
   return check;
 }

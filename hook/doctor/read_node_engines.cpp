@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <set>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/result.hpp"
+#include "base/file.hpp"
+#include "base/json/json.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/doctor/checks.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/node_files.hpp"
@@ -17,8 +17,6 @@
 
 namespace hook {
 namespace {
-
-namespace sysfs = fabric::sysfs;
 
 constexpr std::size_t kLongestFile = 4 << 20;
 
@@ -46,9 +44,9 @@ constexpr const char* kPlugins = "/opt/nri/plugins";
 
 // Returns the text of a file; nullopt if it cannot be read. Adds a message to `unread` unless the file is missing.
 std::optional<std::string> read_text(const std::string& path, std::vector<std::string>* unread = nullptr) {
-  auto text = sysfs::read_file(path, kLongestFile);
+  auto text = base::read_file(path, kLongestFile);
   if (auto* found = std::get_if<std::string>(&text)) return std::move(*found);
-  const int code = std::get<fabric::Unreadable>(text).code;
+  const int code = std::get<base::Unreadable>(text).code;
   if (unread && code != ENOENT && code != ENOTDIR) unread->push_back(sys_error(code, "cannot read `{}`", path).message);
   return std::nullopt;
 }
@@ -96,8 +94,7 @@ void read_files(const std::string& root, NodeEngines& engines) {
 // OCI runtime to execute: its version is used.
 void query_version(const std::string& root, OurProgram& program) {
   auto answer = query_program(root, {program.path, "--version"});
-  if (answer && (answer->done || answer->text.starts_with("rdma-runtime ")))
-    program.version = fabric::trim(answer->text);
+  if (answer && (answer->done || answer->text.starts_with("rdma-runtime "))) program.version = base::trim(answer->text);
   if (!answer && answer.error().code == EACCES) program.unsafe = std::move(answer).error();
 }
 
@@ -125,8 +122,8 @@ void read_programs(const std::string& root, NodeEngines& engines) {
 std::optional<std::int64_t> boot_time(const std::string& root) {
   const auto text = read_text(root + "/proc/stat");
   if (!text) return std::nullopt;
-  for (const std::string_view line : fabric::split(*text, '\n'))
-    if (line.starts_with("btime ")) return fabric::parse_number<std::int64_t>(fabric::trim(line.substr(6)));
+  for (const std::string_view line : base::split(*text, '\n'))
+    if (line.starts_with("btime ")) return base::parse_number<std::int64_t>(base::trim(line.substr(6)));
   return std::nullopt;
 }
 
@@ -170,8 +167,8 @@ std::vector<std::string> our_programs_in(std::string_view text) {
   // These characters separate paths in JSON, TOML and hook files.
   constexpr std::string_view kEnds = "\"' \t=,[]{}()";
   std::vector<std::string> programs;
-  for (const std::string_view line : fabric::split(text, '\n')) {
-    if (fabric::trim(line).starts_with('#')) continue;
+  for (const std::string_view line : base::split(text, '\n')) {
+    if (base::trim(line).starts_with('#')) continue;
     for (std::size_t at = 0; (at = line.find('/', at)) != std::string_view::npos;) {
       const std::size_t end = std::min(line.find_first_of(kEnds, at), line.size());
       const std::string_view path = line.substr(at, end - at);
@@ -188,13 +185,13 @@ std::vector<std::string> our_programs_in(std::string_view text) {
 std::optional<MemlockLimits> memlock_in(std::string_view limits) {
   constexpr std::string_view kName = "Max locked memory";
   const auto bytes = [](std::string_view word) {
-    return word == "unlimited" ? std::optional(UINT64_MAX) : fabric::parse_number<std::uint64_t>(word);
+    return word == "unlimited" ? std::optional(UINT64_MAX) : base::parse_number<std::uint64_t>(word);
   };
   // The line is "Max locked memory         8388608              8388608              bytes".
-  for (const std::string_view line : fabric::split(limits, '\n')) {
+  for (const std::string_view line : base::split(limits, '\n')) {
     if (!line.starts_with(kName)) continue;
-    const std::string_view soft = fabric::trim(line.substr(kName.size()));
-    const std::string_view hard = fabric::trim(soft.substr(std::min(soft.size(), soft.find(' '))));
+    const std::string_view soft = base::trim(line.substr(kName.size()));
+    const std::string_view hard = base::trim(soft.substr(std::min(soft.size(), soft.find(' '))));
     const auto one = bytes(soft.substr(0, soft.find(' ')));
     const auto other = bytes(hard.substr(0, hard.find(' ')));
     return one && other ? std::optional(MemlockLimits{*one, *other}) : std::nullopt;
@@ -216,7 +213,7 @@ NodeEngines read_node_engines(const std::string& root) {
       if (!engine.trouble.empty()) {
         engines.refused.push_back({engine.program, engine.trouble, engine.remedy});
       } else if (const auto read = check_engine_config(root, engine, "cannot load its configuration"); !read) {
-        engines.refused.push_back({engine.program, read.error().message, fabric::remedy_of(read.error())});
+        engines.refused.push_back({engine.program, read.error().message, base::remedy_of(read.error())});
       }
     }
   }

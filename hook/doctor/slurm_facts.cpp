@@ -1,5 +1,5 @@
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/doctor/checks.hpp"
 #include "hook/install/engine_processes.hpp"
@@ -14,7 +14,7 @@ std::optional<SlurmFacts> read_slurm_facts(const std::string& root) {
   // Debian's file is slurmd-wlm. A slurmd that executes itself again for a new configuration has the name of its file.
   for (const EngineProcess& process : find_processes(root, {"slurmd", "slurmd-wlm"})) {
     if (process.in_container) continue;
-    const auto limits = fabric::sysfs::read_file(process.directory + "/limits", kLimits);
+    const auto limits = base::read_file(process.directory + "/limits", kLimits);
     if (const auto* text = std::get_if<std::string>(&limits))
       if (const auto memlock = memlock_in(*text)) facts.memlocks.push_back(memlock->soft);
   }
@@ -22,7 +22,7 @@ std::optional<SlurmFacts> read_slurm_facts(const std::string& root) {
 }
 
 Check check_slurm(const SlurmFacts& facts) {
-  const std::string file = fabric::printable(facts.conf.path);
+  const std::string file = base::printable(facts.conf.path);
   Check check{"slurm", fmt::format("{}; {} slurmd", file, facts.memlocks.size()), {}, facts.conf.error.empty()};
   for (const std::uint64_t memlock : facts.memlocks) {
     if (memlock == UINT64_MAX) continue;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "hook/base/failure.hpp"
-#include "hook/base/result.hpp"
+#include "base/failure.hpp"
+#include "base/result.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/add.hpp"
@@ -27,7 +27,7 @@ Result<void> give(const ContainerRequest& requesting, const Grantee& who, const 
                   const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan) {
   const std::string& path = target.netns_path;
   // add_rails() enters the namespace by this descriptor, so it is the namespace to which the path leads now.
-  fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot open the container's network namespace `{}`", path);
   NetnsIdentity netns = TRY(identify_netns(path));
   const bool first = TRY(is_first(ledger, who.owner, who.user.key));

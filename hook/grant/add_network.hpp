@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/plan/plan.hpp"
@@ -22,7 +22,7 @@ struct NetworkTarget {
 // Adds the rails. Call it after the booking: the roll-back of the booking also restores the rails. Sets the numbers of
 // the plan's device nodes to those of the RDMA devices inside the namespace. Errors, with the reason kNetwork: as
 // add_rails(); the namespace or the ledger cannot be read.
-fabric::Result<void> add_network(const ContainerRequest& requesting, const Grantee& who, const NetworkTarget& target,
-                                 const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan);
+base::Result<void> add_network(const ContainerRequest& requesting, const Grantee& who, const NetworkTarget& target,
+                               const fabric::Inventory& inventory, const Ledger& ledger, Call& call, Plan& plan);
 
 }  // namespace hook

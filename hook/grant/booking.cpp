@@ -39,7 +39,7 @@ void Booking::undo() const {
   } else {
     // The booking stays pending: a settled grant would be valid although some of its rails are already restored to the
     // node.
-    log_.error(fabric::wrap(undone.error(), "rolling back the start"));
+    log_.error(base::wrap(undone.error(), "rolling back the start"));
   }
   log_.warnings(rails_.take_warnings());
 }

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/log.hpp"
-#include "hook/base/result.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"

@@ -8,7 +8,7 @@
 #include <ctime>
 #include <utility>
 
-#include "hook/base/failure.hpp"
+#include "base/failure.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/rails/record/store.hpp"

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "hook/base/log.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/timing.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "base/timing.hpp"
 #include "hook/grant/events.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/ledger/ledger.hpp"

@@ -4,10 +4,10 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/failure.hpp"
+#include "base/file.hpp"
+#include "base/json/json.hpp"
 #include "fabric/read_node.hpp"
-#include "fabric/sysfs.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/request/request.hpp"
 
 namespace hook {
@@ -49,8 +49,7 @@ void look_up_userns(ContainerSpec& spec) {
   constexpr std::size_t kLongestUidMap = 65536;
   const std::string& path = spec.userns_path ? *spec.userns_path : std::string();
   if (spec.maps_node_root || !path.starts_with("/proc/") || !path.ends_with(kNamespace)) return;
-  const auto read =
-      fabric::sysfs::read_file(path.substr(0, path.size() - kNamespace.size()) + "/uid_map", kLongestUidMap);
+  const auto read = base::read_file(path.substr(0, path.size() - kNamespace.size()) + "/uid_map", kLongestUidMap);
   if (const auto* text = std::get_if<std::string>(&read); text && !text->empty())
     spec.maps_node_root = maps_root(*text);
 }
@@ -90,7 +89,7 @@ Result<bool> uses_host_network(const ContainerSpec& spec) {
 Result<std::string> read_bundle_config(const std::string& bundle) {
   auto text = read_text_file(bundle + "/config.json");
   if (text) return text;
-  Error error = fabric::wrap(std::move(text).error(), "the container's bundle");
+  Error error = base::wrap(std::move(text).error(), "the container's bundle");
   error.hint = "pass the directory that contains the container's config.json as bundle";
   // crun 1.8.1 names "/" as the bundle of a container with a user namespace and linux.devices (tested).
   if (bundle == "/") error.hint = "this crun does not pass the bundle's path: use a later crun, or runc";

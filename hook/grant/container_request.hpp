@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/json/json_fwd.hpp"
-#include "hook/base/result.hpp"
+#include "base/json/json_fwd.hpp"
+#include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/oci/caller.hpp"

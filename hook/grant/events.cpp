@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "hook/base/log.hpp"
+#include "base/log.hpp"
 #include "hook/ledger/grant.hpp"
 
 namespace hook {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/timing.hpp"
+#include "base/timing.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/oci/engine.hpp"
 #include "hook/plan/plan.hpp"

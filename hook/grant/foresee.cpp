@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/warnings.hpp"
 #include "fabric/lent_libraries.hpp"
 #include "fabric/provider_names.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
-#include "hook/base/warnings.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/mount_places.hpp"

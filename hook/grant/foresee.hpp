@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/inventory.hpp"
-#include "hook/base/result.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/ledger/ledger.hpp"

@@ -9,15 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/failure.hpp"
+#include "base/file_name.hpp"
+#include "base/process/root_lock.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
+#include "base/warnings.hpp"
 #include "fabric/rdma_sysfs.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
 #include "hook/apply/edit_spec.hpp"
 #include "hook/apply/memlock.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/file_name.hpp"
-#include "hook/base/process/root_lock.hpp"
-#include "hook/base/warnings.hpp"
 #include "hook/grant/booking.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/search.hpp"
@@ -113,7 +113,7 @@ std::string some_names(const Plan& plan) {
     names.push_back(hca.name);
   const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
   names.resize(names.size() - more);
-  return fabric::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
+  return base::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 // Logs the grant, and counts it in the outcome. The logged rails are all rails in the container's network namespace,
@@ -221,7 +221,7 @@ Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requestin
 
 // The turn of one call for a bundle.
 struct Turn {
-  fabric::UniqueFd bundle;
+  base::UniqueFd bundle;
   std::optional<LockFile> file;  // if users other than root can open the bundle
 };
 
@@ -237,7 +237,7 @@ Result<Turn> take_turn(const std::string& bundle, const std::string& ledger) {
   if (!turn.bundle.ok() || ::fstat(turn.bundle.get(), &status) != 0) return turn;
   const auto busy = [&](const std::string& why) {
     return Error{
-        fmt::format("another call is allocating for the container of bundle `{}`{}", fabric::printable(bundle), why),
+        fmt::format("another call is allocating for the container of bundle `{}`{}", base::printable(bundle), why),
         EBUSY, "create one container of a bundle at a time", FailureReason::kBusy};
   };
   if (is_private(status)) {

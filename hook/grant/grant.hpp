@@ -5,9 +5,9 @@
 #include <functional>
 #include <string_view>
 
-#include "hook/base/json/json_fwd.hpp"
-#include "hook/base/process/identity.hpp"
-#include "hook/base/result.hpp"
+#include "base/json/json_fwd.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
 #include "hook/grant/add_network.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/container_request.hpp"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/result.hpp"
+#include "base/failure.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/plan/parts.hpp"
 
 namespace hook {
@@ -51,7 +51,7 @@ const HcaNodes* owner_of_device(const SpecDevice& device, const std::vector<HcaN
 }
 
 std::string owner_text(const HcaNodes* owner) {
-  return owner ? fmt::format("a node of `{}`", fabric::printable(owner->hca)) : "a node of no HCA of this node";
+  return owner ? fmt::format("a node of `{}`", base::printable(owner->hca)) : "a node of no HCA of this node";
 }
 
 Error changed(std::string message) {
@@ -74,20 +74,20 @@ Result<void> check_granted_nodes(const ContainerRequest& requesting, const std::
         if (!hca.is_granted || device.path != node.path || is_node(device, node)) continue;
         return changed(fmt::format("the container's `{}` is {}, {}; granted is `{}`, c {}:{}", node.path,
                                    number_of(device), owner_text(owner_of_device(device, all)),
-                                   fabric::printable(hca.hca), node.major.value_or(0), node.minor.value_or(0)));
+                                   base::printable(hca.hca), node.major.value_or(0), node.minor.value_or(0)));
       }
     }
   }
   std::vector<std::string> names;
   names.reserve(granted.size());
   for (const PlannedHca& hca : granted)
-    names.push_back(fabric::printable(hca.name));
+    names.push_back(base::printable(hca.name));
   // Second check: no uverbs node of the container, under any path, may belong to an HCA that is not granted.
   for (const SpecDevice& device : requesting.request->given) {
     const HcaNodes* const owner = owner_of_device(device, all);
     if (!owner || owner->is_granted) continue;
-    return changed(fmt::format("the container's `{}` is {}, {}; granted is {}", fabric::printable(device.path),
-                               number_of(device), owner_text(owner), fabric::join(names, ", ")));
+    return changed(fmt::format("the container's `{}` is {}, {}; granted is {}", base::printable(device.path),
+                               number_of(device), owner_text(owner), base::join(names, ", ")));
   }
   return {};
 }

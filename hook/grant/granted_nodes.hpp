@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/plan/plan.hpp"
 
@@ -18,7 +18,7 @@ namespace hook {
 // have moved into the pod's network namespace. requesting: must have a request. granted: HCAs with the names that they
 // have in the inventory. Errors: a node of a granted HCA is another device; a node belongs to an HCA that is not
 // granted; the inventory lacks the numbers. Pure.
-fabric::Result<void> check_granted_nodes(const ContainerRequest& requesting, const std::vector<PlannedHca>& granted,
-                                         const fabric::Inventory& inventory);
+base::Result<void> check_granted_nodes(const ContainerRequest& requesting, const std::vector<PlannedHca>& granted,
+                                       const fabric::Inventory& inventory);
 
 }  // namespace hook

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "fabric/read_node.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/rails/netlink/netlink.hpp"
@@ -27,7 +27,7 @@ using fabric::Unread;
 
 Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, const std::vector<std::string>& names,
                          Inventory& inventory) {
-  fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
+  base::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.ok()) return sys_error(errno, "cannot open the pod's network namespace `{}`", netns.path);
   const auto inside = TRY(open_network_namespace(std::move(fd), {.packet = false, .sysfs = true}));
   // Linux before 5.2 has no fsmount(2), so the HCAs in the namespace cannot be read and stay unknown.
@@ -39,7 +39,7 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   std::move(found.hcas.begin(), found.hcas.end(), std::back_inserter(inventory.hcas));
   // Keep the natural order of the names, because `index:N` of a request counts in that order.
   std::sort(inventory.hcas.begin(), inventory.hcas.end(),
-            [](const Hca& left, const Hca& right) { return fabric::natural_less(left.name, right.name); });
+            [](const Hca& left, const Hca& right) { return base::natural_less(left.name, right.name); });
   return {};
 }
 

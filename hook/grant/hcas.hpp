@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 #include "hook/ledger/book.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/request/request.hpp"
@@ -25,14 +25,14 @@ namespace hook {
 // the netdev has on the node, because pools in the administrator's config.json select by this name. Adds the addresses
 // that the netdevs brought along. Costs one system call if there are no rails. Errors: the record cannot be read, or
 // the namespace is gone.
-fabric::Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
-                                  fabric::Inventory& inventory);
+base::Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
+                                fabric::Inventory& inventory);
 
 // Adds HCAs that another component (dranet, rdma-cni) moved into the owner's network namespace. Finds them by the
 // uverbs nodes that this component added to the container. On the node, /sys/class/infiniband_verbs/uverbsN/ibdev still
 // names such an HCA (Linux 7.3, tested). Errors: the namespace cannot be read; the HCAs inside then stay unknown.
-fabric::Result<void> add_granted_hcas(const Request& request, const Owner& owner, const std::string& root,
-                                      fabric::Inventory& inventory);
+base::Result<void> add_granted_hcas(const Request& request, const Owner& owner, const std::string& root,
+                                    fabric::Inventory& inventory);
 
 struct KnownDevices {
   // A device has one of two forms, which both survive a rename of the HCA:

@@ -8,14 +8,12 @@
 #include <cerrno>
 #include <climits>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/apply/live/container_root.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 // Distributions link this directory to /run.
 constexpr std::string_view kLink = "/var/run";
@@ -75,7 +73,7 @@ std::optional<Error> cannot_mount(const std::vector<std::string>& directories, c
     if (!place) {
       return nothing_at(directories.front(),
                         fmt::format("a link of the image leads the mount at `{}` to an unknown place",
-                                    fabric::printable(mount.destination)),
+                                    base::printable(mount.destination)),
                         "mount the volume at a directory that the image has");
     }
     mount.destination = *place;

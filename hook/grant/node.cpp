@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "fabric/kept_node.hpp"
 #include "fabric/read_node.hpp"
 #include "fabric/snapshot.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/node_needs.hpp"
@@ -64,7 +64,7 @@ void add_others(const fabric::Inventory& survey, const std::vector<std::string>&
   const auto is_other = [&](const std::string& hca) { return std::ranges::find(names, hca) == names.end(); };
   std::ranges::copy_if(survey.hcas, std::back_inserter(inventory.hcas),
                        [&](const fabric::Hca& hca) { return is_other(hca.name); });
-  std::ranges::sort(inventory.hcas, fabric::natural_less, &fabric::Hca::name);
+  std::ranges::sort(inventory.hcas, base::natural_less, &fabric::Hca::name);
   std::ranges::copy_if(survey.netdevs, std::back_inserter(inventory.netdevs),
                        [&](const fabric::Netdev& netdev) { return !fabric::find_netdev(inventory, netdev.name); });
   std::ranges::copy_if(survey.unread, std::back_inserter(inventory.unread),
@@ -76,7 +76,7 @@ void add_others(const fabric::Inventory& survey, const std::vector<std::string>&
 Result<void> check_root(const std::string& root) {
   // "/." fails for a file, and for a directory that this user cannot enter.
   if (root.empty() || ::access((root + "/.").c_str(), F_OK) == 0) return {};
-  Error error = sys_error(errno, "--root `{}`", fabric::printable(root));
+  Error error = sys_error(errno, "--root `{}`", base::printable(root));
   error.hint = error.code == EACCES ? "run the command as root" : "name the directory that has the node's files";
   return error;
 }

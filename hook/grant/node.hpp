@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.hpp"
 #include "fabric/rdma_sysfs.hpp"
-#include "fabric/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -34,13 +34,13 @@ struct NodeSettings {
 
 // Checks a root that the caller named; an empty root is this node. Errors: it is no directory, or this user cannot
 // enter it. Below such a root each look-up would find nothing, and the node would seem to have no HCA.
-fabric::Result<void> check_root(const std::string& root);
+base::Result<void> check_root(const std::string& root);
 
 // Reads the part of the node that the request needs. requesting: must have a request. variables: the caller can still
 // set the container's environment variables, which state the number of usable ports, so the ports are read too. Errors:
 // the snapshot or the list of HCAs cannot be read; as uses_host_network().
-fabric::Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting, const NodeSettings& node,
-                                                bool variables);
+base::Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting, const NodeSettings& node,
+                                              bool variables);
 
 // Returns the HCAs of the uverbs nodes in Request::given; nullopt: a node belongs to no HCA, or its path and its number
 // name different HCAs.
@@ -48,12 +48,12 @@ std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& reque
 
 // Reads the HCAs `names` as read_node_for() would, and takes the other HCAs of the node from `survey`, an inventory
 // with fewer facts (fabric::survey_node()). A name that no longer exists is left out. Errors: as read_node_for().
-fabric::Result<fabric::Inventory> read_some_for(const ContainerRequest& requesting, const NodeSettings& node,
-                                                bool variables, const std::vector<std::string>& names,
-                                                const fabric::Inventory& survey);
+base::Result<fabric::Inventory> read_some_for(const ContainerRequest& requesting, const NodeSettings& node,
+                                              bool variables, const std::vector<std::string>& names,
+                                              const fabric::Inventory& survey);
 
 // Reads all HCAs, with `facts` and the facts by which pools select. Errors: the snapshot cannot be read.
-fabric::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,
-                                                  const fabric::HcaFacts& facts = {});
+base::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,
+                                                const fabric::HcaFacts& facts = {});
 
 }  // namespace hook

@@ -8,34 +8,34 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/command_line.hpp"
-#include "hook/base/result.hpp"
+#include "base/options.hpp"
+#include "base/result.hpp"
 #include "hook/grant/node.hpp"
 
 namespace hook {
 
 template <typename Options>
-inline constexpr fabric::Option<Options> kConfigOption = {
+inline constexpr base::Option<Options> kConfigOption = {
     "config", "FILE", "use FILE in place of cluster/config.json, config.json and conf.d/*.json in /etc/rdma-init",
     [](Options& options, std::string_view value) {
       options.node.config = {std::string(value), "", true};
       return Result<void>();
     }};
 template <typename Options>
-inline constexpr fabric::Option<Options> kRootOption = {"root", "DIR", "the node's /sys, /dev and /proc are below DIR",
-                                                        [](Options& options, std::string_view value) {
-                                                          options.node.root = value;
-                                                          return Result<void>();
-                                                        }};
+inline constexpr base::Option<Options> kRootOption = {"root", "DIR", "the node's /sys, /dev and /proc are below DIR",
+                                                      [](Options& options, std::string_view value) {
+                                                        options.node.root = value;
+                                                        return Result<void>();
+                                                      }};
 template <typename Options>
-inline constexpr fabric::Option<Options> kLedgerOption = {
+inline constexpr base::Option<Options> kLedgerOption = {
     "ledger", "DIR", "use the ledger DIR in place of /run/rdma-hook", [](Options& options, std::string_view value) {
       options.node.ledger = value;
       return Result<void>();
     }};
 // --probe of long-running programs.
 template <typename Options>
-inline constexpr fabric::Option<Options> kProbeOption = {
+inline constexpr base::Option<Options> kProbeOption = {
     "probe", "", "print whether the running program is ready, and why not; exit code 0 ready, 1 not",
     [](Options& options, std::string_view) {
       options.probe = true;
@@ -43,22 +43,21 @@ inline constexpr fabric::Option<Options> kProbeOption = {
     }};
 // --help and --version of programs without subcommands.
 template <typename Options>
-inline constexpr fabric::Option<Options> kHelpOption = {"help", "", "this text",
-                                                        [](Options& options, std::string_view) {
-                                                          options.help = true;
-                                                          return Result<void>();
-                                                        }};
+inline constexpr base::Option<Options> kHelpOption = {"help", "", "this text", [](Options& options, std::string_view) {
+                                                        options.help = true;
+                                                        return Result<void>();
+                                                      }};
 template <typename Options>
-inline constexpr fabric::Option<Options> kVersionOption = {"version", "", "print the version",
-                                                           [](Options& options, std::string_view) {
-                                                             options.version = true;
-                                                             return Result<void>();
-                                                           }};
+inline constexpr base::Option<Options> kVersionOption = {"version", "", "print the version",
+                                                         [](Options& options, std::string_view) {
+                                                           options.version = true;
+                                                           return Result<void>();
+                                                         }};
 
 // Applies the arguments of a program without subcommands, up to --help or --version. Errors (EINVAL): as
 // apply_option().
 template <typename Options>
-Result<void> apply_options(std::span<const fabric::Option<Options>> table, std::span<char* const> arguments,
+Result<void> apply_options(std::span<const base::Option<Options>> table, std::span<char* const> arguments,
                            std::string_view program, Options& options) {
   for (std::size_t at = 0; at < arguments.size() && !options.help && !options.version; ++at) {
     const auto done = apply_option(table, arguments, at, options);

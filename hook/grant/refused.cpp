@@ -3,9 +3,9 @@
 #include <ctime>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/failure.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 
@@ -28,7 +28,7 @@ void note_refused(const std::string& ledger_directory, std::string_view stage, R
                                   .container = std::move(container),
                                   .reason = std::string(to_string(failure_reason(error))),
                                   .message = error.message,
-                                  .remedy = fabric::remedy_of(error)});
+                                  .remedy = base::remedy_of(error)});
 }
 
 }  // namespace hook

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/ledger/refusals.hpp"
 #include "hook/oci/caller.hpp"
 #include "hook/oci/container_spec.hpp"

@@ -8,9 +8,9 @@
 #include <set>
 #include <utility>
 
+#include "base/failure.hpp"
+#include "base/warnings.hpp"
 #include "fabric/read_node.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/warnings.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/node_needs.hpp"

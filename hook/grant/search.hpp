@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
+#include "base/timing.hpp"
 #include "fabric/inventory.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/timing.hpp"
 #include "hook/grant/foresee.hpp"
 
 namespace hook {

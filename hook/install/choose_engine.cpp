@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/node_files.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/plan.hpp"

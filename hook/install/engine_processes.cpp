@@ -8,22 +8,20 @@
 #include <array>
 #include <variant>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/process/identity.hpp"
+#include "base/file.hpp"
+#include "base/process/identity.hpp"
+#include "base/text.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/query_program.hpp"
 
 namespace hook {
 namespace {
 
-namespace sysfs = fabric::sysfs;
-
 // Limit on reading. The files comm, status and stat of /proc are never larger.
 constexpr std::size_t kLongestText = 1 << 20;
 
 std::optional<std::string> text_of(const std::string& path) {
-  auto text = sysfs::read_file(path, kLongestText);
+  auto text = base::read_file(path, kLongestText);
   auto* const found = std::get_if<std::string>(&text);
   return found ? std::optional(std::move(*found)) : std::nullopt;
 }
@@ -31,10 +29,10 @@ std::optional<std::string> text_of(const std::string& path) {
 // Returns true if the process is in a PID namespace below the node's. The line NSpid in /proc/PID/status has the PID of
 // the process in each of its PID namespaces (proc_pid_status(5)), so it has two or more numbers then.
 bool is_in_container(std::string_view status) {
-  constexpr std::string_view kField = "NSpid:";
-  for (const std::string_view line : fabric::split(status, '\n'))
-    if (line.starts_with(kField))
-      return fabric::trim(line.substr(kField.size())).find_first_of(" \t") != std::string_view::npos;
+  constexpr std::string_view kName = "NSpid:";
+  for (const std::string_view line : base::split(status, '\n'))
+    if (line.starts_with(kName))
+      return base::trim(line.substr(kName.size())).find_first_of(" \t") != std::string_view::npos;
   return false;
 }
 
@@ -62,11 +60,11 @@ std::optional<std::string> program_of(const std::string& root, const EngineProce
 std::vector<EngineProcess> find_processes(const std::string& root, const std::vector<std::string_view>& names) {
   std::vector<EngineProcess> found;
   for (const std::string& entry : names_in(root + "/proc")) {
-    const auto pid = fabric::parse_number<int>(entry);
+    const auto pid = base::parse_number<int>(entry);
     if (!pid) continue;
     std::string directory = fmt::format("{}/proc/{}", root, entry);
     const auto comm = text_of(directory + "/comm");
-    const std::string_view name = fabric::trim(comm ? std::string_view(*comm) : std::string_view());
+    const std::string_view name = base::trim(comm ? std::string_view(*comm) : std::string_view());
     if (std::find(names.begin(), names.end(), name) == names.end()) continue;
     const bool inside = is_in_container(text_of(directory + "/status").value_or(""));
     found.push_back({std::string(name), *pid, std::move(directory), inside});
@@ -96,7 +94,7 @@ EngineStart read_engine_start(const std::string& root, const std::string& progra
     if (program_of(root, process) != program) continue;
     start.command.words.clear();
     const std::string line = text_of(process.directory + "/cmdline").value_or("");
-    for (const std::string_view word : fabric::split(line, '\0'))
+    for (const std::string_view word : base::split(line, '\0'))
       start.command.words.emplace_back(word);
     start.command.file = fmt::format("/proc/{}/cmdline", process.pid);
     start.command.line = 1;

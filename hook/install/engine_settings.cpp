@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -35,10 +35,10 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
   EngineSettings settings;
   std::string table;
   auto list = settings.end();  // the list whose lines are being read; end(): none
-  for (const std::string_view raw : fabric::split(printed, '\n')) {
-    std::string line(fabric::trim(raw));
+  for (const std::string_view raw : base::split(printed, '\n')) {
+    std::string line(base::trim(raw));
     const bool is_default = defaults_are_comments && line.starts_with("# ");
-    if (is_default) line = fabric::trim(std::string_view(line).substr(2));
+    if (is_default) line = base::trim(std::string_view(line).substr(2));
     std::replace(line.begin(), line.end(), '"', '\'');
     if (line.empty() || line.front() == '#') continue;
     const auto equals = line.find('=');
@@ -48,12 +48,12 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
     } else if (line.front() == '[' && (!is_default || line.back() == ']')) {
       table = line.substr(1, line.rfind(']') - 1);
     } else if (equals != std::string::npos) {
-      const std::string key(fabric::trim(std::string_view(line).substr(0, equals)));
+      const std::string key(base::trim(std::string_view(line).substr(0, equals)));
       // CRI-O also prints descriptions of settings as comments. They can contain `=`, so the text in front of it must
       // be a key.
       if (is_default && !is_key(key)) continue;
       const auto at =
-          settings.insert_or_assign({table, key}, fabric::trim(std::string_view(line).substr(equals + 1))).first;
+          settings.insert_or_assign({table, key}, base::trim(std::string_view(line).substr(equals + 1))).first;
       if (at->second == "[") list = at;
     }
   }
@@ -73,7 +73,7 @@ std::vector<std::string> setting_list(const EngineSettings& settings, const std:
   std::vector<std::string> texts;
   const auto found = settings.find({table, key});
   if (found == settings.end() || !found->second.starts_with('[')) return texts;
-  const auto parts = fabric::split(found->second, '\'');
+  const auto parts = base::split(found->second, '\'');
   for (std::size_t at = 1; at + 1 < parts.size(); at += 2)
     texts.emplace_back(parts[at]);
   return texts;

@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "hook/apply/base_spec.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/install/choose_engine.hpp"
@@ -82,7 +82,7 @@ Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
 Result<EngineFacts> gather_facts(const InstallOptions& options, const Choice& choice) {
   const std::string& root = options.root;
   const auto config = read_config(config_paths_below(root));
-  if (!config) return fabric::wrap(config.error(), "configuration of rdma-init");
+  if (!config) return base::wrap(config.error(), "configuration of rdma-init");
   EngineFacts facts;
   facts.engine = choice.engine;
   facts.way = choice.way;

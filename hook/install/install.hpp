@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/install/plan.hpp"
 
 namespace hook {

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -172,7 +172,7 @@ bool has_added_line(std::string_view before, std::string_view after, std::string
   const auto bare_lines = [](std::string_view text) {
     std::set<std::string_view> lines;
     for (const std::string_view line : lines_of(text))
-      lines.insert(fabric::trim(line));
+      lines.insert(base::trim(line));
     return lines;
   };
   const auto old_lines = bare_lines(before);

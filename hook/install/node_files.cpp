@@ -9,16 +9,14 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/write_all.hpp"
+#include "base/file.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
+#include "base/write_all.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr JsonLimits kNodeFileLimits{.bytes = 16 << 20};
 
@@ -130,7 +128,7 @@ bool node_has(const std::string& root, const std::string& path, int mode) {
 }
 
 std::vector<std::string> names_in(const std::string& directory) {
-  const auto open = fabric::sysfs::Directory::open(directory);
+  const auto open = base::Directory::open(directory);
   return open ? open->list() : std::vector<std::string>();
 }
 
@@ -155,7 +153,7 @@ Result<std::optional<std::string>> read_node_file(const std::string& root, const
   if (!TRY(is_there(root, path, seen))) return std::optional<std::string>();
   const std::string file = TRY(node_path(root, path));
   std::string text = TRY(read_text_file(file, kNodeFileLimits));
-  if (!fabric::is_utf8(text)) return make_error("`{}` is not UTF-8", path);
+  if (!base::is_utf8(text)) return make_error("`{}` is not UTF-8", path);
   return std::optional(std::move(text));
 }
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "hook/base/result.hpp"
-#include "hook/base/words.hpp"
+#include "base/result.hpp"
+#include "base/words.hpp"
 
 namespace hook {
 

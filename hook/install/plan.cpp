@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -57,7 +57,7 @@ std::string own_hooks_dir(const EngineFacts& facts, const char* table) {
 
 // Parses a JSON object. An empty file counts as an empty object, because dockerd accepts an empty file.
 Result<Json> object_of(const std::string& text, const char* path) {
-  Json json = fabric::trim(text).empty() ? Json(Json::object()) : TRY(parse_json(text, path));
+  Json json = base::trim(text).empty() ? Json(Json::object()) : TRY(parse_json(text, path));
   if (!json.is_object()) return make_error("`{}` is not a JSON object", path);
   return json;
 }
@@ -72,7 +72,7 @@ Result<Json*> object_in(Json& json, const char* name) {
 // Returns the number of blanks before the first member; -1 if all members are in one line. With this indentation, lines
 // that install does not change stay the same when the file is written again.
 int indentation_of(const std::string& text) {
-  if (fabric::trim(text).empty()) return 2;
+  if (base::trim(text).empty()) return 2;
   const auto line = text.find('\n');
   if (line == std::string::npos) return -1;
   const auto end = text.find_first_not_of(' ', line + 1);
@@ -226,16 +226,16 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
 
 // Returns the first path of an NVIDIA runtime that the text has in quotes; empty if there is none.
 std::string quoted_nvidia_runtime(std::string_view text) {
-  for (const std::string_view part : fabric::split(text, '"'))
+  for (const std::string_view part : base::split(text, '"'))
     if (part.starts_with('/') && is_nvidia_runtime(part)) return std::string(part);
   return {};
 }
 
 // Returns whether the text has a line `rdma = ...` that differs from `entry`.
 bool has_other_rdma(std::string_view text, std::string_view entry) {
-  for (const std::string_view line : fabric::split(text, '\n')) {
-    const std::string_view bare = fabric::trim(line);
-    if (bare.starts_with("rdma") && fabric::trim(bare.substr(4)).starts_with('=') && bare != entry) return true;
+  for (const std::string_view line : base::split(text, '\n')) {
+    const std::string_view bare = base::trim(line);
+    if (bare.starts_with("rdma") && base::trim(bare.substr(4)).starts_with('=') && bare != entry) return true;
   }
   return false;
 }
@@ -323,21 +323,21 @@ std::vector<std::string> plan_files(const EngineFacts& facts) {
 
 Result<InstallPlan> plan_install(const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings) {
-    if (fabric::is_utf8(setting.table) && fabric::is_utf8(setting.key) && fabric::is_utf8(value)) continue;
+    if (base::is_utf8(setting.table) && base::is_utf8(setting.key) && base::is_utf8(value)) continue;
     return Error{fmt::format("`{}` prints a setting that is not UTF-8: [{}]: {}", facts.engine.program,
-                             fabric::one_line(setting.table), fabric::one_line(setting.key)),
+                             base::one_line(setting.table), base::one_line(setting.key)),
                  EINVAL, "correct it in the engine's configuration; nothing was changed"};
   }
   auto plan = plan_for_engine(facts);
   // Messages can quote the engine's output, which is foreign text. Control characters are removed before they reach the
   // terminal.
   if (!plan) {
-    plan.error().message = fabric::one_line(plan.error().message);
-    plan.error().hint = fabric::one_line(plan.error().hint);
+    plan.error().message = base::one_line(plan.error().message);
+    plan.error().hint = base::one_line(plan.error().hint);
     return plan;
   }
   for (std::string& line : plan->said)
-    line = fabric::one_line(line);
+    line = base::one_line(line);
   return plan;
 }
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/result.hpp"
-#include "hook/base/words.hpp"
+#include "base/result.hpp"
+#include "base/words.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/query_engine.hpp"

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -69,11 +69,11 @@ std::string annotations_of(const EngineFacts& facts, const std::string& table) {
   std::vector<std::string> all;
   const auto found = facts.settings.find({table, "pod_annotations"});
   const std::string there = found == facts.settings.end() ? "[]" : found->second;
-  for (const std::string_view part : fabric::split(inside_brackets(there), ','))
-    if (!fabric::trim(part).empty()) all.emplace_back(fabric::trim(part));
+  for (const std::string_view part : base::split(inside_brackets(there), ','))
+    if (!base::trim(part).empty()) all.emplace_back(base::trim(part));
   for (const char* ours : {"'rdma-init.io/*'", "'k8s.volcengine.com/*'", "'cni.spidernet.io/*'"})
     if (std::find(all.begin(), all.end(), ours) == all.end()) all.emplace_back(ours);
-  return fmt::format("[{}]", fabric::join(all, ", "));
+  return fmt::format("[{}]", base::join(all, ", "));
 }
 
 // Returns the `SystemdCgroup` of the default handler: all handlers must use the kubelet's cgroup driver, so new
@@ -225,7 +225,7 @@ std::string bare(std::string_view text) {
 }
 
 bool is_header(std::string_view line) {
-  return fabric::trim(line).starts_with('[');
+  return base::trim(line).starts_with('[');
 }
 
 // Sets `key` in the table whose header is lines[header]. Replaces the line of `key`; if the table has no such line,
@@ -248,7 +248,7 @@ void put_member(std::vector<std::string>& lines, std::size_t header, const std::
 // nothing is changed.
 std::string with_members(std::string_view text, TomlTables& tables, const EngineSettings& settings) {
   std::vector<std::string> lines;
-  for (const std::string_view line : fabric::split(text, '\n'))
+  for (const std::string_view line : base::split(text, '\n'))
     lines.emplace_back(line);
   std::erase_if(tables, [&](const TomlTable& table) {
     const auto is_its_header = [&](const std::string& line) {
@@ -263,7 +263,7 @@ std::string with_members(std::string_view text, TomlTables& tables, const Engine
     }
     return true;
   });
-  return fabric::join(lines, "\n");
+  return base::join(lines, "\n");
 }
 
 // Returns the directory of drop-ins that `imports` names; an empty text if `imports` is empty. Errors: EEXIST,
@@ -272,8 +272,8 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
   const auto found = facts.settings.find({"", "imports"});
   const std::string list = found == facts.settings.end() ? "[]" : found->second;
   bool any = false;
-  for (const std::string_view part : fabric::split(inside_brackets(list), ',')) {
-    std::string pattern(fabric::trim(part));
+  for (const std::string_view part : base::split(inside_brackets(list), ',')) {
+    std::string pattern(base::trim(part));
     std::erase(pattern, '\'');
     if (pattern.empty()) continue;
     any = true;
@@ -306,7 +306,7 @@ std::string with_import(const std::string& text, unsigned version) {
   std::size_t at = 0;
   while (at < text.size()) {
     const auto end = std::min(text.find('\n', at), text.size());
-    std::string line(fabric::trim(std::string_view(text).substr(at, end - at)));
+    std::string line(base::trim(std::string_view(text).substr(at, end - at)));
     if (line.starts_with('[')) break;
     std::erase(line, ' ');
     if (line.substr(0, line.find('#')) == "imports=[]")
@@ -393,11 +393,11 @@ void guess_form(EngineFacts& facts, std::string_view config) {
     return;
   }
   constexpr std::string_view kKey = "version=";
-  for (const std::string_view line : fabric::split(config, '\n')) {
+  for (const std::string_view line : base::split(config, '\n')) {
     const std::string text = bare(line.substr(0, line.find('#')));
     if (text.starts_with('[')) break;
     if (text.starts_with(kKey))
-      facts.config_version = fabric::parse_number<unsigned>(std::string_view(text).substr(kKey.size())).value_or(0);
+      facts.config_version = base::parse_number<unsigned>(std::string_view(text).substr(kKey.size())).value_or(0);
   }
   facts.drop_in_version = facts.config_version == 2 ? 2 : 3;
 }

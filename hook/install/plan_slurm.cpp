@@ -2,7 +2,7 @@
 #include <cerrno>
 #include <string_view>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/install/plan.hpp"
 
 namespace hook {
@@ -61,7 +61,7 @@ void say_lines(const SlurmNode& slurm, InstallPlan& plan) {
     } else {
       const bool is_pattern = found->second.find_first_of("*?[") != std::string::npos;
       plan.said.push_back(fmt::format("`{}` has {}={}: add to {}: [ ! -x {} ] || {}{}", conf.path, setting,
-                                      fabric::printable(found->second),
+                                      base::printable(found->second),
                                       is_pattern ? "a script that matches" : "that script", path, path, call));
     }
   }

@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <string_view>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/process/open_program.hpp"
+#include "base/process/open_program.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/config/config.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -20,7 +20,7 @@ namespace {
 
 // Reads a whole program at once into a buffer of its size: programs have megabytes, so many small reads would be slow.
 Result<std::string> read_program(const std::string& path) {
-  const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat seen {};
   if (!fd.ok() || ::fstat(fd.get(), &seen) != 0) return sys_error(errno, "open `{}`", path);
   std::string bytes(static_cast<std::size_t>(seen.st_size), '\0');
@@ -95,7 +95,7 @@ Result<std::vector<std::string>> install_programs(const std::string& root, const
   for (const std::string& path : put) {
     // The engine executes the program as root, so a program that another user can change is refused.
     if (auto safe = open_program(path, root); !safe)
-      return fabric::wrap(std::move(safe).error(), fmt::format("program `{}` is not safe to execute as root", path));
+      return base::wrap(std::move(safe).error(), fmt::format("program `{}` is not safe to execute as root", path));
   }
   return written;
 }
@@ -103,7 +103,7 @@ Result<std::vector<std::string>> install_programs(const std::string& root, const
 Result<void> check_places_belong_to_root(const std::string& root, const std::vector<std::string>& put) {
   for (const std::string& path : put)
     if (auto safe = check_program_directory(path.substr(0, path.rfind('/')), root); !safe)
-      return fabric::wrap(std::move(safe).error(), fmt::format("program `{}` is not safe to execute as root", path));
+      return base::wrap(std::move(safe).error(), fmt::format("program `{}` is not safe to execute as root", path));
   return {};
 }
 
@@ -111,7 +111,7 @@ Result<void> check_programs_belong_to_root(const std::string& root, const std::s
   for (const char* name : {"rdma-hook", "rdma-runtime"}) {
     auto safe = open_program(fmt::format("{}/{}", directory, name), root);
     if (safe || safe.error().code != EACCES) continue;
-    Error error = fabric::wrap(std::move(safe).error(), "cannot install");
+    Error error = base::wrap(std::move(safe).error(), "cannot install");
     error.hint = "copy the programs to a directory that only root can change";
     return error;
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 
 namespace hook {
 

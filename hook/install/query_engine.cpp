@@ -5,9 +5,9 @@
 #include <array>
 #include <cerrno>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/result.hpp"
+#include "base/json/json.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/node_files.hpp"
 
@@ -55,7 +55,7 @@ bool parse_version(std::string_view text, int& major, int& minor) {
 
 // Returns the last line, because engines print the fatal error last, after warnings.
 std::string_view last_line(std::string_view messages) {
-  messages = fabric::trim(messages);
+  messages = base::trim(messages);
   return messages.substr(messages.rfind('\n') + 1);
 }
 
@@ -87,7 +87,7 @@ Result<std::vector<FoundEngine>> find_engines(const std::string& root) {
     // other engines continues.
     if (!answer) {
       one.trouble = answer.error().message;
-      one.remedy = fabric::remedy_of(answer.error());
+      one.remedy = base::remedy_of(answer.error());
     } else if (!answer->done || !parse_version(answer->text, one.major, one.minor)) {
       one.trouble = shown(last_line(answer->messages), kShownOfEngine);
       if (one.trouble.empty()) one.trouble = fmt::format("`{} --version` prints nothing", one.program);

@@ -15,15 +15,14 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/process/open_program.hpp"
+#include "base/process/open_program.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/install/node_files.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::UniqueFd;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kCannotEnter = 126;
@@ -140,7 +139,7 @@ std::string interpreter_of(const UniqueFd& program) {
   const ssize_t size = file.ok() ? ::read(file.get(), start.data(), start.size()) : 0;
   std::string_view line(start.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   if (!line.starts_with("#!")) return {};
-  line = fabric::trim(line.substr(2, line.find('\n') - 2));
+  line = base::trim(line.substr(2, line.find('\n') - 2));
   return std::string(line.substr(0, line.find_first_of(" \t")));
 }
 
@@ -149,16 +148,16 @@ Result<UniqueFd> open_with_interpreter(const std::string& program, const std::st
   const std::string interpreter = interpreter_of(file);
   auto checked = interpreter.empty() ? Result<UniqueFd>(UniqueFd()) : open_program(interpreter, root);
   if (checked) return file;
-  return fabric::wrap(std::move(checked).error(), fmt::format("its interpreter `{}`", fabric::printable(interpreter)));
+  return base::wrap(std::move(checked).error(), fmt::format("its interpreter `{}`", base::printable(interpreter)));
 }
 
 }  // namespace
 
 Result<Answer> query_program(const std::string& root, const std::vector<std::string>& arguments,
                              const std::string& variable, int patience_ms) {
-  const std::string name = fabric::printable(arguments[0]);
+  const std::string name = base::printable(arguments[0]);
   auto program = open_with_interpreter(arguments[0], root);
-  if (!program) return fabric::wrap(std::move(program).error(), fmt::format("cannot execute `{}`", name));
+  if (!program) return base::wrap(std::move(program).error(), fmt::format("cannot execute `{}`", name));
   Pipe out = TRY(make_answer_pipe(name));
   Pipe err = TRY(make_answer_pipe(name));
   std::vector<char*> argv;
@@ -179,7 +178,7 @@ Result<Answer> query_program(const std::string& root, const std::vector<std::str
     return Error{fmt::format("cannot run `{}` in `{}`", name, root), EPERM, "run rdma-hook as root"};
   if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotExecute) return make_error("cannot run `{}`", name);
   Answer answer{status == 0, child.take_out(), child.take_err()};
-  if (fabric::trim(answer.messages).empty()) answer.messages = answer.text;
+  if (base::trim(answer.messages).empty()) answer.messages = answer.text;
   return answer;
 }
 
@@ -187,7 +186,7 @@ std::optional<std::string> find_program(const std::string& root, const std::stri
   std::string directories = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
   const char* path = root.empty() ? std::getenv("PATH") : nullptr;
   if (path) directories = std::string(path) + ":" + directories;
-  for (const std::string_view directory : fabric::split(directories, ':')) {
+  for (const std::string_view directory : base::split(directories, ':')) {
     std::string program = fmt::format("{}/{}", directory, name);
     if (directory.starts_with('/') && node_has(root, program, X_OK)) return program;
   }

@@ -10,10 +10,10 @@
 #include <ctime>
 #include <filesystem>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/record.hpp"
-#include "hook/base/process/root_lock.hpp"
-#include "hook/base/text_digest.hpp"
+#include "base/json/record.hpp"
+#include "base/process/root_lock.hpp"
+#include "base/text.hpp"
+#include "base/text_digest.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/programs.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -28,9 +28,9 @@ constexpr std::chrono::milliseconds kOldInstallPatience{5000};
 
 // Opens the directory of the ledger below root, and makes sure that only root can open it.
 // dry_run: change nothing, and return an invalid descriptor if there is no such directory or no access to it.
-Result<fabric::UniqueFd> open_ledger_directory(const std::string& root, bool dry_run) {
+Result<base::UniqueFd> open_ledger_directory(const std::string& root, bool dry_run) {
   const std::string path = TRY(node_path(root, kLedgerPath));
-  fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.ok() && dry_run && (errno == ENOENT || errno == EACCES)) return fd;
   struct stat status {};
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return sys_error(errno, "open `{}`", path);
@@ -117,9 +117,8 @@ std::optional<WriteTime> write_time_now() {
   const auto boot = read_text_file("/proc/sys/kernel/random/boot_id", kBootId);
   if (!boot || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return std::nullopt;
   const auto hertz = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
-  return WriteTime{
-      std::string(fabric::trim(*boot)),
-      static_cast<std::uint64_t>(now.tv_sec) * hertz + static_cast<std::uint64_t>(now.tv_nsec) * hertz / 1'000'000'000};
+  return WriteTime{std::string(base::trim(*boot)), static_cast<std::uint64_t>(now.tv_sec) * hertz +
+                                                       static_cast<std::uint64_t>(now.tv_nsec) * hertz / 1'000'000'000};
 }
 
 Result<InstallRecord> parse_install_record(const std::string& text) {
@@ -135,7 +134,7 @@ Result<std::optional<InstallRecord>> read_install_record(const std::string& root
   if (!text) return std::optional<InstallRecord>();
   auto record = parse_install_record(*text);
   if (record) return std::optional(std::move(*record));
-  Error error = fabric::wrap(std::move(record).error(), fmt::format("`{}` is damaged", kInstallRecord));
+  Error error = base::wrap(std::move(record).error(), fmt::format("`{}` is damaged", kInstallRecord));
   error.hint = "remove the lines of rdma-init from the engine's configuration by hand, then remove the record";
   return error;
 }

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/words.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
+#include "base/words.hpp"
 
 namespace hook {
 
@@ -77,9 +77,9 @@ std::string install_record_text(const InstallRecord& record);
 
 // The locks of one install or uninstall.
 struct InstallLock {
-  fabric::UniqueFd directory;  // of the ledger's directory, which only root can open; invalid: a dry run found none
-  fabric::UniqueFd etc;        // of ROOT/etc, which earlier versions lock; invalid: another process has it
-  std::string note;            // a line for the user if a process that is no rdma-hook has locked ROOT/etc
+  base::UniqueFd directory;  // of the ledger's directory, which only root can open; invalid: a dry run found none
+  base::UniqueFd etc;        // of ROOT/etc, which earlier versions lock; invalid: another process has it
+  std::string note;          // a line for the user if a process that is no rdma-hook has locked ROOT/etc
 };
 
 // Locks out other installs and uninstalls until the returned descriptors are closed: flock(2) of the ledger's directory

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "hook/install/choose_engine.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/query_program.hpp"
@@ -92,15 +92,15 @@ std::string restart_due_line(const InstallRecord& record) {
   for (const FileEdit& edit : record.edits)
     if (!record.is_restored() && !edit.path.starts_with("/etc/rdma-init/")) file = "`" + edit.path + "`";
   return fmt::format("restart due: {} has not read {}; remedy: {}\n", record.engine, file,
-                     fabric::join(command_of(record), " "));
+                     base::join(command_of(record), " "));
 }
 
 Result<std::string> restart_engine(const std::string& root, const InstallRecord& record) {
   const auto command = command_of(record);
-  const std::string line = fabric::join(command, " ");
+  const std::string line = base::join(command, " ");
   const Answer answer = TRY(query_systemctl(root, command, kRestartPatienceMs));
   if (answer.done) return fmt::format("done: {}\n", line);
-  return Error{fmt::format("`{}`: {}", line, shown(fabric::trim(answer.messages), 400)), EIO,
+  return Error{fmt::format("`{}`: {}", line, shown(base::trim(answer.messages), 400)), EIO,
                fmt::format("correct the cause, then run `{}`; all files are written", line)};
 }
 

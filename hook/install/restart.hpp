@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/install/record.hpp"
 
 namespace hook {

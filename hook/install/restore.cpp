@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "hook/install/line_diff.hpp"
 #include "hook/install/node_files.hpp"
 #include "hook/install/plan.hpp"
@@ -49,7 +49,7 @@ std::optional<std::string> without_install(const FileEdit& edit, const std::stri
   // If a member was added after the last member of install, the text without install's members has a comma too many and
   // is not JSON. Such a file is kept.
   JsonFault fault;
-  if (text && edit.path.ends_with(".json") && !fabric::trim(*text).empty() && !try_parse_json(*text, {}, fault))
+  if (text && edit.path.ends_with(".json") && !base::trim(*text).empty() && !try_parse_json(*text, {}, fault))
     return std::nullopt;
   return text;
 }
@@ -161,7 +161,7 @@ Result<std::string> foresee_restore(const std::string& root, const InstallRecord
 }
 
 Error changed_since(const std::vector<std::string>& kept, const char* remedy) {
-  return {fmt::format("files changed since install were kept: {}", fabric::join(kept, ", ")), EEXIST, remedy};
+  return {fmt::format("files changed since install were kept: {}", base::join(kept, ", ")), EEXIST, remedy};
 }
 
 }  // namespace hook

@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -26,9 +26,9 @@ std::string_view without_comment(std::string_view line) {
 std::optional<std::pair<std::string, std::string>> next_setting(std::string_view& line) {
   const std::size_t equals = line.find('=');
   if (equals == std::string_view::npos) return std::nullopt;
-  std::string_view name = fabric::trim(line.substr(0, equals));
+  std::string_view name = base::trim(line.substr(0, equals));
   name = name.substr(name.find_last_of(kBlanks) + 1);
-  line = fabric::trim(line.substr(equals + 1));
+  line = base::trim(line.substr(equals + 1));
   const bool quoted = line.starts_with('"');
   if (quoted) line.remove_prefix(1);
   const std::size_t end = std::min(quoted ? line.find('"') : line.find_first_of(kBlanks), line.size());
@@ -39,10 +39,10 @@ std::optional<std::pair<std::string, std::string>> next_setting(std::string_view
 
 void parse_line(std::string_view line, std::vector<std::pair<std::string, std::string>>& settings) {
   constexpr std::string_view kInclude = "include";
-  line = fabric::trim(line);
+  line = base::trim(line);
   const std::size_t word = line.find_first_of(kBlanks);
   if (word != std::string_view::npos && in_lower_case(line.substr(0, word)) == kInclude) {
-    settings.emplace_back(kInclude, fabric::trim(line.substr(word)));
+    settings.emplace_back(kInclude, base::trim(line.substr(word)));
     return;
   }
   while (auto setting = next_setting(line))
@@ -54,11 +54,10 @@ void read_with_includes(const std::string& root, const std::string& path, unsign
   constexpr std::size_t kLongestConf = 16 << 20;
   constexpr unsigned kMostFiles = 64;  // a file can include itself
   const bool is_loop = ++files > kMostFiles;
-  const auto text = is_loop ? fabric::Attr<std::string>(fabric::Unreadable{ELOOP})
-                            : fabric::sysfs::read_file(root + path, kLongestConf);
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
-    if (conf.error.empty())
-      conf.error = "cannot read `" + fabric::printable(path) + "`: " + std::strerror(failed->code);
+  const auto text =
+      is_loop ? base::Attr<std::string>(base::Unreadable{ELOOP}) : base::read_file(root + path, kLongestConf);
+  if (const auto* failed = std::get_if<base::Unreadable>(&text)) {
+    if (conf.error.empty()) conf.error = "cannot read `" + base::printable(path) + "`: " + std::strerror(failed->code);
     return;
   }
   for (auto& [name, value] : parse_slurm_conf(std::get<std::string>(text))) {
@@ -75,8 +74,8 @@ void read_with_includes(const std::string& root, const std::string& path, unsign
 // Returns true if a list of limits such as "MEMLOCK,NOFILE" has the name or ALL.
 bool has_limit(std::string_view list, std::string_view name) {
   const std::string words = in_lower_case(list);
-  for (const std::string_view word : fabric::split(words, ',')) {
-    std::string_view limit = fabric::trim(word);
+  for (const std::string_view word : base::split(words, ',')) {
+    std::string_view limit = base::trim(word);
     if (limit.starts_with("rlimit_")) limit.remove_prefix(std::strlen("rlimit_"));
     if (limit == name || limit == "all") return true;
   }
@@ -95,7 +94,7 @@ std::string in_lower_case(std::string_view text) {
 std::vector<std::pair<std::string, std::string>> parse_slurm_conf(std::string_view text) {
   std::vector<std::pair<std::string, std::string>> settings;
   std::string line;
-  for (const std::string_view part : fabric::split(text, '\n')) {
+  for (const std::string_view part : base::split(text, '\n')) {
     // Slurm ends a comment only at the end of the continued line.
     const std::size_t end = part.find_last_not_of(kBlanks);
     if (end != std::string_view::npos && part[end] == '\\') {
@@ -113,8 +112,8 @@ std::vector<std::pair<std::string, std::string>> parse_slurm_conf(std::string_vi
 std::optional<SlurmConf> read_slurm_conf(const std::string& root) {
   for (const char* path : kSlurmConfs) {
     SlurmConf conf{path, {}, {}, {}};
-    const auto text = fabric::sysfs::read_file(root + path, 1);
-    const auto* failed = std::get_if<fabric::Unreadable>(&text);
+    const auto text = base::read_file(root + path, 1);
+    const auto* failed = std::get_if<base::Unreadable>(&text);
     if (failed && (failed->code == ENOENT || failed->code == ENOTDIR)) continue;
     unsigned files = 0;
     read_with_includes(root, path, files, conf);
@@ -134,8 +133,7 @@ bool propagates_memlock(const SlurmSettings& settings) {
 std::string setting_with_memlock(const SlurmSettings& settings) {
   const auto except = settings.find("propagateresourcelimitsexcept");
   const bool keeps = except != settings.end() && !except->second.empty() && in_lower_case(except->second) != "none";
-  return "PropagateResourceLimitsExcept=" + (keeps ? fabric::printable(except->second) + "," : std::string()) +
-         "MEMLOCK";
+  return "PropagateResourceLimitsExcept=" + (keeps ? base::printable(except->second) + "," : std::string()) + "MEMLOCK";
 }
 
 }  // namespace hook

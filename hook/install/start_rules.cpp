@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/install/plan.hpp"
 
 namespace hook {
@@ -84,7 +84,7 @@ bool clashes(const StartRule& rule, const EngineFacts& facts, std::string_view v
     case Clash::kSameHandler:
       return value.starts_with("rdma:") || value.find(",rdma:") != std::string_view::npos;
     case Clash::kOverrides: {
-      const std::vector<std::string_view> parts = fabric::split(value, ',');
+      const std::vector<std::string_view> parts = base::split(value, ',');
       return std::find(parts.begin(), parts.end(), hooks_dir_of(facts)) == parts.end();
     }
   }

@@ -8,9 +8,9 @@
 #include <array>
 #include <variant>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/install/node_files.hpp"
 
 namespace hook {
@@ -30,10 +30,10 @@ std::optional<std::string> unit_text(const std::string& root, std::string path) 
     std::array<char, PATH_MAX> target;
     const ssize_t length = ::readlink(here->c_str(), target.data(), target.size());
     if (length <= 0) {
-      auto text = fabric::sysfs::read_file(*here, kLongestUnit);
+      auto text = base::read_file(*here, kLongestUnit);
       auto* const read = std::get_if<std::string>(&text);
       if (read) return std::move(*read);
-      return std::get<fabric::Unreadable>(text).code == ENOENT ? found : std::string();
+      return std::get<base::Unreadable>(text).code == ENOENT ? found : std::string();
     }
     found.emplace();
     const std::string_view to(target.data(), static_cast<std::size_t>(length));
@@ -123,13 +123,13 @@ Unit parse_unit(std::string_view text, const std::string& file) {
   const auto add = [&] {
     const auto equals = joined.find('=');
     if (equals != std::string::npos && !joined.starts_with('['))
-      unit.push_back({file, first, std::string(fabric::trim(std::string_view(joined).substr(0, equals))),
-                      std::string(fabric::trim(std::string_view(joined).substr(equals + 1)))});
+      unit.push_back({file, first, std::string(base::trim(std::string_view(joined).substr(0, equals))),
+                      std::string(base::trim(std::string_view(joined).substr(equals + 1)))});
     joined.clear();
   };
-  for (const std::string_view raw : fabric::split(text, '\n')) {
+  for (const std::string_view raw : base::split(text, '\n')) {
     ++number;
-    std::string_view line = fabric::trim(raw);
+    std::string_view line = base::trim(raw);
     // A comment between two parts of a setting is ignored, too.
     if (line.starts_with('#') || line.starts_with(';')) continue;
     if (joined.empty()) first = number;
@@ -185,7 +185,7 @@ UnitVariables read_unit_variables(const std::string& root, const Unit& unit) {
       for (const std::string& path : environment_files(root, setting.value)) {
         for (const UnitSetting& line : parse_unit(unit_text(root, path).value_or(""), path)) {
           // Each line is one assignment; quotes around parts of the value are removed.
-          std::string value = fabric::join(split_words(line.value), " ");
+          std::string value = base::join(split_words(line.value), " ");
           of_files[line.key] = {std::move(value), line.file, line.line};
         }
       }
@@ -238,7 +238,7 @@ std::optional<std::uint64_t> unit_memlock(const Unit& unit) {
     }
     const std::size_t factor = value.empty() ? std::string_view::npos : kUnits.find(value.back());
     if (factor != std::string_view::npos) value.remove_suffix(1);
-    limit = fabric::parse_number<std::uint64_t>(value);
+    limit = base::parse_number<std::uint64_t>(value);
     if (limit && factor != std::string_view::npos) *limit <<= 10 * (factor + 1);
   }
   return limit;

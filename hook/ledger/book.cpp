@@ -7,7 +7,7 @@
 #include <ctime>
 #include <utility>
 
-#include "hook/base/failure.hpp"
+#include "base/failure.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/ledger/index.hpp"
 #include "hook/ledger/record.hpp"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/plan/plan.hpp"
 
@@ -48,7 +48,7 @@ class LockedHcas {
   struct Locked {
     std::string name;
     std::string key;  // the device, or the name of an HCA without one
-    fabric::UniqueFd lock;
+    base::UniqueFd lock;
   };
   LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas);
   // Returns the HCAs (Locked::key) that the owner shares from now on, although their links name it: it held them alone.

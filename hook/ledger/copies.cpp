@@ -10,14 +10,12 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/unique_fd.hpp"
+#include "base/write_all.hpp"
 #include "fabric/lent_libraries.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/write_all.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr const char* kCopies = "copies";
 // A file is read in blocks of this size, because it can have 64 MiB, and rdma-nri has a limit of memory.

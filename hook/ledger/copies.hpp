@@ -11,7 +11,7 @@
 
 #include <string>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/locks.hpp"
 #include "hook/plan/plan.hpp"

@@ -9,15 +9,13 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/write_all.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "base/write_all.hpp"
 #include "hook/ledger/path.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr const char* kPlace = "place";
 constexpr int kDeepest = 32;  // levels that remove_tree() enters: each takes a call frame and a descriptor
@@ -43,7 +41,7 @@ Error untrusted(const std::string& path, const char* cause) {
 }
 
 Error ledger_error(int code, const char* verb, const LedgerDirectory& directory, const std::string& name) {
-  return path_error(code, verb, directory.path + "/" + fabric::printable(name));
+  return path_error(code, verb, directory.path + "/" + base::printable(name));
 }
 
 Result<void> remove_below(const LedgerDirectory& directory, const std::string& name, int levels) {
@@ -79,7 +77,7 @@ Result<std::string> own_place() {
 bool is_place(std::string_view text) {
   const std::size_t dot = text.find('.');
   const auto names = [](std::string_view part, std::string_view name) {
-    return part.starts_with(name) && fabric::parse_number<std::uint64_t>(part.substr(name.size()));
+    return part.starts_with(name) && base::parse_number<std::uint64_t>(part.substr(name.size()));
   };
   return dot != std::string_view::npos && names(text.substr(0, dot), "pid-") && names(text.substr(dot + 1), "time-");
 }
@@ -101,7 +99,7 @@ Result<bool> has_facts(const LedgerFiles& files) {
   for (const LedgerDirectory* directory : {&files.grants, &files.pending}) {
     if (!directory->fd.ok()) continue;  // missing in open_to_list()
     bool any = false;
-    const bool read = fabric::sysfs::each_name(directory->fd.get(), [&](std::string_view) { return !(any = true); });
+    const bool read = base::each_name(directory->fd.get(), [&](std::string_view) { return !(any = true); });
     if (!read) return sys_error(errno, "cannot list `{}`", directory->path);
     if (any) return true;
   }
@@ -127,7 +125,7 @@ std::uint64_t checksum(std::string_view text, std::uint64_t before) {
 
 Result<void> check_hca_name(const std::string& name) {
   if (is_file_name(name, kLongestHcaName)) return {};
-  return make_error("cannot use HCA `{}`: the name is not 1 to 63 of [A-Za-z0-9_.-]", fabric::printable(name));
+  return make_error("cannot use HCA `{}`: the name is not 1 to 63 of [A-Za-z0-9_.-]", base::printable(name));
 }
 
 Result<void> check_place(const LedgerFiles& files, bool note) {
@@ -142,7 +140,7 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
                    .hint = "remove it, then run `rdma-hook recover` where containers are started"};
     }
     return Error{.message = fmt::format("cannot use `{}` here: it belongs to the namespaces {}, this process is in {}",
-                                        files.root.path, fabric::printable(*noted), own),
+                                        files.root.path, base::printable(*noted), own),
                  .code = EXDEV,
                  .hint = fmt::format("run this command in the PID namespace that starts containers: `hostPID: true` "
                                      "in Kubernetes, `--pid host`, or `nsenter -t 1 -a`; if it already runs there, "
@@ -313,7 +311,7 @@ Result<void> remove_tree(const LedgerDirectory& directory, const std::string& na
 
 Result<std::vector<std::string>> list_names(const LedgerDirectory& directory) {
   std::vector<std::string> names;
-  const bool read = fabric::sysfs::each_name(directory.fd.get(), [&](std::string_view name) {
+  const bool read = base::each_name(directory.fd.get(), [&](std::string_view name) {
     names.emplace_back(name);
     return true;
   });

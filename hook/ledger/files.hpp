@@ -14,10 +14,10 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/file_name.hpp"
-#include "hook/base/process/identity.hpp"
-#include "hook/base/result.hpp"
+#include "base/file_name.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/ledger/grant.hpp"
 
 namespace hook {
@@ -43,7 +43,7 @@ bool is_ours(const struct stat& info);
 
 // A directory that root or the calling user owns (is_ours()), with no access for group and other users.
 struct LedgerDirectory {
-  fabric::UniqueFd fd;
+  base::UniqueFd fd;
   std::string path;  // for messages only
 };
 

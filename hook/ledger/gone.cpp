@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
+#include "base/failure.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 class NodeWitness : public Witness {
  public:
   Result<Presence> process(const ProcessIdentity& process) const override { return read_presence(process); }
-  bool is_above_me(const ProcessIdentity& process) const override { return hook::is_above_me(process); }
+  bool is_above_me(const ProcessIdentity& process) const override { return base::is_above_me(process); }
   Result<Presence> container(const RuntimeState& state, const std::string& id,
                              const std::string& bundle) const override {
     return read_presence(state, id, bundle);
@@ -113,7 +113,7 @@ bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, co
 Result<void> check_ended(const GrantUser& user, const Witness& witness) {
   if (!user.process) return {};
   const auto busy = [&](const std::string& cause, std::string hint) {
-    return Error{.message = fmt::format("cannot allocate for container `{}`: {}", fabric::printable(user.id), cause),
+    return Error{.message = fmt::format("cannot allocate for container `{}`: {}", base::printable(user.id), cause),
                  .code = EBUSY,
                  .hint = std::move(hint),
                  .reason = FailureReason::kBusy};
@@ -129,7 +129,7 @@ Result<void> check_ended(const GrantUser& user, const Witness& witness) {
   if (!container) return busy(container.error().message, container.error().hint);
   if (*container == Presence::kGone) return {};
   return busy(fmt::format("a container of this id and bundle exists below the runtime root `{}`",
-                          fabric::printable(user.state->root)),
+                          base::printable(user.state->root)),
               "delete that container first, or use another id");
 }
 
@@ -139,7 +139,7 @@ Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witnes
   // A failed lookup must not fail the poststop: is_user_gone() keeps the grant as long as the cgroup is unknown.
   if (!seen || *seen == Presence::kGone) return {};
   return Error{.message = fmt::format("cannot release the grant of {}: processes of its cgroup `{}{}` still run",
-                                      owner.label, user.cgroup->root, fabric::printable(user.cgroup->path)),
+                                      owner.label, user.cgroup->root, base::printable(user.cgroup->path)),
                .code = EBUSY,
                .hint = "end these processes, then run `rdma-hook recover`"};
 }

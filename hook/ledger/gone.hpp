@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "hook/base/presence.hpp"
-#include "hook/base/process/identity.hpp"
-#include "hook/base/result.hpp"
+#include "base/presence.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/ledger/identities.hpp"
 #include "hook/ledger/runtime_state.hpp"

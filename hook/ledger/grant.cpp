@@ -6,9 +6,9 @@
 #include <array>
 #include <cerrno>
 
-#include "fabric/text.hpp"
-#include "hook/base/file_name.hpp"
-#include "hook/base/text_digest.hpp"
+#include "base/file_name.hpp"
+#include "base/text.hpp"
+#include "base/text_digest.hpp"
 
 namespace hook {
 namespace {
@@ -36,7 +36,7 @@ int strength(Mode mode) {
 Owner netns_owner(const NetnsIdentity& netns) {
   return Owner{.kind = Owner::Kind::kNetns,
                .key = fmt::format("netns-{}-{}", netns.dev, netns.ino),
-               .label = "pod namespace " + fabric::printable(netns.path),
+               .label = "pod namespace " + base::printable(netns.path),
                .netns = netns};
 }
 
@@ -48,7 +48,7 @@ Owner container_owner(std::string_view id, std::string_view place) {
   const std::string names = std::string(id) + '\0' + std::string(place);
   return Owner{.kind = Owner::Kind::kContainer,
                .key = fmt::format("container-{}-{}", shown, text_digest(names)),
-               .label = "container " + fabric::printable(id),
+               .label = "container " + base::printable(id),
                .netns = std::nullopt};
 }
 

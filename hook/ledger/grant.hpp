@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/process/identity.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/timing.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
+#include "base/timing.hpp"
 #include "hook/ledger/identities.hpp"
 #include "hook/ledger/runtime_state.hpp"
 #include "hook/plan/plan.hpp"

@@ -9,15 +9,12 @@
 #include <optional>
 #include <utility>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
-using fabric::sysfs::Directory;
 
 constexpr std::string_view kProc = "/proc/";
 
@@ -30,7 +27,7 @@ std::string directory_part(const std::string& path) {
 }
 
 Error cannot_look(int code, const std::string& path) {
-  return sys_error(code, "cannot read the network namespace `{}`", fabric::printable(path));
+  return sys_error(code, "cannot read the network namespace `{}`", base::printable(path));
 }
 
 // Opens the directory of the recorded path, and checks that it is the recorded directory. For a path in procfs, any
@@ -64,18 +61,18 @@ bool is_removed(int code) {
 }
 
 Error cannot_read_cgroup(int code, const std::string& path) {
-  return sys_error(code, "cannot read the cgroup `{}`", fabric::printable(path));
+  return sys_error(code, "cannot read the cgroup `{}`", base::printable(path));
 }
 
 // Returns true if a process is in the group or below it: in cgroup v2, "populated" in cgroup.events covers the whole
 // subtree (Documentation/admin-guide/cgroup-v2.rst). Returns nullopt if there is no such file, as in v1.
 Result<std::optional<bool>> is_populated_v2(const Directory& group, const std::string& path) {
   const auto events = group.read("cgroup.events");
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&events)) {
+  if (const auto* failed = std::get_if<base::Unreadable>(&events)) {
     if (is_removed(failed->code)) return std::optional<bool>();
     return cannot_read_cgroup(failed->code, path);
   }
-  for (const std::string_view line : fabric::split(std::get<std::string>(events), '\n')) {
+  for (const std::string_view line : base::split(std::get<std::string>(events), '\n')) {
     if (line == "populated 0") return std::optional(false);
   }
   return std::optional(true);
@@ -87,7 +84,7 @@ Result<std::optional<bool>> is_populated_v2(const Directory& group, const std::s
 Result<bool> is_populated_v1(const Directory& group, const std::string& path, unsigned& left) {
   if (left-- == 0) return cannot_read_cgroup(EOVERFLOW, path);
   const auto tasks = group.read("tasks");
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&tasks)) {
+  if (const auto* failed = std::get_if<base::Unreadable>(&tasks)) {
     if (is_removed(failed->code)) return false;
     return cannot_read_cgroup(failed->code, path);
   }

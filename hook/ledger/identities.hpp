@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "hook/base/presence.hpp"
-#include "hook/base/result.hpp"
+#include "base/presence.hpp"
+#include "base/result.hpp"
 
 namespace hook {
 
@@ -29,7 +29,7 @@ Result<NetnsIdentity> identify_netns(const std::string& path);
 // cannot be read, or the directory is not the recorded one.
 Result<Presence> read_presence(const NetnsIdentity& netns);
 
-// Describes the members for records of grants and of rails (hook/base/json/record.hpp).
+// Describes the members for records of grants and of rails (base/json/record.hpp).
 template <typename Members>
 void describe(Members& members, NetnsIdentity& netns) {
   members("dev", netns.dev);
@@ -58,7 +58,7 @@ Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::strin
 // Errors: the root is not the recorded hierarchy, or a file cannot be read.
 Result<Presence> read_presence(const CgroupIdentity& cgroup);
 
-// Describes the members for records of grants (hook/base/json/record.hpp).
+// Describes the members for records of grants (base/json/record.hpp).
 template <typename Members>
 void describe(Members& members, CgroupIdentity& cgroup) {
   members.group("root", [&](auto& root) {

@@ -11,18 +11,16 @@
 #include <memory>
 #include <set>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/text_digest.hpp"
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
+#include "base/text_digest.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/ledger/locks.hpp"
 #include "hook/ledger/store.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr const char* kIds = "ids";
 constexpr const char* kLent = "lent";
@@ -153,7 +151,7 @@ Result<bool> each_holder(const LedgerFiles& files, const std::string& hca, Use u
   const std::string path = holders_path(hca);
   const UniqueFd fd(::openat(files.hca.fd.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.ok()) return errno == ENOENT ? Result<bool>(false) : index_error(files, "list", path);
-  const bool listed = fabric::sysfs::next_names(fd.get(), [&](std::string_view name) {
+  const bool listed = base::next_names(fd.get(), [&](std::string_view name) {
     auto entry = parse_index_entry(name);
     return !entry || use(std::move(*entry));
   });
@@ -270,7 +268,7 @@ std::string index_entry_name(std::string_view key, unsigned units) {
 std::optional<IndexEntry> parse_index_entry(std::string_view name) {
   const std::size_t at = name.rfind('@');
   if (at == std::string_view::npos || !is_file_name(name.substr(0, at), kLongestKey)) return std::nullopt;
-  const auto units = fabric::parse_number<unsigned>(name.substr(at + 1));
+  const auto units = base::parse_number<unsigned>(name.substr(at + 1));
   if (!units) return std::nullopt;
   return IndexEntry{.key = std::string(name.substr(0, at)), .units = *units};
 }

@@ -39,7 +39,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/plan/plan.hpp"

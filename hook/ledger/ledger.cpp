@@ -49,8 +49,8 @@
 #include <set>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
+#include "base/failure.hpp"
+#include "base/text.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/ledger/index.hpp"
@@ -80,8 +80,8 @@ Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding)
   const auto same = knows_bundles ? is_same_directory(booked.bundle, binding.bundle) : Result<bool>(true);
   if (booked.id == binding.id && same.has_value() && *same) return {};
   const auto named = [&](const GrantUser& user) {
-    return fmt::format("container `{}`{}", fabric::printable(user.id),
-                       knows_bundles ? fmt::format(" of bundle `{}`", fabric::printable(user.bundle)) : "");
+    return fmt::format("container `{}`{}", base::printable(user.id),
+                       knows_bundles ? fmt::format(" of bundle `{}`", base::printable(user.bundle)) : "");
   };
   return Error{.message = fmt::format("the annotation `{}` of {} names a grant of {}", kGrantAnnotation, named(binding),
                                       named(booked)),
@@ -212,7 +212,7 @@ Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeou
     // Two HCAs may have one device: before Linux 5.11, the device of an rxe HCA is the PCI function of its netdev.
     // flock(2) of the same file through a second descriptor would wait for this process itself.
     const bool is_locked = !locked.empty() && locked.back().key == key;
-    auto lock = is_locked ? fabric::UniqueFd() : TRY(lock_hca(*files_, key, timeout_ms));
+    auto lock = is_locked ? base::UniqueFd() : TRY(lock_hca(*files_, key, timeout_ms));
     locked.push_back({name, key, std::move(lock)});
   }
   return LockedHcas(files_, std::move(locked));

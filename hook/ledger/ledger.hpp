@@ -30,8 +30,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/result.hpp"
-#include "hook/base/timing.hpp"
+#include "base/result.hpp"
+#include "base/timing.hpp"
 #include "hook/ledger/book.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/ledger/path.hpp"

@@ -14,21 +14,19 @@
 #include <optional>
 #include <string_view>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr const char* kAnotherProcess = "another process holds it";
 
 std::string holder_sentence(const ProcessIdentity& holder, std::string_view container, std::int64_t seconds) {
   constexpr std::size_t kLongestComm = 64;
-  const auto comm = fabric::sysfs::read_file(fmt::format("/proc/{}/comm", holder.pid), kLongestComm);
-  std::string who = fabric::printable(fabric::trim(fabric::value_or(comm, std::string("?"))));
-  if (!container.empty()) who += fmt::format(", container `{}`", fabric::printable(container));
+  const auto comm = base::read_file(fmt::format("/proc/{}/comm", holder.pid), kLongestComm);
+  std::string who = base::printable(base::trim(base::value_or(comm, std::string("?"))));
+  if (!container.empty()) who += fmt::format(", container `{}`", base::printable(container));
   return fmt::format("process {} ({}, since {} s) holds it", holder.pid, who, std::max<std::int64_t>(seconds, 0));
 }
 
@@ -44,12 +42,12 @@ std::int64_t age(const ProcessIdentity& process) {
 bool has_lock(std::string_view pid, std::string_view line) {
   constexpr std::size_t kLargestFdinfo = std::size_t{1} << 20;
   const std::string path = fmt::format("/proc/{}/fdinfo", pid);
-  const auto directory = fabric::sysfs::Directory::open(path);
+  const auto directory = base::Directory::open(path);
   if (!directory) return false;
   const auto descriptors = directory->list();
   return std::any_of(descriptors.begin(), descriptors.end(), [&](const std::string& fd) {
-    const auto info = fabric::sysfs::read_file(fmt::format("{}/{}", path, fd), kLargestFdinfo);
-    return fabric::value_or(info, std::string()).find(line) != std::string::npos;
+    const auto info = base::read_file(fmt::format("{}/{}", path, fd), kLargestFdinfo);
+    return base::value_or(info, std::string()).find(line) != std::string::npos;
   });
 }
 
@@ -68,10 +66,10 @@ std::string hca_lock_holder(int fd) {
   const std::string_view text(buffer, static_cast<std::size_t>(count));
   // Only the first line counts: the file is not truncated, so the end of an earlier, longer text may follow.
   const std::string_view line = text.substr(0, text.find('\n'));
-  const auto fields = fabric::split(line, ' ');
+  const auto fields = base::split(line, ' ');
   if (fields.size() < 3) return kAnotherProcess;
-  const auto pid = fabric::parse_number<pid_t>(fields[0]);
-  const auto start_time = fabric::parse_number<std::uint64_t>(fields[1]);
+  const auto pid = base::parse_number<pid_t>(fields[0]);
+  const auto start_time = base::parse_number<std::uint64_t>(fields[1]);
   if (!pid || !start_time) return kAnotherProcess;
   const ProcessIdentity holder{*pid, *start_time};
   const auto seen = read_presence(holder);
@@ -85,14 +83,14 @@ std::string hca_lock_holder(int fd) {
 // the fdinfo files of all processes. It cannot read those of another user's processes without CAP_SYS_PTRACE.
 std::string byte_lock_holder(int fd, off_t offset) {
   struct stat info {};
-  const auto proc = fabric::sysfs::Directory::open("/proc");
+  const auto proc = base::Directory::open("/proc");
   if (!proc || ::fstat(fd, &info) != 0) return kAnotherProcess;
   // This line of fdinfo has the form "lock:\t1: OFDLCK ADVISORY  WRITE -1 00:1a:4711 5 5" (lock_get_status() of
   // fs/locks.c, Linux 4.1 and later).
   const std::string line =
       fmt::format(" {:02x}:{:02x}:{} {} {}\n", major(info.st_dev), minor(info.st_dev), info.st_ino, offset, offset);
   for (const std::string& name : proc->list()) {
-    const auto pid = fabric::parse_number<pid_t>(name);
+    const auto pid = base::parse_number<pid_t>(name);
     if (!pid || !has_lock(name, line)) continue;
     const auto holder = identify(*pid);
     return holder ? holder_sentence(*holder, "", age(*holder)) : kAnotherProcess;
@@ -179,7 +177,7 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
       // cheap, it does not search procfs for the process that holds the lock.
       const std::string holder = timeout_ms > 0 ? byte_lock_holder(fd.get(), offset) : "another process holds it";
       return Error{.message = fmt::format("cannot lock grant `{}` within {}: {}",
-                                          fabric::one_line(fabric::join(keys, "` or `")), duration(timeout_ms), holder),
+                                          base::one_line(base::join(keys, "` or `")), duration(timeout_ms), holder),
                    .code = EAGAIN,
                    .hint = "try again; if the error persists, check that process"};
     }

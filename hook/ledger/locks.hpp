@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/ledger/files.hpp"
 
 namespace hook {
@@ -17,7 +17,7 @@ inline constexpr int kKeyLockTimeoutMs = 10000;
 // lock. Errors: as check_hca_name(), open_directory(); EAGAIN, the lock is not free within timeout_ms. The message of
 // EAGAIN names the process that holds the lock. The name is only for the reader of the message: the process may have
 // ended meanwhile.
-Result<fabric::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms);
+Result<base::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms);
 
 // Locks on keys of grants. Each key is one byte of DIR/lock, at an offset computed from the key, so that no lock file
 // remains. If two keys share a byte, their callers only wait for each other. A caller takes all its keys in one call,
@@ -30,8 +30,8 @@ class KeyLock {
                               int timeout_ms = kKeyLockTimeoutMs);
 
  private:
-  explicit KeyLock(fabric::UniqueFd fd) : fd_(std::move(fd)) {}
-  fabric::UniqueFd fd_;  // its open file description holds the locks
+  explicit KeyLock(base::UniqueFd fd) : fd_(std::move(fd)) {}
+  base::UniqueFd fd_;  // its open file description holds the locks
 };
 
 }  // namespace hook

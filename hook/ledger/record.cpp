@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/json/record.hpp"
+#include "base/failure.hpp"
+#include "base/json/record.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/files.hpp"
 
 namespace hook {
@@ -23,12 +23,6 @@ std::string checksum_line(std::string_view text) {
 }
 
 }  // namespace
-
-template <typename Members>
-void describe(Members& members, ProcessIdentity& process) {
-  members("pid", process.pid);
-  members("start_time", process.start_time);
-}
 
 template <typename Members>
 void describe(Members& members, StepWorker& worker) {
@@ -142,10 +136,10 @@ Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, 
     return complete(make_error("{}: its format is {}, this program's is {}", what, *format, kFormat), EPROTONOSUPPORT);
   if (!is_whole) return complete(make_error("{}: its checksum is wrong", what));
   if (!document) return complete(make_error("{}: {}", what, fault.message));
-  if (!format) return complete(fabric::wrap(format.error(), what));
+  if (!format) return complete(base::wrap(format.error(), what));
   auto grant = from_record<StoredGrant>(*document);
   if (grant && grant->owner.key != key) grant = wrong_member("key");
-  if (!grant) return complete(fabric::wrap(std::move(grant).error(), what));
+  if (!grant) return complete(base::wrap(std::move(grant).error(), what));
   return grant;
 }
 

@@ -18,7 +18,7 @@
 #include <string>
 #include <string_view>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/ledger/grant.hpp"
 
 namespace hook {

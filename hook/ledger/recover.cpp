@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/ledger/index.hpp"
 #include "hook/ledger/ledger.hpp"
@@ -41,7 +41,7 @@ Result<void> repair(const LedgerFiles& files, const std::string& name, const Pen
 using Unreleased = std::map<std::string, Error>;
 
 void note_unreleased(Unreleased& stuck, const std::string& name, const Result<void>& done) {
-  if (!done) stuck.try_emplace(name, fabric::wrap(done.error(), fmt::format("`{}`", fabric::printable(name))));
+  if (!done) stuck.try_emplace(name, base::wrap(done.error(), fmt::format("`{}`", base::printable(name))));
 }
 
 // Repairs the changes in pending/ whose processes are dead. Adds each change that it cannot repair to `stuck`, and
@@ -76,7 +76,7 @@ void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vec
     warnings.push_back(fmt::format(
         "the grant of {} is held for container `{}`: {}; {}if no container that uses it runs, remove `{}` and call "
         "`rdma-hook recover` again",
-        grant.owner.label, fabric::printable(user.user.id), seen.error().message,
+        grant.owner.label, base::printable(user.user.id), seen.error().message,
         seen.error().hint.empty() ? "" : seen.error().hint + "; or, ", grant_path(files, grant.owner.key)));
   }
 }

@@ -10,10 +10,10 @@
 #include <map>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/columns.hpp"
-#include "hook/base/json/record.hpp"
-#include "hook/base/process/root_lock.hpp"
+#include "base/columns.hpp"
+#include "base/json/record.hpp"
+#include "base/process/root_lock.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/files.hpp"
 
 namespace hook {
@@ -27,11 +27,6 @@ constexpr std::uint64_t kRefusalsFormat = 1;
 // The longest texts, in columns. A Kubernetes name has at most 253 characters.
 constexpr std::size_t kLongestRefusedName = 253;
 constexpr std::size_t kLongestRefusal = 600;
-
-struct RefusalsFile {
-  std::uint64_t format = kRefusalsFormat;
-  std::vector<Refusal> refusals;
-};
 
 }  // namespace
 
@@ -48,6 +43,13 @@ void describe(Members& members, Refusal& refusal) {
   members.optional("remedy", refusal.remedy);
 }
 
+namespace {
+
+struct RefusalsFile {
+  std::uint64_t format = kRefusalsFormat;
+  std::vector<Refusal> refusals;
+};
+
 template <typename Members>
 void describe(Members& members, RefusalsFile& file) {
   members("format", file.format);
@@ -56,14 +58,12 @@ void describe(Members& members, RefusalsFile& file) {
   members.require(file.refusals.size() <= kMostRefusals, "refusals");
 }
 
-namespace {
-
 std::string refusals_file_text(const RefusalsFile& file) {
   return to_record(file).dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 void make_safe(std::string& text, std::size_t longest) {
-  text = shortened(fabric::one_line(text), longest);
+  text = shortened(base::one_line(text), longest);
 }
 
 void make_safe(Refusal& refusal) {

@@ -10,15 +10,13 @@
 #include <climits>
 #include <vector>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/ledger/files.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr const char* kNoEngine = "-";
 
@@ -75,7 +73,7 @@ Result<void> write_link(const std::string& target, const std::string& path) {
 
 std::vector<std::string> names_in(int directory) {
   std::vector<std::string> names;
-  fabric::sysfs::each_name(directory, [&](std::string_view name) {
+  base::each_name(directory, [&](std::string_view name) {
     names.emplace_back(name);
     return true;
   });
@@ -98,7 +96,7 @@ Result<void> remember_runtime(const std::string& ledger, const std::string& key,
   if (!lock.ok()) return sys_error(errno == EEXIST ? EIO : errno, "cannot lock `{}`", runtime_path(ledger, "ending"));
   const auto old = TRY(recall_runtime(ledger, key));
   if (old && old->runtime != record.runtime && !is_container_gone(*old)) {
-    return Error{fmt::format("a container of this id exists, which `{}` created", fabric::printable(old->runtime)),
+    return Error{fmt::format("a container of this id exists, which `{}` created", base::printable(old->runtime)),
                  EEXIST, "delete that container first"};
   }
   forget_runtime(ledger, key);
@@ -112,9 +110,9 @@ Result<std::optional<RuntimeRecord>> recall_runtime(const std::string& ledger, c
   const std::size_t blank = text->find(' ');
   const std::size_t end = text->find('\n');
   if (blank == std::string::npos || end == std::string::npos || blank + 1 >= end) return damaged(path);
-  const auto numbers = fabric::split(std::string_view(*text).substr(0, blank), '.');
-  const auto pid = fabric::parse_number<pid_t>(numbers[0]);
-  const auto start_time = numbers.size() == 2 ? fabric::parse_number<std::uint64_t>(numbers[1]) : std::nullopt;
+  const auto numbers = base::split(std::string_view(*text).substr(0, blank), '.');
+  const auto pid = base::parse_number<pid_t>(numbers[0]);
+  const auto start_time = numbers.size() == 2 ? base::parse_number<std::uint64_t>(numbers[1]) : std::nullopt;
   if (!pid || !start_time || (*text)[blank + 1] != '/') return damaged(path);
   return std::optional(
       RuntimeRecord{text->substr(blank + 1, end - blank - 1), {*pid, *start_time}, text->substr(end + 1)});

@@ -12,8 +12,8 @@
 #include <optional>
 #include <string>
 
-#include "hook/base/process/identity.hpp"
-#include "hook/base/result.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {

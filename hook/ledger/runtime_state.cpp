@@ -7,21 +7,19 @@
 #include <limits>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/process/identity.hpp"
+#include "base/json/json.hpp"
+#include "base/process/identity.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 // runc's state file contains the whole config.json, which may have half of this size.
 constexpr JsonLimits kStateLimits = {.bytes = std::size_t{32} << 20};
 
 Error cannot_read_state(int code, const std::string& path) {
-  return sys_error(code, "cannot read the runtime's state `{}`", fabric::printable(path));
+  return sys_error(code, "cannot read the runtime's state `{}`", base::printable(path));
 }
 
 std::optional<std::string> absolute_path(const Json* path) {
@@ -104,8 +102,8 @@ Result<Presence> read_presence(const RuntimeState& state, const std::string& id,
   if (file.ok()) {
     const auto text = read_text_fd(file.get(), kStateLimits.bytes, -1, "the file");
     auto seen = text ? read_presence_of_text(*text, state.kind, bundle) : text.error();
-    const std::string context = fmt::format("cannot read the runtime's state `{}`", fabric::printable(path));
-    return seen ? seen : fabric::wrap(std::move(seen).error(), context);
+    const std::string context = fmt::format("cannot read the runtime's state `{}`", base::printable(path));
+    return seen ? seen : base::wrap(std::move(seen).error(), context);
   }
   // Both runtimes make the directory ROOT/ID before anything else of the container (runc:
   // libcontainer/factory_linux.go, Create(); crun: libcrun_container_create()), and the state file later. So a
@@ -114,7 +112,7 @@ Result<Presence> read_presence(const RuntimeState& state, const std::string& id,
   if (TRY(look_below(root, state, id)) == Presence::kGone) return Presence::kGone;
   Error error = cannot_read_state(ENOENT, path);
   error.hint = fmt::format("if its `create` was killed, run `{} --root {} delete --force {}`",
-                           to_word(kRuntimeKinds, state.kind), fabric::printable(state.root), fabric::printable(id));
+                           to_word(kRuntimeKinds, state.kind), base::printable(state.root), base::printable(id));
   return error;
 }
 
@@ -124,7 +122,7 @@ Result<bool> is_same_directory(const std::string& left, const std::string& right
   struct stat other {};
   for (const auto& [path, status] : {std::pair(&left, &one), std::pair(&right, &other)}) {
     if (::stat(path->c_str(), status) != 0)
-      return sys_error(errno, "cannot read the directory `{}`", fabric::printable(*path));
+      return sys_error(errno, "cannot read the directory `{}`", base::printable(*path));
   }
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "hook/base/presence.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/words.hpp"
+#include "base/presence.hpp"
+#include "base/result.hpp"
+#include "base/words.hpp"
 
 namespace hook {
 
@@ -43,7 +43,7 @@ Result<bool> is_same_directory(const std::string& left, const std::string& right
 inline constexpr Word<RuntimeState::Kind> kRuntimeKinds[] = {{"runc", RuntimeState::Kind::kRunc},
                                                              {"crun", RuntimeState::Kind::kCrun}};
 
-// Describes the members for records of grants (hook/base/json/record.hpp).
+// Describes the members for records of grants (base/json/record.hpp).
 template <typename Members>
 void describe(Members& members, RuntimeState& state) {
   members.word("runtime", state.kind, kRuntimeKinds);

@@ -11,15 +11,13 @@
 #include <climits>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/ledger/index.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 using Clock = std::chrono::steady_clock;
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/ledger/index.hpp"
 #include "hook/ledger/locks.hpp"
 #include "hook/ledger/store.hpp"

@@ -9,7 +9,7 @@
 #include <chrono>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/ledger/record.hpp"
 
@@ -18,11 +18,11 @@ namespace {
 
 // Parses "PID.START.N".
 std::optional<StepWorker> parse_worker(std::string_view text) {
-  const auto fields = fabric::split(text, '.');
+  const auto fields = base::split(text, '.');
   if (fields.size() != 3) return std::nullopt;
-  const auto pid = fabric::parse_number<pid_t>(fields[0]);
-  const auto start_time = fabric::parse_number<std::uint64_t>(fields[1]);
-  const auto change = fabric::parse_number<std::uint64_t>(fields[2]);
+  const auto pid = base::parse_number<pid_t>(fields[0]);
+  const auto start_time = base::parse_number<std::uint64_t>(fields[1]);
+  const auto change = base::parse_number<std::uint64_t>(fields[2]);
   if (!pid || !start_time || !change || *pid <= 0) return std::nullopt;
   return StepWorker{{.pid = *pid, .start_time = *start_time}, *change};
 }
@@ -53,7 +53,7 @@ std::string record_file(const std::string& key) {
 }
 
 std::optional<PendingName> parse_pending_name(std::string_view name) {
-  const auto parts = fabric::split(name, '@');
+  const auto parts = base::split(name, '@');
   if (parts.size() < 2 || parts.size() > 3) return std::nullopt;
   PendingName result;
   if (parts.size() == 3) {

@@ -15,8 +15,8 @@
 #include <set>
 #include <utility>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/copies.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/ledger/index.hpp"
@@ -25,8 +25,6 @@
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr std::size_t kLongestEntry = 255;
 // Any user of a container may read a view. The node's own users cannot, because DIR above the view has mode 0700.
@@ -50,8 +48,8 @@ Result<Layout> layout_of(const std::vector<ViewEntry>& entries) {
   for (const ViewEntry& entry : entries) {
     if (!is_file_name(entry.directory, kLongestEntry) ||
         (!entry.name.empty() && !is_file_name(entry.name, kLongestEntry))) {
-      return make_error("cannot make a view of `{}/{}`: that is no name of a device",
-                        fabric::printable(entry.directory), fabric::printable(entry.name));
+      return make_error("cannot make a view of `{}/{}`: that is no name of a device", base::printable(entry.directory),
+                        base::printable(entry.name));
     }
     DirectoryEntries& directory = layout[entry.directory];
     if (!entry.name.empty()) directory[entry.name] = &entry;
@@ -67,7 +65,7 @@ UniqueFd open_closed(int parent, const std::string& name, const Map& wanted, std
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || (info.st_mode & 07777) != kViewMode) return {};
   std::size_t found = 0;
-  const bool read = fabric::sysfs::next_names(fd.get(), [&](std::string_view entry) {
+  const bool read = base::next_names(fd.get(), [&](std::string_view entry) {
     if (entry == besides) return true;
     const bool known = wanted.contains(std::string(entry));
     found = known ? found + 1 : wanted.size() + 1;
@@ -199,7 +197,7 @@ void make_copy(const Result<Copies>& copies, int directory, const ViewEntry& ent
                std::vector<std::string>& failed) {
   const auto copied = copies ? copies->add(directory, entry, path) : Result<void>(copies.error());
   if (copied) return;
-  failed.push_back(fabric::with_remedy(copied.error()));
+  failed.push_back(base::with_remedy(copied.error()));
   (void)::unlinkat(directory, entry.name.c_str(), 0);
 }
 
@@ -251,7 +249,7 @@ std::size_t lacking(const LedgerDirectory& views, const std::string& name) {
   char text[NAME_MAX];
   const ssize_t size = ::readlinkat(views.fd.get(), fmt::format("{}/{}", name, kLacking).c_str(), text, sizeof text);
   const std::string_view count(text, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
-  return fabric::parse_number<std::size_t>(count).value_or(0);
+  return base::parse_number<std::size_t>(count).value_or(0);
 }
 
 // Returns the name of the lock of a view. A view that was replaced (NAME@PID.START.N) has the lock of the view NAME.

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/grant.hpp"
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "hook/base/failure.hpp"
+#include "base/failure.hpp"
 #include "hook/metrics/metrics.hpp"
 
 namespace hook {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/grant/grant.hpp"
 
 namespace hook {

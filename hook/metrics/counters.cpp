@@ -14,13 +14,11 @@
 #include <optional>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/files.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 // One series in the file. key: NAME, then a line NAME=VALUE for each label, then zeros.
 struct Record {
@@ -90,7 +88,7 @@ std::optional<Sample> decode(const Record& record) {
   const std::string_view key = key_of(record);
   // Zeros fill the key to its end. A record with another byte after the first zero is damaged.
   const auto rest = std::string_view(record.key, sizeof record.key).substr(key.size());
-  const auto parts = fabric::split(key, '\n');
+  const auto parts = base::split(key, '\n');
   if (!is_name(parts.front(), true) || rest.find_first_not_of('\0') != std::string_view::npos) return std::nullopt;
   Sample sample{.name = std::string(parts.front()), .type = Sample::Type::kCounter, .value = record.value};
   for (std::size_t i = 1; i < parts.size(); ++i) {

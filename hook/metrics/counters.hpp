@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 
 namespace hook {
 
@@ -61,9 +61,9 @@ class Counters {
   Result<std::vector<Sample>> read() const;
 
  private:
-  Counters(fabric::UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  Counters(base::UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
   static Result<Counters> open(const LedgerDirectory& directory, int flags);
-  fabric::UniqueFd fd_;
+  base::UniqueFd fd_;
   std::string path_;  // for messages
 };
 

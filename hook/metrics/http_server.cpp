@@ -21,7 +21,6 @@
 namespace hook {
 namespace {
 
-using fabric::UniqueFd;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 
 namespace hook {
 
@@ -89,6 +89,6 @@ inline constexpr std::uint64_t kLargestText = 64 << 20;
 //
 // One byte on the channel requests the metrics text; the answer is TextHead and the text. Clients that come within
 // kTextLives after the answer get the same text. Errors: poll(2) fails.
-Result<void> serve_http(const fabric::UniqueFd& listener, const fabric::UniqueFd& channel);
+Result<void> serve_http(const base::UniqueFd& listener, const base::UniqueFd& channel);
 
 }  // namespace hook

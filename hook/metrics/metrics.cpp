@@ -8,9 +8,9 @@
 #include <tuple>
 #include <utility>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/file.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/oci/caller.hpp"
@@ -19,8 +19,6 @@
 namespace hook {
 namespace {
 
-using fabric::sysfs::Directory;
-
 // Escapes backslash and line break, and in label values the quote. Replaces control characters and invalid UTF-8.
 std::string escape(std::string_view text, bool in_quotes) {
   std::string escaped;
@@ -28,7 +26,7 @@ std::string escape(std::string_view text, bool in_quotes) {
     if (c == '\\' || (in_quotes && c == '"')) escaped += '\\';
     escaped += c == '\n' ? "\\n" : std::string_view(&c, 1);
   }
-  return fabric::one_line(escaped);
+  return base::one_line(escaped);
 }
 
 void append_line(std::string& text, const Sample& sample) {
@@ -94,7 +92,7 @@ std::vector<PortCounter> read_port_counters(const Directory& hca) {
         if (name == "lifespan") continue;  // a setting: lifetime of hardware counters in ms
         // A driver may refuse the read of a counter. Such a counter is left out.
         const auto text = directory->read_text(name.c_str());
-        const auto value = text ? fabric::parse_number<std::uint64_t>(*text) : std::nullopt;
+        const auto value = text ? base::parse_number<std::uint64_t>(*text) : std::nullopt;
         if (value) counters.push_back({port, name, *value});
       }
     }
@@ -134,7 +132,7 @@ bool take(const Sample& sample, std::map<Labels, Series>& all) {
     if (sample.name == kSum) series.sum += sample.value;
     return true;
   }
-  const auto microseconds = fabric::parse_number<std::uint64_t>(bound.mapped());
+  const auto microseconds = base::parse_number<std::uint64_t>(bound.mapped());
   const auto* at = microseconds ? std::lower_bound(kBounds.begin(), kBounds.end(), *microseconds) : kBounds.end();
   series.buckets[static_cast<std::size_t>(at - kBounds.begin())] += sample.value;
   return true;

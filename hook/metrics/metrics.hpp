@@ -31,7 +31,7 @@
 #include <utility>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/metrics/counters.hpp"

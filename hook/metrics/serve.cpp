@@ -21,18 +21,15 @@
 #include <cstring>
 #include <utility>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/process/ending_signals.hpp"
-#include "hook/base/process/sandbox.hpp"
-#include "hook/base/write_all.hpp"
+#include "base/file.hpp"
+#include "base/process/ending_signals.hpp"
+#include "base/process/sandbox.hpp"
+#include "base/text.hpp"
+#include "base/write_all.hpp"
 #include "hook/metrics/http_server.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::printable;
-using fabric::UniqueFd;
 
 constexpr int kBacklog = 1024;  // a non-blocking connect(2) to a unix socket fails while the queue is full
 
@@ -103,8 +100,8 @@ constexpr std::size_t kLargestUserFile = std::size_t{64} << 20;
 // Checks that no entry of /etc/passwd or /etc/group has the ID kServingUser. Does not call getpwuid(3), because NSS
 // would load libraries of the machine into root's process.
 Result<void> check_unused(const char* path) {
-  const auto text = fabric::sysfs::read_file(path, kLargestUserFile);
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&text)) {
+  const auto text = base::read_file(path, kLargestUserFile);
+  if (const auto* failed = std::get_if<base::Unreadable>(&text)) {
     // Minimal images have no user database.
     if (failed->code == ENOENT) return {};
     return sys_error(failed->code, "cannot read `{}`", path);
@@ -112,7 +109,7 @@ Result<void> check_unused(const char* path) {
   const auto name = name_of_id(std::get<std::string>(text), kServingUser);
   if (!name) return {};
   return Error{
-      fmt::format("ID {} of the serving process belongs to `{}` in `{}`", kServingUser, fabric::printable(*name), path),
+      fmt::format("ID {} of the serving process belongs to `{}` in `{}`", kServingUser, base::printable(*name), path),
       EEXIST, "change the ID of that entry"};
 }
 
@@ -200,7 +197,7 @@ Result<ListenAddress> parse_listen_address(std::string_view text) {
   // The port follows the last colon: IPv6 addresses contain colons too.
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return no_address(text);
-  const auto port = fabric::parse_number<std::uint16_t>(text.substr(colon + 1));
+  const auto port = base::parse_number<std::uint16_t>(text.substr(colon + 1));
   std::string host(text.substr(0, colon));
   if (!port || *port == 0) return no_address(text);
   if (host.starts_with('[') && host.ends_with(']')) {
@@ -245,9 +242,9 @@ Result<UniqueFd> listen_at(const ListenAddress& listen) {
 
 std::optional<std::string> name_of_id(std::string_view text, id_t id) {
   constexpr std::size_t kId = 2;  // NAME:PASSWORD:ID:...
-  for (const std::string_view line : fabric::split(text, '\n')) {
-    const auto fields = fabric::split(line, ':');
-    if (fields.size() > kId && fabric::parse_number<id_t>(fields[kId]) == id) return std::string(fields[0]);
+  for (const std::string_view line : base::split(text, '\n')) {
+    const auto fields = base::split(line, ':');
+    if (fields.size() > kId && base::parse_number<id_t>(fields[kId]) == id) return std::string(fields[0]);
   }
   return std::nullopt;
 }

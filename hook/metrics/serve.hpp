@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/log.hpp"
-#include "hook/base/result.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 
 namespace hook {
 
@@ -36,7 +36,7 @@ Result<ListenAddress> parse_listen_address(std::string_view text);
 // Opens a non-blocking listening socket. A unix socket gets mode 0660, its missing directory is created with mode 0755,
 // and a socket on which no process listens is replaced. Errors: EADDRINUSE, also if a process listens on the unix
 // socket; the path exists and is not a socket.
-Result<fabric::UniqueFd> listen_at(const ListenAddress& address);
+Result<base::UniqueFd> listen_at(const ListenAddress& address);
 
 // User of the serving process.
 

@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -24,7 +24,7 @@ std::optional<Engine> of_namespace(std::string_view name) {
 
 std::optional<Engine> recognise_by_bundle(std::string_view bundle, std::string_view cgroups_path) {
   // Only the last three components count: the directories above depend on the engine's configuration.
-  std::vector<std::string_view> parts = fabric::split(bundle, '/');
+  std::vector<std::string_view> parts = base::split(bundle, '/');
   std::erase(parts, std::string_view());
   if (parts.size() < 3) return std::nullopt;
   const std::string_view* const last = &parts.back();

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
 
 namespace hook {
 namespace {
@@ -80,7 +80,7 @@ Result<void> read_annotations(const Json& config, ContainerSpec& spec) {
   if (!annotations) return {};
   for (const auto& [key, value] : annotations->items()) {
     if (!value.is_string()) {
-      return make_error("`annotations.{}`: expected a string", fabric::printable(std::string_view(key).substr(0, 128)));
+      return make_error("`annotations.{}`: expected a string", base::printable(std::string_view(key).substr(0, 128)));
     }
     spec.annotations.emplace(key, value.get<std::string>());
   }
@@ -243,11 +243,11 @@ MayWrite may_write_to_mounts(const ContainerSpec& spec) {
 }
 
 bool maps_root(std::string_view uid_map) {
-  const auto lines = fabric::split(uid_map, '\n');
+  const auto lines = base::split(uid_map, '\n');
   return std::any_of(lines.begin(), lines.end(), [](std::string_view line) {
     std::vector<std::uint32_t> numbers;
-    for (const std::string_view word : fabric::split(line, ' ')) {
-      if (const auto number = fabric::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
+    for (const std::string_view word : base::split(line, ' ')) {
+      if (const auto number = base::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
     }
     // Each line is "INSIDE OUTSIDE LENGTH".
     return numbers.size() == 3 && numbers[1] == 0 && numbers[2] > 0;
@@ -284,7 +284,7 @@ constexpr const char* kNamespaceLabel = "io.kubernetes.pod.namespace";
 // Name and namespace are DNS names, without '_'.
 std::optional<std::string> sandbox_namespace(const ContainerSpec& spec) {
   const std::string name = annotation_or_empty(spec, "io.kubernetes.cri-o.SandboxName");
-  const auto parts = fabric::split(name, '_');
+  const auto parts = base::split(name, '_');
   return parts.size() == 5 ? std::optional<std::string>(parts[2]) : std::nullopt;
 }
 
@@ -322,7 +322,7 @@ Result<void> check_pod_namespace(const ContainerSpec& spec, Engine engine) {
   const std::string label = annotation_or_empty(spec, kNamespaceLabel);
   if (!named || label.empty() || label == *named) return {};
   return make_error("cannot determine the pod's namespace: its sandbox has `{}`, the label `{}` has `{}`",
-                    fabric::printable(*named), kNamespaceLabel, fabric::printable(label));
+                    base::printable(*named), kNamespaceLabel, base::printable(label));
 }
 
 }  // namespace hook

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/json/json_fwd.hpp"
-#include "hook/base/result.hpp"
+#include "base/json/json_fwd.hpp"
+#include "base/result.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "hook/base/words.hpp"
+#include "base/words.hpp"
 
 namespace hook {
 

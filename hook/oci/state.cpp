@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <climits>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -40,12 +40,12 @@ Result<pid_t> parse_pid(const Json& state) {
 
 Result<void> check_bundle(const std::string& bundle) {
   if (bundle.empty()) return {};
-  const std::string shown = fabric::printable(bundle.substr(0, 256));
+  const std::string shown = base::printable(bundle.substr(0, 256));
   if (bundle.front() != '/') return make_error("cannot use bundle `{}`: it is not absolute", shown);
   if (bundle.size() >= PATH_MAX) return make_error("cannot use bundle `{}...`: it is too long", shown);
   // A system call would end the path at a NUL, but the checks below would not.
   if (bundle.find('\0') != std::string::npos) return make_error("cannot use bundle `{}`: it has a NUL byte", shown);
-  for (const auto part : fabric::split(bundle, '/')) {
+  for (const auto part : base::split(bundle, '/')) {
     if (part == "..") return make_error("cannot use bundle `{}`: it has a `..` component", shown);
   }
   return {};

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 
 namespace hook {
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
+#include "base/failure.hpp"
+#include "base/text.hpp"
 #include "hook/plan/plane_order.hpp"
 #include "hook/request/parsers.hpp"
 
@@ -54,7 +54,7 @@ std::string obstacles(const Hcas& hcas, const Offers& offers) {
   std::vector<std::string> parts;
   for (const NodeHca* node : hcas) {
     const Room& room = offers.at(node).room;
-    if (!room.why.empty()) parts.push_back(fabric::printable(node->name()) + " " + room.why);
+    if (!room.why.empty()) parts.push_back(base::printable(node->name()) + " " + room.why);
   }
   return some_of(parts);
 }
@@ -135,7 +135,7 @@ Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const 
 
 // Returns the refusal of a listed HCA without enough free units.
 Error no_room(const NodeHca& node, unsigned wanted, const Offer& offer, std::string_view source) {
-  const std::string name = fabric::printable(node.name());
+  const std::string name = base::printable(node.name());
   Error error = offer.room.units == 0 ? make_error("{}: `{}` {}", source, name, offer.room.why)
                                       : make_error("{}: requests {} netdevs of `{}`, which has room for {}: it {}",
                                                    source, wanted, name, offer.room.units, offer.room.why);
@@ -174,9 +174,9 @@ Result<Offers> offers_for(const Matched& matched, Hcas& hcas, const PlanInput& i
   Hcas allowed;
   for (const NodeHca* node : hcas) {
     auto terms = terms_for(*node, input.among.request, input.among.config);
-    if (!terms && !matched.count) return fabric::wrap(std::move(terms).error(), input.among.request.selection.source);
+    if (!terms && !matched.count) return base::wrap(std::move(terms).error(), input.among.request.selection.source);
     if (!terms) {
-      if (!refused) refused = fabric::wrap(std::move(terms).error(), input.among.request.selection.source);
+      if (!refused) refused = base::wrap(std::move(terms).error(), input.among.request.selection.source);
       continue;
     }
     const Room room = room_for(*node, *terms, input);
@@ -221,7 +221,7 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
   if (network) {
     const auto found = config.networks.find(*network);
     if (found == config.networks.end()) {
-      return Error{fmt::format("config.json has no network `{}`", fabric::printable(*network)), 0,
+      return Error{fmt::format("config.json has no network `{}`", base::printable(*network)), 0,
                    "add it to \"networks\""};
     }
     terms.network = &found->second;
@@ -233,9 +233,9 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
     allowed.reserve(modes.size());
     for (const Mode mode : modes)
       allowed.emplace_back(to_string(mode));
-    return Error{fmt::format("`{}`: pool `{}` does not allow mode {}", fabric::printable(node.name()), node.pool->name,
+    return Error{fmt::format("`{}`: pool `{}` does not allow mode {}", base::printable(node.name()), node.pool->name,
                              to_string(terms.mode)),
-                 0, "request one of its modes: " + fabric::join(allowed, ", ")};
+                 0, "request one of its modes: " + base::join(allowed, ", ")};
   }
   const auto limit = node.pool->limits.find(terms.mode);
   if (limit != node.pool->limits.end()) terms.limit = limit->second;
@@ -257,7 +257,7 @@ Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
     // owner has one of its VFs.
     for (const std::string& vf : vfs_of(node, input.among.inventory)) {
       const std::string held = held_against(terms.mode, holding_of(vf, input.holdings));
-      if (!held.empty()) bound(room, 0, fmt::format("has the VF {}, which {}", fabric::printable(vf), held), true);
+      if (!held.empty()) bound(room, 0, fmt::format("has the VF {}, which {}", base::printable(vf), held), true);
     }
     if (const auto& unseen = node.hca->unseen_vf) bound(room, 0, fmt::format("has the VF {}", *unseen), true);
   }
@@ -331,11 +331,11 @@ std::string held_with_pf(const NodeHca& node, const PlanInput& input) {
     const Holding holding = holding_of(pf, input.holdings);
     own = own || holding.own;
     if (!holding.exclusive_owner) continue;
-    return fmt::format("is a VF of {}, which is held by {}", fabric::printable(pf), *holding.exclusive_owner);
+    return fmt::format("is a VF of {}, which is held by {}", base::printable(pf), *holding.exclusive_owner);
   }
   if (!node.hca->is_pf_hidden || own) return "";
   return fmt::format("is a VF of {}, which is in another network namespace",
-                     fabric::printable(node.hca->physfn.value_or("a function")));
+                     base::printable(node.hca->physfn.value_or("a function")));
 }
 
 Result<Chosen> choose(const PlanInput& input) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 

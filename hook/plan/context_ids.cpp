@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 
@@ -44,11 +44,10 @@ std::string ContextIds::text() const {
 std::optional<ContextIds> ContextIds::parse(std::string_view text) {
   ContextIds ids;
   if (text.empty()) return ids;
-  for (const std::string_view part : fabric::split(text, ',')) {
+  for (const std::string_view part : base::split(text, ',')) {
     const std::size_t dash = part.find('-');
-    const auto first = fabric::parse_number<std::uint32_t>(part.substr(0, dash));
-    const auto last =
-        dash == std::string_view::npos ? first : fabric::parse_number<std::uint32_t>(part.substr(dash + 1));
+    const auto first = base::parse_number<std::uint32_t>(part.substr(0, dash));
+    const auto last = dash == std::string_view::npos ? first : base::parse_number<std::uint32_t>(part.substr(dash + 1));
     if (!first || !last || !ids.add(Range{*first, *last})) return std::nullopt;
   }
   return ids;

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -28,10 +28,10 @@ std::optional<std::size_t> ordinal(std::string_view node) {
   constexpr std::string_view kRender = "dri/renderD";
   constexpr std::size_t kFirstRender = 128;
   if (node.starts_with(kRender)) {
-    const auto number = fabric::parse_number<unsigned>(node.substr(kRender.size()));
+    const auto number = base::parse_number<unsigned>(node.substr(kRender.size()));
     return number && *number >= kFirstRender ? std::optional(*number - kFirstRender) : std::nullopt;
   }
-  const auto number = node.starts_with("nvidia") ? fabric::parse_number<unsigned>(node.substr(6)) : std::nullopt;
+  const auto number = node.starts_with("nvidia") ? base::parse_number<unsigned>(node.substr(6)) : std::nullopt;
   return number ? std::optional<std::size_t>(*number) : std::nullopt;
 }
 
@@ -75,8 +75,8 @@ std::vector<const Gpu*> narrowed(const std::vector<const Gpu*>& gpus, const std:
 // `all` or a UUID, selects none.
 std::vector<const Gpu*> gpus_of_hint(const std::vector<const Gpu*>& all, std::string_view hint) {
   std::vector<const Gpu*> gpus;
-  for (const std::string_view entry : fabric::split(hint, ',')) {
-    const auto index = fabric::parse_number<std::size_t>(fabric::trim(entry));
+  for (const std::string_view entry : base::split(hint, ',')) {
+    const auto index = base::parse_number<std::size_t>(base::trim(entry));
     if (!index) return {};
     // NVIDIA_VISIBLE_DEVICES can name GPUs that this node does not have.
     if (*index < all.size()) add(gpus, all[*index]);
@@ -140,7 +140,7 @@ Result<std::vector<const Gpu*>> container_gpus(const Inventory& inventory, const
   const auto& asked = request.gpu_nodes.empty() ? request.gpu_uuids : request.gpu_nodes;
   Error error = asked.empty()
                     ? make_error("no GPU of the container is known")
-                    : make_error("none of the node's {} GPUs is `{}`", all.size(), fabric::printable(asked.front()));
+                    : make_error("none of the node's {} GPUs is `{}`", all.size(), base::printable(asked.front()));
   error.hint =
       "give the container its GPUs as device nodes (--device, CDI or a device plugin), or name HCAs; from "
       "NVIDIA_VISIBLE_DEVICES only indices count, with \"env_may_request\" (for \"default_devices\" also UUIDs, except "

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/warnings.hpp"
+#include "base/failure.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
+#include "base/warnings.hpp"
 #include "hook/plan/choose.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/plan/plane_order.hpp"
@@ -85,8 +85,7 @@ void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan
                   "its pool `{}` has no network, and the annotation names no network of config.json, "
                   "which has {}; add \"network\" to the pool",
                   unit.node->pool->name, networks);
-    plan.warnings.push_back(
-        fmt::format("{}: `{}` gets no rail: {}", source, fabric::printable(unit.node->name()), why));
+    plan.warnings.push_back(fmt::format("{}: `{}` gets no rail: {}", source, base::printable(unit.node->name()), why));
   }
 }
 
@@ -103,7 +102,7 @@ Result<void> hold_granted(const PlanInput& input, Plan& plan) {
     const std::string held = is_held ? fmt::format("is held exclusively by {}", *holding->second.exclusive_owner)
                                      : held_with_pf(*given, input);
     if (!held.empty()) {
-      return Error{fmt::format("`{}` {}, but the container already has its device node", fabric::printable(name), held),
+      return Error{fmt::format("`{}` {}, but the container already has its device node", base::printable(name), held),
                    0, "remove the node from the container's devices", FailureReason::kBusy};
     }
     plan.also_open.push_back({name, Mode::kHca, 1, std::nullopt, true});
@@ -161,7 +160,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.netdevs = TRY(planned_netdevs(input, chosen, plan.warnings));
   for (const NodeHca* node : granted) {
     if (node->is_active()) continue;
-    plan.warnings.push_back(fmt::format("`{}` has no ACTIVE port", fabric::printable(node->name())));
+    plan.warnings.push_back(fmt::format("`{}` has no ACTIVE port", base::printable(node->name())));
   }
   // Variables can be set only before the container is created.
   if (input.variables) require_usable(input, chosen, plan);

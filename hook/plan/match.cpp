@@ -5,9 +5,9 @@
 #include <set>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/warnings.hpp"
+#include "base/failure.hpp"
+#include "base/text.hpp"
+#include "base/warnings.hpp"
 #include "hook/request/parsers.hpp"
 
 namespace hook {
@@ -84,7 +84,7 @@ std::string rails_remedy(const NodeMap& node) {
 
 Error no_such_hca(const Context& context, const Selector& selector, std::string_view source) {
   const auto names = context.node.names();
-  return Error{fmt::format("{}: no HCA matches `{}`", source, fabric::printable(as_written(selector))), 0,
+  return Error{fmt::format("{}: no HCA matches `{}`", source, base::printable(as_written(selector))), 0,
                names.empty()                            ? "load the node's RDMA driver; it has no HCA"
                : selector.kind == Selector::Kind::kRail ? rails_remedy(context.node)
                                                         : "select one of the node's HCAs: " + some_of(names),
@@ -94,21 +94,21 @@ Error no_such_hca(const Context& context, const Selector& selector, std::string_
 // Returns the refusal of an HCA that exists but is in no pool, in an unknown pool, or not in the network's pool.
 Error not_allowed(const Context& context, const NodeHca& node, std::string_view source) {
   if (node.pool_unread)
-    return fabric::wrap(unknown_pool(node), fmt::format("{}: `{}`", source, fabric::printable(node.name())));
+    return base::wrap(unknown_pool(node), fmt::format("{}: `{}`", source, base::printable(node.name())));
   Error error = node.pool ? make_error("{}: `{}` is in pool `{}`, but the network uses pool `{}`", source,
-                                       fabric::printable(node.name()), node.pool->name, *context.pool)
-                          : make_error("{}: `{}` is in no pool", source, fabric::printable(node.name()));
+                                       base::printable(node.name()), node.pool->name, *context.pool)
+                          : make_error("{}: `{}` is in no pool", source, base::printable(node.name()));
   error.hint = "select an HCA of a pool, or change \"pools\" in config.json";
   return error;
 }
 
 Error no_node(const NodeHca& node, std::string_view source) {
-  return Error{fmt::format("{}: `{}` has no uverbs node", source, fabric::printable(node.name())), 0,
+  return Error{fmt::format("{}: `{}` has no uverbs node", source, base::printable(node.name())), 0,
                "run `modprobe ib_uverbs`"};
 }
 
 std::string skipped(std::string_view hca, std::string_view why) {
-  return fmt::format("`{}` is skipped: {}", fabric::printable(hca), why);
+  return fmt::format("`{}` is skipped: {}", base::printable(hca), why);
 }
 
 // Returns the HCAs that this request may use. Adds a warning for an HCA with an unknown pool.
@@ -184,7 +184,7 @@ Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
   const NodeHca* named = hca_named(node, device);
   if (opened && (opened == named || !fabric::uverbs_number(device.path))) return opened;
   if (!named) return nullptr;
-  const std::string path = fabric::printable(device.path);
+  const std::string path = base::printable(device.path);
   return Error{fmt::format("`{}` in linux.devices has device number {}, but on this node it has {}", path,
                            dev_of(device), dev_of(*named->hca).value_or("another")),
                0, "pass the device node under its own name"};
@@ -223,7 +223,7 @@ Result<Hcas> hcas_of_granted(const NodeMap& node, const Request& request, std::v
     }
     add_once(fmt::format("`{}` in linux.devices belongs to no HCA of this node and is not changed; it is stale if a "
                          "driver was reloaded since (`rdma-hook devices` lists the nodes)",
-                         fabric::printable(device.path)),
+                         base::printable(device.path)),
              warnings);
   }
   return in_order(found, request);
@@ -232,7 +232,7 @@ Result<Hcas> hcas_of_granted(const NodeMap& node, const Request& request, std::v
 Result<Hcas> near_gpus(const Context& context, const Hcas& hcas, std::string_view source,
                        std::vector<MatchedGroup>& groups) {
   auto gpus = container_gpus(context.inventory, context.request);
-  if (!gpus) return fabric::wrap(std::move(gpus).error(), source);
+  if (!gpus) return base::wrap(std::move(gpus).error(), source);
   Hcas all;
   for (const fabric::Gpu* gpu : *gpus) {
     groups.push_back({nearest(hcas, *gpu), true});
@@ -295,7 +295,7 @@ Result<void> match_selection(const Context& context, Matched& matched) {
         return not_allowed(context, *node, selection.source);
       if (!node->pool) {
         matched.warnings.push_back(
-            fmt::format("`{}` is in no pool: its device node is not changed", fabric::printable(node->name())));
+            fmt::format("`{}` is in no pool: its device node is not changed", base::printable(node->name())));
       }
     }
     std::erase_if(given, [](const NodeHca* node) { return !node->pool; });

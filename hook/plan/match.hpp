@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/inventory.hpp"
-#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/plan/pools.hpp"
 #include "hook/request/request.hpp"

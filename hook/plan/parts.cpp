@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
+#include "base/failure.hpp"
+#include "base/text.hpp"
+#include "base/text_digest.hpp"
 #include "fabric/provider_names.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/text_digest.hpp"
 
 namespace hook {
 namespace {
@@ -22,8 +22,8 @@ constexpr std::uint32_t kMiscMajor = 10;  // major of misc devices such as rdma_
 std::optional<std::pair<std::uint32_t, std::uint32_t>> device_number(std::string_view text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
-  const auto major = fabric::parse_number<std::uint32_t>(text.substr(0, colon));
-  const auto minor = fabric::parse_number<std::uint32_t>(text.substr(colon + 1));
+  const auto major = base::parse_number<std::uint32_t>(text.substr(0, colon));
+  const auto minor = base::parse_number<std::uint32_t>(text.substr(colon + 1));
   if (!major || !minor) return std::nullopt;
   return std::pair(*major, *minor);
 }
@@ -66,10 +66,10 @@ bool has_rdma_cm(const fabric::Inventory& inventory) {
 // Checks that the network's netdev can be made or moved. Errors: the child netdev does not fit the HCA's link layer, or
 // the netdev cannot move.
 Result<void> check_child(const NodeHca& node, const Terms& terms) {
-  const std::string name = fabric::printable(node.name());
+  const std::string name = base::printable(node.name());
   if (terms.mode == Mode::kExclusive) {
     if (!node.enslaved) return {};
-    const std::string master = fabric::printable(*node.netdev);
+    const std::string master = base::printable(*node.netdev);
     return Error{fmt::format("`{}`: its netdev belongs to `{}` and cannot move", name, master), 0,
                  fmt::format("use mode shared, which adds a child of `{}`", master)};
   }
@@ -88,11 +88,11 @@ Result<void> check_child(const NodeHca& node, const Terms& terms) {
 Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
   constexpr const char* kHint = "list each HCA by name, in the order of their rails, in \"rails\" of config.json";
   if (node.entry) return {};
-  const std::string name = fabric::printable(node.name());
+  const std::string name = base::printable(node.name());
   for (const NodeHca& other : input.among.node.hcas()) {
-    const std::string uncertain = fabric::printable(other.name());
+    const std::string uncertain = base::printable(other.name());
     if (other.pool_unread) {
-      Error error = fabric::wrap(unknown_pool(other), fmt::format("the rail of `{}` depends on `{}`", name, uncertain));
+      Error error = base::wrap(unknown_pool(other), fmt::format("the rail of `{}` depends on `{}`", name, uncertain));
       error.hint = kHint;
       return error;
     }
@@ -187,7 +187,7 @@ void add_lent(const PlanInput& input, const std::vector<const NodeHca*>& granted
     const auto known = input.lendable.find(provider);
     if (known == input.lendable.end()) continue;
     if (!known->second) {
-      plan.warnings.push_back(fabric::with_remedy(known->second.error()));
+      plan.warnings.push_back(base::with_remedy(known->second.error()));
       continue;
     }
     for (const fabric::LentFile& file : *known->second)
@@ -282,7 +282,7 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
     }
     ++number;  // also for a moved netdev, so that the names of the other netdevs do not change
     if (!unit.node->netdev && has_moved(input, unit)) continue;
-    const std::string name = fabric::printable(unit.node->name());
+    const std::string name = base::printable(unit.node->name());
     if (!unit.node->netdev && !is_without_netdevs(input.among.inventory)) {
       return Error{fmt::format("`{}`: its netdev is not in the node's network namespace", name), 0,
                    "use mode hca, or move the netdev to the node's namespace"};

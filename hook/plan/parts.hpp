@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/plan/choose.hpp"
 #include "hook/plan/plan.hpp"
 

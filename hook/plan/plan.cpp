@@ -1,9 +1,9 @@
 // Prints a plan as JSON and as text.
 #include "hook/plan/plan.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/columns.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/text_digest.hpp"
+#include "base/columns.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
+#include "base/text_digest.hpp"
 
 namespace hook {
 namespace {
@@ -97,7 +97,7 @@ std::string memlock_text(std::uint64_t bytes) {
 std::string plan_text(const Plan& plan) {
   std::string text;
   const auto line = [&](std::string_view what, std::string_view value) {
-    text += fmt::format("{:<11} {}\n", what, fabric::one_line(value));
+    text += fmt::format("{:<11} {}\n", what, base::one_line(value));
   };
   if (plan.hcas.empty()) line("HCAs", "none");
   for (const PlannedHca& hca : plan.hcas) {
@@ -123,7 +123,7 @@ std::string plan_text(const Plan& plan) {
   for (const std::string& warning : plan.warnings) {
     constexpr std::size_t kIndent = 12;
     text += fmt::format("{:<11} ", "warning");
-    add_wrapped(fabric::one_line(warning), kIndent, kIndent, text);
+    add_wrapped(base::one_line(warning), kIndent, kIndent, text);
   }
   return text;
 }
@@ -142,7 +142,7 @@ std::string view_name(const std::vector<ViewEntry>& view) {
     lines.push_back(std::move(line));
   }
   std::ranges::sort(lines);
-  return (has_copies ? kLendingView : "set-") + text_digest(fabric::join(lines, ""));
+  return (has_copies ? kLendingView : "set-") + text_digest(base::join(lines, ""));
 }
 
 bool is_lending_view(std::string_view name) {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "base/json/json_fwd.hpp"
+#include "base/result.hpp"
 #include "fabric/lent_libraries.hpp"
-#include "fabric/result.hpp"
-#include "hook/base/json/json_fwd.hpp"
 #include "hook/config/config.hpp"
 #include "hook/plan/context_ids.hpp"
 
@@ -150,7 +150,7 @@ struct Holding {
 using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no grant
 
 // The libraries that open the HCAs of a provider, or why they cannot be lent, by provider. Missing: not lent.
-using Lendable = std::map<std::string, fabric::Result<std::vector<fabric::LentFile>>>;
+using Lendable = std::map<std::string, base::Result<std::vector<fabric::LentFile>>>;
 
 // The mount of the sysfs view.
 enum class ViewMount {
@@ -170,7 +170,7 @@ struct PlanInput {
   std::optional<std::string> require = {};   // the container's own RDMA_INIT_REQUIRE, which is kept
   std::set<std::string> moved_netdevs = {};  // netdevs that the runtime moves into the container
   Lendable lendable = {};
-  std::optional<fabric::Result<fabric::LentFile>> topology = {};  // nullopt: config.json names none
+  std::optional<base::Result<fabric::LentFile>> topology = {};  // nullopt: config.json names none
 };
 
 // A uverbs node that got a new number when its RDMA device moved into the container's network namespace.
@@ -194,6 +194,6 @@ Plan plan_without_hcas(const std::string& pod_note);
 // Makes the plan. Pure. Errors are refusals, most of them with the remedy as hint: the errors of choose() and
 // planned_netdevs(); a device node in linux.devices although another owner has its HCA exclusively; a device number or
 // an entry of the view that was not read (Inventory::unread).
-fabric::Result<Plan> make_plan(const PlanInput& input);
+base::Result<Plan> make_plan(const PlanInput& input);
 
 }  // namespace hook

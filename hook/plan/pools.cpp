@@ -5,8 +5,8 @@
 #include <tuple>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
+#include "base/failure.hpp"
+#include "base/text.hpp"
 #include "hook/config/values.hpp"
 
 namespace hook {
@@ -107,7 +107,7 @@ Takes takes(const PoolSelectors& selectors, const NodeHca& node, bool unread) {
     });
   };
   const auto netdev = [&](const std::string& glob) {
-    return std::ranges::any_of(node.netdevs, [&](const std::string& name) { return fabric::glob_match(glob, name); });
+    return std::ranges::any_of(node.netdevs, [&](const std::string& name) { return base::glob_match(glob, name); });
   };
   return std::min(
       {takes(selectors.vendors, unless(hca.vendor.has_value()),
@@ -134,7 +134,7 @@ void find_pool(const std::vector<Pool>& pools, const Inventory& inventory, NodeH
 // Returns whether the HCA is the physical function NAME of "pf:NAME", or one of its VFs. NAME is found by its PCI
 // function too, because a VF in a container's network namespace does not show the HCA of its PF there.
 bool is_of_pf(const Inventory& inventory, const Hca& hca, const std::string& pattern) {
-  const auto is_named = [&](const std::string& name) { return fabric::glob_match(pattern, name); };
+  const auto is_named = [&](const std::string& name) { return base::glob_match(pattern, name); };
   if (is_named(hca.name) || std::ranges::any_of(hca.pfs, is_named)) return true;
   return hca.pfs.empty() && hca.physfn && std::ranges::any_of(inventory.hcas, [&](const Hca& other) {
            return other.pci == hca.physfn && is_named(other.name);
@@ -177,7 +177,7 @@ bool rail_less(const NodeHca& left, const NodeHca& right) {
   };
   if (key(left) != key(right)) return key(left) < key(right);
   if (left.hca->pci && *left.hca->pci != *right.hca->pci) return pci_less(*left.hca->pci, *right.hca->pci);
-  return fabric::natural_less(left.name(), right.name());
+  return base::natural_less(left.name(), right.name());
 }
 
 // Numbers the rails of HCAs in the order of rail_less().
@@ -276,7 +276,7 @@ std::vector<const NodeHca*> other_kinds_of(const NodeMap& node) {
 
 Error unknown_pool(const NodeHca& node) {
   Error error = sys_error(node.pool_unread->code, "its pool is unknown: cannot read `{}`",
-                          fabric::printable(node.pool_unread->path));
+                          base::printable(node.pool_unread->path));
   error.reason = FailureReason::kDevices;
   return error;
 }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/inventory.hpp"
-#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 
 namespace hook {

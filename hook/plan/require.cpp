@@ -2,9 +2,9 @@
 #include <iterator>
 #include <set>
 
+#include "base/text.hpp"
 #include "fabric/library_variables.hpp"
 #include "fabric/port_use.hpp"
-#include "fabric/text.hpp"
 #include "hook/plan/parts.hpp"
 
 namespace hook {
@@ -131,7 +131,7 @@ const Words& words_for(Lack lack) {
 // Keeps the container's RDMA_INIT_REQUIRE. Warns if rdma-init will not start the trainer because of this value.
 void require_own(const std::string& own, const Count& count, std::size_t given, Plan& plan) {
   plan.env[kRequire] = own;
-  const auto number = fabric::parse_number<unsigned>(own);
+  const auto number = base::parse_number<unsigned>(own);
   if (own.empty()) {
     plan.no_require = "empty";
   } else if (!number) {
@@ -139,7 +139,7 @@ void require_own(const std::string& own, const Count& count, std::size_t given, 
     plan.warnings.push_back(
         fmt::format("the container's {} `{}` is not a number, so rdma-init will not start the trainer: correct it "
                     "in the pod or remove it",
-                    kRequire, fabric::printable(own)));
+                    kRequire, base::printable(own)));
   } else if (*number > count.at_most) {
     const std::string others =
         count.at_most == given ? "" : fmt::format(" (for the other HCAs: {})", words_for(count.hindrance).text);
@@ -203,7 +203,7 @@ void give_site_values(const PlanInput& input, const Chosen& chosen, Plan& plan) 
   SiteValues values = site_values(sources, plan.warnings);
   if (has_topology(input))
     values.emplace("NCCL_TOPO_FILE", fmt::format("{}/{}", fabric::kTopologyDirectory, fabric::kTopologyName));
-  if (input.topology && !*input.topology) plan.warnings.push_back(fabric::with_remedy(input.topology->error()));
+  if (input.topology && !*input.topology) plan.warnings.push_back(base::with_remedy(input.topology->error()));
   if (!values.empty()) plan.env[fabric::kSiteName] = fabric::site_text(values);
 }
 
@@ -212,14 +212,14 @@ void give_rails(const std::vector<const NodeHca*>& granted, Plan& plan) {
   for (const NodeHca* node : granted) {
     if (!node->entry_unknown.empty()) {
       plan.warnings.push_back(fmt::format("{} is not set: the rail of `{}` is not known: {}", fabric::kRailsName,
-                                          fabric::printable(node->name()), node->entry_unknown));
+                                          base::printable(node->name()), node->entry_unknown));
       return;
     }
     if (!node->entry) continue;
     const auto plane = node->entry->plane;
     rails.push_back(fmt::format("{}={}{}", node->name(), node->entry->rail, plane ? fmt::format(".{}", *plane) : ""));
   }
-  if (!rails.empty()) plan.env[fabric::kRailsName] = fabric::join(rails, ",");
+  if (!rails.empty()) plan.env[fabric::kRailsName] = base::join(rails, ",");
 }
 
 void announce_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
@@ -240,7 +240,7 @@ void announce_node_addresses(const PlanInput& input, const std::vector<const Nod
         told.push_back(fmt::format("{}:{}={}", node->name(), port.number, to_string(address)));
     }
   }
-  if (!told.empty()) plan.env["RDMA_INIT_NODE_ADDRESSES"] = fabric::join(told, ",");
+  if (!told.empty()) plan.env["RDMA_INIT_NODE_ADDRESSES"] = base::join(told, ",");
 }
 
 }  // namespace hook

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"
 #include "hook/config/read_config.hpp"
@@ -37,7 +37,7 @@ void check_pools_of_node(const NodeSettings& node, ParsedConfig& parsed) {
   const auto inventory = read_whole_node(parsed.config, node);
   if (!inventory) {
     if (node.snapshot)
-      parsed.problems.push_back({*node.snapshot, 0, inventory.error().message, fabric::remedy_of(inventory.error())});
+      parsed.problems.push_back({*node.snapshot, 0, inventory.error().message, base::remedy_of(inventory.error())});
     return;
   }
   for (Finding& finding : check_empty_pools(*inventory, parsed.config))

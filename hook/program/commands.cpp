@@ -11,14 +11,14 @@
 #include <string>
 #include <utility>
 
+#include "base/json/json.hpp"
+#include "base/process/run_in_child.hpp"
+#include "base/process/sandbox.hpp"
+#include "base/result.hpp"
+#include "base/warnings.hpp"
 #include "fabric/inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "hook/apply/memlock.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/process/run_in_child.hpp"
-#include "hook/base/process/sandbox.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/warnings.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/doctor/doctor.hpp"
 #include "hook/doctor/job_fault.hpp"
@@ -147,7 +147,7 @@ int run_plan(const Options& options, Log& log) {
     const Error& error = decided.error();
     log.error(error);
     if (options.json)
-      print(Json{{"error", error.message}, {"hint", fabric::remedy_of(error)}, {"warnings", done.plan.warnings}});
+      print(Json{{"error", error.message}, {"hint", base::remedy_of(error)}, {"warnings", done.plan.warnings}});
     return kExitFailure;
   }
   const std::string engine(to_string(done.caller.engine));
@@ -524,7 +524,7 @@ Result<void> check_named_paths(const Options& options, const Log& log) {
   const bool is_named = node.ledger != kLedgerPath || (command == Command::kMetrics && !options.listen);
   if (is_named && command != Command::kDoctor && ::access(node.ledger.c_str(), F_OK) != 0 && errno == ENOENT)
     log.info(
-        fmt::format("ledger `{}` does not exist: no grant was made on this node yet", fabric::printable(node.ledger)));
+        fmt::format("ledger `{}` does not exist: no grant was made on this node yet", base::printable(node.ledger)));
   return {};
 }
 

@@ -1,9 +1,9 @@
 // The commands of rdma-hook.
 #pragma once
 
-#include "hook/base/json/json_fwd.hpp"
-#include "hook/base/log.hpp"
-#include "hook/base/result.hpp"
+#include "base/json/json_fwd.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
 #include "hook/program/options.hpp"
 
 namespace hook {

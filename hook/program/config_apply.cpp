@@ -8,21 +8,20 @@
 #include <cstdio>
 #include <utility>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/log.hpp"
-#include "hook/base/process/daemon_state.hpp"
-#include "hook/base/process/ending_signals.hpp"
-#include "hook/base/process/sandbox.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/text_digest.hpp"
+#include "base/json/json.hpp"
+#include "base/log.hpp"
+#include "base/process/daemon_state.hpp"
+#include "base/process/ending_signals.hpp"
+#include "base/process/sandbox.hpp"
+#include "base/result.hpp"
+#include "base/text_digest.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/cluster/config_source.hpp"
 #include "hook/program/commands.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::UniqueFd;
 using Outcome = AppliedConfig::Outcome;
 
 constexpr int kBurstMs = 100;  // one change of a directory causes several events within this time

@@ -4,9 +4,9 @@
 #include <ctime>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/columns.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/columns.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/plan/pools.hpp"
 
@@ -23,8 +23,8 @@ constexpr std::size_t kShownHolders = 8;
 constexpr const char* kReturns = "`rdma-hook recover` releases";
 
 // Returns the text, or "?" if the attribute could not be read.
-std::string attribute(const fabric::Attr<std::string>& attr) {
-  return fabric::value_or(attr, std::string("?"));
+std::string attribute(const base::Attr<std::string>& attr) {
+  return base::value_or(attr, std::string("?"));
 }
 
 // Returns "ACTIVE" for "4: ACTIVE".
@@ -111,7 +111,7 @@ std::string row_of(const std::vector<std::string>& cells) {
   std::string row;
   std::size_t column = 0;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    const std::string cell = shortened(fabric::one_line(cells[i]), kColumns - kIndent);
+    const std::string cell = shortened(base::one_line(cells[i]), kColumns - kIndent);
     const std::size_t width = columns_of(cell);
     std::size_t start = std::max(kStarts[std::min(i, kLast)], column == 0 ? 0 : column + 1);
     if (i > kLast || start + width > kColumns) {
@@ -144,13 +144,13 @@ std::string row_of(const NodeHca& node) {
 // Returns a text below an HCA, wrapped.
 std::string below(std::size_t indent, std::string_view line) {
   std::string text(indent, ' ');
-  add_wrapped(fabric::one_line(line), indent, indent + 4, text);
+  add_wrapped(base::one_line(line), indent, indent + 4, text);
   return text;
 }
 
 std::string line_of(const RailRecord& rail) {
-  std::string line = fmt::format("{} ({} of {})", fabric::printable(rail.rail.name), to_string(rail.rail.kind),
-                                 fabric::printable(rail.rail.host));
+  std::string line = fmt::format("{} ({} of {})", base::printable(rail.rail.name), to_string(rail.rail.kind),
+                                 base::printable(rail.rail.host));
   for (const std::string& address : addresses_of(rail))
     line += " " + address;
   if (rail.gid_index) line += fmt::format(" at GID index {}", *rail.gid_index);
@@ -172,7 +172,7 @@ std::string line_of_more(const OfHca& hca) {
   for (const auto& [mode, units] : hca.more_units)
     modes.push_back(std::string(to_string(mode)) + times(units));
   const std::string gone = hca.more_gone > 0 ? fmt::format("; {} have ended: {} them", hca.more_gone, kReturns) : "";
-  return below(2, fmt::format("held by {} more, {}{}; --json lists them", hca.more, fabric::join(modes, ", "), gone));
+  return below(2, fmt::format("held by {} more, {}{}; --json lists them", hca.more, base::join(modes, ", "), gone));
 }
 
 std::string holders_text(const DeviceOwners& holders, const std::string& name) {

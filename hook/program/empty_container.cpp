@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
 
 namespace hook {
 

@@ -1,7 +1,7 @@
 #include "hook/program/foreseen.hpp"
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -24,7 +24,7 @@ std::string addresses_text(const ForeseenRail& rail) {
     const std::string gateway = address.gateway ? " by gateway " + fabric::to_string(*address.gateway) : "";
     texts.push_back(with_prefix(address) + gateway);
   }
-  return fabric::join(texts, ", ");
+  return base::join(texts, ", ");
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ std::string foreseen_text(const std::vector<ForeseenRail>& rails) {
     const std::string table = one.rail.table ? fmt::format("table {}", *one.rail.table) : "main table";
     const std::string line = fmt::format("{}  {} of {}, network {}, {}, {}", one.rail.name, to_string(one.rail.kind),
                                          one.rail.host, one.network, addresses_text(one), table);
-    text += fmt::format("{:<11} {}\n", "rail", fabric::one_line(line));
+    text += fmt::format("{:<11} {}\n", "rail", base::one_line(line));
   }
   return text;
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/json/json_fwd.hpp"
+#include "base/json/json_fwd.hpp"
 #include "hook/rails/foresee.hpp"
 
 namespace hook {

@@ -1,5 +1,5 @@
+#include "base/json/json.hpp"
 #include "fabric/inventory.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/program/commands.hpp"
 
 #include <fcntl.h>
@@ -10,13 +10,13 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/file.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
+#include "base/write_all.hpp"
 #include "hook/apply/cdi_spec.hpp"
-#include "hook/base/process/identity.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/write_all.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/node.hpp"
 
@@ -46,15 +46,15 @@ bool is_left_over(std::string_view name, ino_t own) {
   name.remove_prefix(mark + kMark.size());
   if (name.size() < kEnding.size()) return false;
   name.remove_suffix(kEnding.size());
-  const auto fields = fabric::split(name, '.');
-  if (fields.size() != 3 || fabric::parse_number<ino_t>(fields[0]) != own) return false;
-  const auto pid = fabric::parse_number<pid_t>(fields[1]);
-  const auto start_time = fabric::parse_number<std::uint64_t>(fields[2]);
+  const auto fields = base::split(name, '.');
+  if (fields.size() != 3 || base::parse_number<ino_t>(fields[0]) != own) return false;
+  const auto pid = base::parse_number<pid_t>(fields[1]);
+  const auto start_time = base::parse_number<std::uint64_t>(fields[2]);
   return pid && start_time && is_proven_gone(read_presence(ProcessIdentity{*pid, *start_time}));
 }
 
 Result<void> fill(const std::string& path, std::string_view text) {
-  fabric::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
+  base::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
   if (!fd.ok()) return sys_error(errno, "create");
   if (const int failed = write_all(fd.get(), text)) return sys_error(failed, "write");
   // fchmod(2) is needed because the umask can remove permissions that engines of other users need.
@@ -63,9 +63,9 @@ Result<void> fill(const std::string& path, std::string_view text) {
 }
 
 Result<void> replace_file(const std::string& path, std::string_view text) {
-  const auto before = fabric::sysfs::read_file(path, kLargestSpec);
+  const auto before = base::read_file(path, kLargestSpec);
   // An identical file is not replaced, because engines reload their CDI devices at each change of the directory.
-  if (fabric::value_or(before, std::string()) == text) return {};
+  if (base::value_or(before, std::string()) == text) return {};
   // PID and start time in the name identify the process that writes the file, so that a later call can remove the
   // temporary of a killed process.
   const ProcessIdentity self = TRY(identify_self());
@@ -75,7 +75,7 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
   if (written && ::rename(temporary.c_str(), path.c_str()) != 0) written = sys_error(errno, "rename");
   if (written) return {};
   ::unlink(temporary.c_str());
-  Error error = fabric::wrap(std::move(written).error(), fmt::format("cannot write `{}`", path));
+  Error error = base::wrap(std::move(written).error(), fmt::format("cannot write `{}`", path));
   if (error.code == ENOENT) error.hint = "make its directory; engines read /etc/cdi and /var/run/cdi";
   if (error.code == EACCES) error.hint = "run the command as root";
   if (error.code == EISDIR) error.hint = "name a file in that directory";
@@ -85,12 +85,12 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
 }  // namespace
 
 void sweep_cdi(const std::string& path, const Log& log) {
-  const auto directory = fabric::sysfs::Directory::open(path);
+  const auto directory = base::Directory::open(path);
   const auto own = own_pid_namespace();
   if (!directory || !own) return;
   for (const std::string& name : directory->list()) {
     if (!is_left_over(name, *own) || ::unlinkat(directory->fd(), name.c_str(), 0) == 0 || errno == ENOENT) continue;
-    log.warning(sys_error(errno, "cannot remove `{}/{}`", path, fabric::printable(name)).message);
+    log.warning(sys_error(errno, "cannot remove `{}/{}`", path, base::printable(name)).message);
   }
 }
 

@@ -7,16 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/text.hpp"
-#include "hook/base/words.hpp"
+#include "base/text.hpp"
+#include "base/words.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/node_options.hpp"
 #include "hook/install/distribution.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::printable;
 
 constexpr Word<Command> kCommands[] = {
     {"createRuntime", Command::kCreateRuntime},
@@ -57,8 +55,8 @@ Result<Command> parse_command(std::string_view text) {
   std::vector<std::string_view> words;
   for (const auto& command : kCommands)
     words.push_back(command.word);
-  return usage_error(fmt::format("unknown command `{}`{}", printable(text),
-                                 fabric::suggestion("", fabric::nearest_word(text, words))));
+  return usage_error(
+      fmt::format("unknown command `{}`{}", printable(text), base::suggestion("", base::nearest_word(text, words))));
 }
 
 template <std::optional<std::string> Options::*member>
@@ -98,11 +96,11 @@ Result<void> set_engine(Options& options, std::string_view value) {
     const std::string_view help = options.command == Command::kInstall ? kInstallEngineHelp : kEngineHelp;
     const std::string_view list = help.substr(0, help.find(':'));
     std::vector<std::string_view> words;
-    for (const std::string_view word : fabric::split(list, ' ')) {
+    for (const std::string_view word : base::split(list, ' ')) {
       if (word != "or") words.push_back(word.substr(0, word.find(',')));
     }
     return make_error("--engine `{}`: expected {}{}", printable(value), list,
-                      fabric::suggestion("", fabric::nearest_word(value, words)));
+                      base::suggestion("", base::nearest_word(value, words)));
   }
   options.node.engine = *engine;
   options.node.engine_is_named = true;
@@ -146,17 +144,17 @@ Result<void> set_version(Options& options, std::string_view) {
 
 constexpr std::string_view kInstall = "install";
 
-constexpr fabric::Option<Options> only_for(fabric::Option<Options> option, std::string_view commands) {
+constexpr base::Option<Options> only_for(base::Option<Options> option, std::string_view commands) {
   option.commands = commands;
   return option;
 }
 
-constexpr fabric::Option<Options> with_text(fabric::Option<Options> option, std::string_view text) {
+constexpr base::Option<Options> with_text(base::Option<Options> option, std::string_view text) {
   option.help = text;
   return option;
 }
 
-constexpr fabric::Option<Options> kOptions[] = {
+constexpr base::Option<Options> kOptions[] = {
     {"engine", "NAME", kEngineHelp, set_engine, "createRuntime prestart poststop verify plan cdi"},
     {"engine", "NAME", kInstallEngineHelp, set_engine, kInstall},
     only_for(kConfigOption<Options>,
@@ -218,7 +216,7 @@ constexpr fabric::Option<Options> kOptions[] = {
     {"grants", "", "metrics: add a series for each container and HCA", set_flag<&Options::grants>, "metrics"},
     {"help", "", "print this text; after a command: only its part", set_help},
     {"version", "", "print the version", set_version}};
-constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
+constexpr std::span<const base::Option<Options>> kTable(kOptions);
 
 struct Usage {
   std::string_view command;
@@ -253,7 +251,7 @@ std::string usage_lines(std::span<const Usage> usages, std::string_view topic) {
   std::string lines;
   for (const Usage& usage : usages) {
     if (!topic.empty() && usage.command != topic) continue;
-    lines += fabric::help_lines(fmt::format("  rdma-hook {} {}", usage.command, usage.arguments), usage.text, kText);
+    lines += base::help_lines(fmt::format("  rdma-hook {} {}", usage.command, usage.arguments), usage.text, kText);
   }
   return lines;
 }
@@ -335,9 +333,9 @@ bool is_stage(std::string_view command) {
 }
 
 std::string help_text(std::string_view topic) {
-  const std::string options = "\nOptions:\n" + fabric::option_help(kTable, topic);
+  const std::string options = "\nOptions:\n" + base::option_help(kTable, topic);
   const std::string exit_codes =
-      "\n" + fabric::wrapped(
+      "\n" + base::wrapped(
                  "Exit codes: 0 done, or nothing was requested; 1 refused or failed; 2 usage." +
                  std::string(topic.empty() || topic == "doctor" ? " doctor: 0 no problem, 1 warnings, 2 broken." : "") +
                  (topic.empty() || topic == "install" ? " install: 3 nothing can be set up on this node." : ""));
@@ -364,11 +362,11 @@ Result<Options> parse_options(std::span<char* const> arguments) {
       options.source = argument;
       continue;
     }
-    const auto* const option = fabric::find_option(kTable, fabric::split_argument(argument).name, word);
+    const auto* const option = base::find_option(kTable, base::split_argument(argument).name, word);
     // A command would ignore an option of other commands, and the caller would think that it had an effect.
-    auto done = option && !fabric::is_for(option->commands, word)
+    auto done = option && !base::is_for(option->commands, word)
                     ? Result<void>(make_error("`{}` has no option `--{}`", word, option->name))
-                    : fabric::apply_option(kTable, arguments, i, options);
+                    : base::apply_option(kTable, arguments, i, options);
     if (!done) return usage_error(std::move(done).error().message);
   }
   // `rdma-hook plan --help` describes only plan.

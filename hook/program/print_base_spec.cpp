@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "fabric/text.hpp"
+#include "base/json/json.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/apply/base_spec.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/result.hpp"
 #include "hook/program/commands.hpp"
 
 namespace hook {
@@ -14,7 +14,7 @@ namespace hook {
 Result<std::string> hook_path(const Options& options) {
   if (options.hook) {
     if (options.hook->starts_with('/')) return *options.hook;
-    Error relative = make_error("--hook `{}`: not an absolute path", fabric::printable(*options.hook));
+    Error relative = make_error("--hook `{}`: not an absolute path", base::printable(*options.hook));
     relative.hint = "pass an absolute path: runtimes start hooks in an unknown directory";
     return relative;
   }

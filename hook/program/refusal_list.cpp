@@ -1,8 +1,8 @@
 #include "hook/program/refusal_list.hpp"
 
-#include "fabric/text.hpp"
-#include "hook/base/columns.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/columns.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "hook/program/devices.hpp"
 
 namespace hook {
@@ -17,7 +17,7 @@ std::string name_of(const RefusedContainer& container) {
 // Appends a line at this indent, wrapped. The file is foreign text, which must not control the terminal.
 void add_below(std::size_t indent, std::string_view line, std::string& out) {
   out += std::string(indent, ' ');
-  add_wrapped(fabric::one_line(line), indent, indent + 2, out);
+  add_wrapped(base::one_line(line), indent, indent + 2, out);
 }
 
 }  // namespace

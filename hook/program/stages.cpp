@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/failure.hpp"
+#include "base/json/json.hpp"
 #include "fabric/inventory.hpp"
 #include "hook/apply/live/own_cgroup.hpp"
 #include "hook/apply/live/run_steps.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/grant/granted_nodes.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/oci/state.hpp"

@@ -1,7 +1,7 @@
 // Runs the stages createRuntime, verify and poststop for the container that the OCI state on stdin names.
 #pragma once
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/grant.hpp"
 

@@ -139,7 +139,7 @@ class RailAdder {
   // Finds the device nodes again: an RDMA device that is made again, or registered again in another namespace, gets the
   // first free uverbs number.
   Result<void> find_nodes() {
-    const fabric::UniqueFd node_sysfs(::open(input_->sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    const base::UniqueFd node_sysfs(::open(input_->sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     for (const PlacedRail& placed : placed_) {
       const Rail& rail = placed.record->rail;
       if (!rail.move_rdma && !rail.recreate) continue;

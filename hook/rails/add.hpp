@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
+#include "base/timing.hpp"
+#include "base/unique_fd.hpp"
 #include "fabric/address.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/timing.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/oci/container_spec.hpp"
@@ -33,7 +33,7 @@ struct RailsInput {
   std::string sys;  // "/sys", or the sys directory of a file tree
   const Owner& owner;
   NetnsIdentity netns;  // the namespace that gets the rails; later calls open the namespace by its path
-  fabric::UniqueFd netns_fd;
+  base::UniqueFd netns_fd;
   IpamHelper* ipam = nullptr;  // executes IPAM plugins; nullptr: they cannot be executed
   PodIdentity pod = {};        // passed to IPAM plugins in CNI_ARGS
   // Whether no container of this grant has started yet. Only then may GIDs move to other indices.

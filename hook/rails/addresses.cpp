@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "fabric/netlink.hpp"
+#include "fabric/read_network.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/record/network.hpp"

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/rails/add.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
@@ -47,6 +47,6 @@ struct ForesightInput {
 // are not checked with any snapshot.
 // Errors: plan_rails() refuses; a range is used up by grants that are in use; the record or the node's network cannot
 // be read.
-fabric::Result<Foreseen> foresee_rails(const ForesightInput& input);
+base::Result<Foreseen> foresee_rails(const ForesightInput& input);
 
 }  // namespace hook

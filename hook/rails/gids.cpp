@@ -8,10 +8,10 @@
 #include <chrono>
 #include <utility>
 
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "fabric/gid_slots.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/rails/netlink/records.hpp"
 
@@ -20,10 +20,9 @@ namespace {
 
 using fabric::Address;
 using fabric::GidSlots;
-using fabric::Unreadable;
 
 Result<GidSlots> open_slots(int sysfs, const std::string& path) {
-  const auto port = fabric::sysfs::Directory::open(sysfs, path.c_str());
+  const auto port = base::Directory::open(sysfs, path.c_str());
   if (!port) return sys_error(errno, "cannot open `{}`", path);
   auto slots = GidSlots::open(*port, ".");
   if (!slots) return sys_error(errno, "cannot open `{}/gids`", path);
@@ -212,7 +211,7 @@ std::string indices_text(const std::map<std::string, unsigned>& indices) {
   parts.reserve(indices.size());
   for (const auto& [name, index] : indices)
     parts.push_back(fmt::format("{} at {}", name, index));
-  return fabric::join(parts, ", ");
+  return base::join(parts, ", ");
 }
 
 Result<void> align(const Ledger& ledger, LiveRails& live, const std::vector<GidRail>& rails, SettledGids& settled) {
@@ -267,7 +266,7 @@ Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& ins
   std::vector<GidRail> rails;
   std::ranges::copy_if(all, std::back_inserter(rails), has_gid_index);
   if (rails.empty()) return SettledGids{};
-  const fabric::UniqueFd sysfs(::open(options.sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const base::UniqueFd sysfs(::open(options.sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   LiveRails live(inside, rails, sysfs.get());
   SettledGids settled = await_gids(live, rails, patience(rails, options));
   const bool complete = settled.indices.size() == rails.size();  // false: the index of a rail is unknown

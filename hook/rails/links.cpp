@@ -9,10 +9,10 @@
 #include <iterator>
 #include <utility>
 
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "fabric/inventory.hpp"
 #include "fabric/pci_sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/netlink/vf.hpp"
@@ -145,7 +145,7 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
 // because closing this mount takes some 10 ms (a grace period of the kernel).
 void describe_sysfs(const NodeSockets& node, const Link& link, const std::string& sys, HostNetdev& host,
                     std::vector<std::string>& warnings) {
-  const fabric::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const base::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   const auto netdev = open_netdev(node.sysfs.ok() ? node.sysfs.get() : own.get(), link);
   if (netdev && *netdev) {
     host.sysfs = read_sysfs_settings(**netdev, link.name, warnings);
@@ -188,7 +188,7 @@ void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& 
     warnings.push_back(
         fmt::format("`{0}` loses its qdisc `{1}` when it moves; remedy: save `tc qdisc show dev {0}` and set it again "
                     "when the netdev is back",
-                    link.name, fabric::printable(link.qdisc)));
+                    link.name, base::printable(link.qdisc)));
   }
 }
 
@@ -224,7 +224,7 @@ Result<NodeSockets> open_node_sockets() {
   auto route = TRY(Netlink::open(NETLINK_ROUTE));
   auto rdma = TRY(Netlink::open_if_known(NETLINK_RDMA));
   NodeSockets node{std::move(route), std::move(rdma),
-                   fabric::UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC))};
+                   base::UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC))};
   if (!node.netns.ok()) return sys_error(errno, "cannot open `/proc/self/ns/net`");
   return node;
 }
@@ -255,7 +255,7 @@ std::optional<Link> find_netdev(const std::vector<Link>& links, const std::strin
   return same.size() == 1 ? std::optional(same.front()) : std::nullopt;
 }
 
-Result<std::optional<Link>> find_recorded_netdev(Netlink& route, const fabric::UniqueFd& sysfs, const std::string& name,
+Result<std::optional<Link>> find_recorded_netdev(Netlink& route, const base::UniqueFd& sysfs, const std::string& name,
                                                  const HostNetdev& host) {
   if (host.identity == 0) return find_netdev(TRY(all_links(route)), name, host);
   if (sysfs.ok()) return find_by_identity(route, sysfs.get(), host.kind, host.identity);

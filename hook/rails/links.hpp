@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/netlink.hpp"
@@ -22,33 +22,32 @@ namespace hook {
 struct NodeSockets {
   Netlink route;
   std::optional<Netlink> rdma;  // nullopt: the kernel has no RDMA netlink
-  fabric::UniqueFd netns;
+  base::UniqueFd netns;
   // The sysfs of the node's network namespace, from open_sysfs(). It is open only if the identity of a netdev is read
   // (netdev_identity()), or if settings in sysfs are restored.
-  fabric::UniqueFd sysfs{};
+  base::UniqueFd sysfs{};
   Ethtool ethtool{};  // its socket is opened when the first netdev moves
 };
-fabric::Result<NodeSockets> open_node_sockets();
+base::Result<NodeSockets> open_node_sockets();
 
 // Reads the state of the rail's netdev on the node, without changes.
 // sys: "/sys", or the sys directory of a file tree.
 // warnings: gets a line for each setting that cannot be restored later.
 // Errors: ENODEV, there is no such netdev, or the netdev belongs to another HCA; the state of a moving netdev cannot be
 // read.
-fabric::Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabric::Hca* hca,
-                                         const std::string& sys, std::vector<std::string>& warnings);
+base::Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabric::Hca* hca,
+                                       const std::string& sys, std::vector<std::string>& warnings);
 
 // Moves the netdev into the container's namespace, or makes a child of it there. Leaves the netdev or child down. A
 // move has this order: VF attributes, RDMA device, netdev. With IPoIB the netdev ends when the RDMA device moves, and
 // the kernel makes a new one: on the node, or since Linux 6.16 in the container's namespace. The rail then gets the new
 // netdev, which is moved from the node or, in the namespace, only renamed.
 // Returns the ifindex in the container's namespace.
-fabric::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail,
-                               std::uint32_t group);
+base::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail, std::uint32_t group);
 
 // Makes the software RDMA device of a netdev again after the netdev moved. The netdev must be up. Does nothing if the
 // rail has no software RDMA device.
-fabric::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record);
+base::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record);
 
 // Functions that links.cpp and undo.cpp use.
 bool is_ipoib(const HostNetdev& host);
@@ -58,13 +57,13 @@ std::uint64_t guid_on_record(const RailRecord& rail);
 // which needs an open `sysfs`; otherwise like find_netdev().
 // name: the name that find_netdev() prefers.
 // Errors: EPERM, the record has an identity and `sysfs` is not open; EAGAIN, as find_by_identity().
-fabric::Result<std::optional<Link>> find_recorded_netdev(Netlink& route, const fabric::UniqueFd& sysfs,
-                                                         const std::string& name, const HostNetdev& host);
+base::Result<std::optional<Link>> find_recorded_netdev(Netlink& route, const base::UniqueFd& sysfs,
+                                                       const std::string& name, const HostNetdev& host);
 // Finds the recorded netdev by kind, bus address and MAC addresses; prefers a netdev with this name. Returns nullopt if
 // no link matches, or several match and neither name nor MAC address decides. Pure.
 std::optional<Link> find_netdev(const std::vector<Link>& links, const std::string& name, const HostNetdev& host);
 // Sets attributes of the VF; does nothing if there are none. Errors: the netdev of the physical function is gone; the
 // driver refuses an attribute.
-fabric::Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes);
+base::Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttributes& attributes);
 
 }  // namespace hook

@@ -21,18 +21,15 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/netlink.hpp"
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
+#include "base/failure.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "fabric/read_network.hpp"
 #include "hook/rails/netlink/links.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
-using fabric::sysfs::Directory;
 
 constexpr int kMostTries = 3;
 constexpr const char* kTunPath = "/dev/net/tun";
@@ -106,12 +103,12 @@ UniqueFd open_by_mount(const NetnsIdentity& identity) {
   constexpr std::size_t kLongest = std::size_t{16} << 20;
   constexpr std::size_t kRoot = 3;  // fields of a line (proc_pid_mountinfo(5)), counted from 0
   constexpr std::size_t kPoint = 4;
-  const auto mounts = fabric::sysfs::read_file("/proc/self/mountinfo", kLongest);
+  const auto mounts = base::read_file("/proc/self/mountinfo", kLongest);
   const auto* const text = std::get_if<std::string>(&mounts);
   const std::string root = fmt::format("net:[{}]", identity.ino);
-  for (const std::string_view line : fabric::split(text ? *text : std::string_view(), '\n')) {
+  for (const std::string_view line : base::split(text ? *text : std::string_view(), '\n')) {
     const auto fields =
-        line.find(root) == std::string_view::npos ? std::vector<std::string_view>() : fabric::split(line, ' ');
+        line.find(root) == std::string_view::npos ? std::vector<std::string_view>() : base::split(line, ' ');
     if (fields.size() <= kPoint || fields[kRoot] != root) continue;
     UniqueFd netns(::open(unescaped(fields[kPoint]).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat status {};
@@ -170,7 +167,7 @@ class NetnsSearch {
     const auto names = directory ? directory->list() : std::vector<std::string>();
     for (const auto look : {&NetnsSearch::look_at_own, &NetnsSearch::look_at_descriptors}) {
       for (const std::string& name : names) {
-        const auto pid = fabric::parse_number<pid_t>(name);
+        const auto pid = base::parse_number<pid_t>(name);
         const bool is_other = pid && *pid > 0 && *pid != ::getpid();  // this process can have opened the namespace
         if (is_other && (this->*look)(*pid)) return Found{std::move(found_), shown_process(*pid)};
       }
@@ -186,8 +183,8 @@ class NetnsSearch {
     if (!table) return false;
     UniqueFd process;
     bool found = false;
-    fabric::sysfs::next_names(table->fd(), [&](std::string_view name) {
-      const auto number = fabric::parse_number<int>(std::string(name));
+    base::next_names(table->fd(), [&](std::string_view name) {
+      const auto number = base::parse_number<int>(std::string(name));
       const auto target = table->read_link(name.data());
       const bool is_socket = target && target->starts_with("socket:[");
       if (!number || !target || (!is_socket && !target->starts_with("net:["))) return true;
@@ -228,9 +225,8 @@ class NetnsSearch {
 
   std::string shown_process(pid_t pid) const {
     constexpr std::size_t kLongest = 4096;
-    const auto name = fabric::sysfs::read_file(path(pid, "comm"), kLongest);
-    return fmt::format("process {} (`{}`)", pid,
-                       fabric::printable(fabric::trim(fabric::value_or(name, std::string("?")))));
+    const auto name = base::read_file(path(pid, "comm"), kLongest);
+    return fmt::format("process {} (`{}`)", pid, base::printable(base::trim(base::value_or(name, std::string("?")))));
   }
 
   std::string proc_;

@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <string>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/rails/record/network.hpp"
 
 namespace hook {
@@ -31,8 +31,8 @@ std::uint64_t netns_cookie(int socket);
 
 // A network namespace that outlives its container, or may do so.
 struct KeptNetns {
-  fabric::UniqueFd netns;  // empty: the namespace is proven gone
-  bool has_path = false;   // a path leads to it, so an engine may still use netdevs in it
+  base::UniqueFd netns;   // empty: the namespace is proven gone
+  bool has_path = false;  // a path leads to it, so an engine may still use netdevs in it
 };
 
 // Opens the namespace of the handle: by a mount, by a TUN netdev, or by a process that keeps it. It is proven gone if

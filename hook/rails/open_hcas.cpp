@@ -9,18 +9,16 @@
 #include <optional>
 #include <utility>
 
+#include "base/failure.hpp"
+#include "base/file.hpp"
+#include "base/process/cgroup.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/process/cgroup.hpp"
-#include "hook/base/result.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::sysfs::Directory;
 
 bool is_ended(int code) {
   return code == ENOENT || code == ESRCH;
@@ -64,7 +62,7 @@ class DescriptorSearch {
     if (!table) return is_ended(errno) ? Result<bool>(false) : cannot_read_descriptors(errno, std::to_string(pid));
     bool any = false;
     int denied = 0;
-    const bool whole = fabric::sysfs::next_names(table->fd(), [&](std::string_view name) {
+    const bool whole = base::next_names(table->fd(), [&](std::string_view name) {
       any = true;
       denied = check_descriptor(table->fd(), name.data(), pid);
       return denied == 0;
@@ -107,16 +105,16 @@ bool has_process(const std::vector<OpenProcess>& processes, pid_t pid) {
 std::optional<OpenProcess> read_process_facts(const std::string& proc, pid_t pid) {
   constexpr std::size_t kLongest = std::size_t{64} << 10;
   OpenProcess process{pid, {}, true};
-  const auto cgroup = fabric::sysfs::read_file(fmt::format("{}/{}/cgroup", proc, pid), kLongest);
-  if (const auto* failed = std::get_if<fabric::Unreadable>(&cgroup)) {
+  const auto cgroup = base::read_file(fmt::format("{}/{}/cgroup", proc, pid), kLongest);
+  if (const auto* failed = std::get_if<base::Unreadable>(&cgroup)) {
     if (failed->code == ENOENT || failed->code == ESRCH) return std::nullopt;
   } else {
     const CgroupPaths paths = parse_proc_cgroup(std::get<std::string>(cgroup));
     const auto is_outside = [](const std::optional<std::string>& path) { return !path || !is_container_cgroup(*path); };
     process.of_container = !is_outside(paths.v1_devices) || !is_outside(paths.v2);
   }
-  const auto name = fabric::sysfs::read_file(fmt::format("{}/{}/comm", proc, pid), kLongest);
-  process.name = fabric::printable(fabric::trim(fabric::value_or(name, std::string("?"))));
+  const auto name = base::read_file(fmt::format("{}/{}/comm", proc, pid), kLongest);
+  process.name = base::printable(base::trim(base::value_or(name, std::string("?"))));
   return process;
 }
 
@@ -131,7 +129,7 @@ std::string shown(const std::vector<OpenProcess>& processes) {
     }
     texts.push_back(fmt::format("process {} (`{}`)", process.pid, process.name));
   }
-  return fabric::join(texts, ", ");
+  return base::join(texts, ", ");
 }
 
 Error left_open(const std::string& hca, const LeftOpen& left, const std::optional<DeviceNumber>& node) {
@@ -248,7 +246,7 @@ Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devic
   if (error != 0) return sys_error(error, "cannot read the processes in `{}`", proc);
   DescriptorSearch search(devices, *directory);
   for (const std::string& name : names) {
-    const auto pid = fabric::parse_number<pid_t>(name);
+    const auto pid = base::parse_number<pid_t>(name);
     if (pid && *pid > 0) search.read_process_facts(name, *pid);
   }
   return std::move(search).take();
@@ -265,7 +263,7 @@ bool is_container_cgroup(std::string_view cgroup) {
   if (first != "init.scope" && first != "system.slice" && first != "user.slice") return true;
   // A systemd scope with cgroups below it belongs to a container: the container can make these cgroups and choose their
   // names, also a name that ends with ".service".
-  for (const std::string_view part : fabric::split(cgroup.substr(0, std::min(cgroup.rfind('/'), cgroup.size())), '/')) {
+  for (const std::string_view part : base::split(cgroup.substr(0, std::min(cgroup.rfind('/'), cgroup.size())), '/')) {
     if (part.ends_with(".scope") && part != "init.scope" && !part.starts_with("session-")) return true;
   }
   const std::string_view last = cgroup.substr(cgroup.rfind('/') + 1);

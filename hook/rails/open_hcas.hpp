@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace fabric {
@@ -66,8 +66,8 @@ void note_open(const fabric::Inventory& inventory, const std::vector<std::string
 // descriptors: true also searches /proc for open descriptors of the uverbs nodes, which can exist without a context.
 // warnings: gets a line for each HCA that is open in processes of the node.
 // Errors: EBUSY, an HCA is open, with processes and remedy; a query of the kernel fails.
-fabric::Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string& root, bool descriptors,
-                                  std::vector<std::string>& warnings);
+base::Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string& root, bool descriptors,
+                                std::vector<std::string>& warnings);
 
 // A process that has a character device open, found by /proc/PID/fd.
 struct DescriptorHolder {
@@ -78,14 +78,14 @@ struct DescriptorHolder {
 
 struct FoundDescriptors {
   std::vector<DescriptorHolder> holders;
-  std::map<pid_t, fabric::Error> unseen;  // running processes that cannot be read, with the reason
+  std::map<pid_t, base::Error> unseen;  // running processes that cannot be read, with the reason
 };
 
 // Searches the processes of this PID namespace for descriptors of these devices. Needs CAP_SYS_PTRACE for processes of
 // other users. The cost grows with the number of descriptors on the node. Does not find a descriptor in a socket's
 // queue, in an io_uring, or in the private table of a thread (unshare(CLONE_FILES)).
 // Errors: `proc` cannot be listed.
-fabric::Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devices,
-                                                  const std::string& proc = "/proc");
+base::Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devices,
+                                                const std::string& proc = "/proc");
 
 }  // namespace hook

@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "hook/base/failure.hpp"
+#include "base/failure.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/addresses.hpp"
 #include "hook/rails/links.hpp"
@@ -39,7 +39,7 @@ constexpr int kLingerMs = 300;
 // none. Returns an error if the path leads to the namespace but it cannot be opened.
 Result<KeptNetns> open_recorded_path(const NetnsIdentity& netns) {
   if (TRY(read_presence(netns)) == Presence::kGone) return KeptNetns();
-  fabric::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
+  base::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   const int failed = fd.ok() && ::fstat(fd.get(), &status) == 0 ? 0 : errno;
   if (failed != 0 && TRY(read_presence(netns)) == Presence::kGone) return KeptNetns();

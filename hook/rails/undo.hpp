@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/rails/record/network.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/request/parsers.hpp"
 
 namespace hook {
@@ -12,7 +12,7 @@ namespace {
 bool may_request(const Config& config, Engine engine, const PodIdentity& pod) {
   if (annotations_are_the_operators(engine)) return true;
   return std::any_of(config.annotations_may_request.begin(), config.annotations_may_request.end(),
-                     [&](const std::string& glob) { return fabric::glob_match(glob, pod.pod_namespace); });
+                     [&](const std::string& glob) { return base::glob_match(glob, pod.pod_namespace); });
 }
 
 bool is_read(const Config& config, std::string_view prefix) {
@@ -50,7 +50,7 @@ Result<RequestParts> first_request(const ContainerSpec& spec, const Config& conf
     own.nics = other->nics;
   } else if (other->network && !config.networks.contains(other->network->text)) {
     own.warnings.push_back(fmt::format("ignoring {}: config.json has no network `{}`", other->network->source,
-                                       fabric::printable(std::string_view(other->network->text).substr(0, 128))));
+                                       base::printable(std::string_view(other->network->text).substr(0, 128))));
     other->network.reset();
   }
   if (!own.network) {
@@ -62,7 +62,7 @@ Result<RequestParts> first_request(const ContainerSpec& spec, const Config& conf
 
 std::string engine_and_namespace(Engine engine, const PodIdentity& pod) {
   if (pod.pod_namespace.empty()) return std::string(to_string(engine));
-  return fmt::format("{} in namespace `{}`", to_string(engine), fabric::printable(pod.pod_namespace));
+  return fmt::format("{} in namespace `{}`", to_string(engine), base::printable(pod.pod_namespace));
 }
 
 std::string ignored_text(std::string_view source, std::string_view what, Engine engine, const PodIdentity& pod) {
@@ -73,23 +73,23 @@ std::string ignored_text(std::string_view source, std::string_view what, Engine 
 
 Result<void> set_mode_and_network(const RequestParts& said, const Config& config, Request& request) {
   if (said.mode) {
-    request.mode = parse_mode(fabric::trim(said.mode->text));
+    request.mode = parse_mode(base::trim(said.mode->text));
     if (!request.mode) {
       Error error = make_error("{}: `{}` is not a mode", said.mode->source,
-                               fabric::printable(std::string_view(said.mode->text).substr(0, 128)));
+                               base::printable(std::string_view(said.mode->text).substr(0, 128)));
       error.hint = "use exclusive, shared, shared-multi or hca";
       return error;
     }
   }
   request.network_of_pool = said.network_of_pool;
   if (!said.network) return {};
-  request.network = fabric::trim(said.network->text);
+  request.network = base::trim(said.network->text);
   if (config.networks.contains(*request.network)) return {};
   std::vector<std::string> names;
   for (const auto& [name, network] : config.networks)
     names.push_back(name);
   Error error = make_error("{}: there is no network `{}`", said.network->source,
-                           fabric::printable(std::string_view(*request.network).substr(0, 128)));
+                           base::printable(std::string_view(*request.network).substr(0, 128)));
   error.hint = names.empty() ? "add \"networks\" with this network to /etc/rdma-init/config.json; it has none"
                              : "request one of the networks of config.json: " + some_of(names);
   return error;
@@ -128,7 +128,7 @@ Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
     if (device.type == 'p' ||
         (device.major >= 0 && device.major < kMajors && device.minor >= 0 && device.minor < kMinors))
       continue;
-    return make_error("linux.devices: `{}` has {}:{}, which is not a device number", fabric::printable(device.path),
+    return make_error("linux.devices: `{}` has {}:{}, which is not a device number", base::printable(device.path),
                       device.major, device.minor);
   }
   return {};
@@ -142,7 +142,7 @@ Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
   const auto variable = std::find_if(spec.env.begin(), spec.env.end(), is_plugins);
   if (variable == spec.env.end()) return note;
   note.for_all = true;
-  const std::string name = fabric::printable(std::string_view(*variable).substr(0, 128).substr(0, variable->find('=')));
+  const std::string name = base::printable(std::string_view(*variable).substr(0, 128).substr(0, variable->find('=')));
   note.text +=
       fmt::format(", nor are those of {}: other containers can get the same HCAs; request them by annotation", name);
   return note;
@@ -260,7 +260,7 @@ std::string pod_note(const std::vector<std::string>& warnings) {
   std::string text = warnings.front();
   std::erase_if(text, [](char c) { return c == '`' || c == '"'; });
   std::ranges::replace(text, ';', ',');
-  return fabric::printable(text, kLongestPodNote - more.size()) + more;
+  return base::printable(text, kLongestPodNote - more.size()) + more;
 }
 
 std::optional<std::vector<std::string>> named_hcas(const Request& request) {

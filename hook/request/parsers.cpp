@@ -6,16 +6,16 @@
 #include <tuple>
 #include <utility>
 
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
 
 namespace hook {
 
 Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, const std::string& key) {
   const auto found = spec.annotations.find(key);
   if (found == spec.annotations.end()) return std::optional<SourcedText>();
-  SourcedText text{found->second, "annotation " + fabric::printable(key)};
+  SourcedText text{found->second, "annotation " + base::printable(key)};
   TRY_VOID(check_size(text.text, text.source));
   return std::optional(std::move(text));
 }
@@ -24,8 +24,8 @@ std::string some_of(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 8;
   std::vector<std::string> shown;
   for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
-    shown.push_back(fabric::printable(names[i]));
-  std::string text = fabric::join(shown, ", ");
+    shown.push_back(base::printable(names[i]));
+  std::string text = base::join(shown, ", ");
   if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
   return text;
 }
@@ -48,8 +48,7 @@ std::optional<std::string> unknown_own_keys(const ContainerSpec& spec) {
        it != spec.annotations.end() && it->first.starts_with(kOwnPrefix); ++it) {
     if (is_own_key(it->first)) continue;
     return fmt::format("ignoring unknown annotation `{}`: known are {}, {} and {}",
-                       fabric::printable(std::string_view(it->first).substr(0, 128)), kOwnDevices, kOwnMode,
-                       kOwnNetwork);
+                       base::printable(std::string_view(it->first).substr(0, 128)), kOwnDevices, kOwnMode, kOwnNetwork);
   }
   return std::nullopt;
 }
@@ -133,7 +132,7 @@ Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Conf
     if (!is_network) continue;
     if (said.network && said.network->text != *name) {
       return make_error("{}: names the networks `{}` and `{}`, but a container gets only one", found->source,
-                        fabric::printable(said.network->text), fabric::printable(*name));
+                        base::printable(said.network->text), base::printable(*name));
     }
     said.network = SourcedText{*name, found->source};
   }
@@ -155,8 +154,7 @@ constexpr const char* kSpiderpoolKeys[] = {"cni.spidernet.io/rdma-resource-injec
                                            "cni.spidernet.io/network-resource-inject"};
 
 bool matches(const std::vector<std::string>& globs, std::string_view name) {
-  return std::any_of(globs.begin(), globs.end(),
-                     [&](const std::string& glob) { return fabric::glob_match(glob, name); });
+  return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return base::glob_match(glob, name); });
 }
 
 bool takes_namespace(const Config& config, std::string_view name) {
@@ -233,8 +231,8 @@ std::vector<std::string> granted_gpu_nodes(const ContainerSpec& spec) {
 std::vector<std::string> gpu_uuids(std::string_view value) {
   std::vector<std::string> uuids;
   std::set<std::string> seen;
-  for (const std::string_view entry : fabric::split(value, ',')) {
-    std::string_view gpu = fabric::trim(entry);
+  for (const std::string_view entry : base::split(value, ',')) {
+    std::string_view gpu = base::trim(entry);
     if (gpu.starts_with("MIG-GPU-")) gpu.remove_prefix(std::string_view("MIG-").size());
     auto uuid = fabric::gpu_uuid(gpu.substr(0, gpu.find('/')));
     if (uuid && seen.insert(*uuid).second) uuids.push_back(*std::move(uuid));
@@ -250,11 +248,11 @@ Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec) {
     const std::string_view name = std::string_view(entry).substr(0, equals);
     // sriov-network-device-plugin sets each variable also with the suffix _INFO.
     if (name.ends_with("_INFO")) continue;
-    const std::string source = "variable " + fabric::printable(name.substr(0, 128));
+    const std::string source = "variable " + base::printable(name.substr(0, 128));
     const std::string_view value = std::string_view(entry).substr(equals + 1);
     TRY_VOID(check_size(value, source));
-    for (const std::string_view item : fabric::split(value, ',')) {
-      if (!fabric::trim(item).empty()) order.emplace_back(fabric::trim(item));
+    for (const std::string_view item : base::split(value, ',')) {
+      if (!base::trim(item).empty()) order.emplace_back(base::trim(item));
       if (order.size() > kMaxListEntries) {
         return make_error("{}: a list of over {} entries", source, kMaxListEntries);
       }
@@ -271,16 +269,16 @@ namespace {
 Result<HcaSelection> parse_indices(std::string_view text, std::string source) {
   HcaSelection selection{.kind = HcaSelection::Kind::kList, .source = std::move(source)};
   selection.selectors.text = text;
-  const auto entries = fabric::split(text, ',');
+  const auto entries = base::split(text, ',');
   if (entries.size() > kMaxListEntries) {
     return make_error("{}: a list of {} entries, at most {} are allowed", selection.source, entries.size(),
                       kMaxListEntries);
   }
   for (const std::string_view raw : entries) {
-    const std::string_view entry = fabric::trim(raw);
-    const auto index = fabric::parse_number<unsigned>(entry);
+    const std::string_view entry = base::trim(raw);
+    const auto index = base::parse_number<unsigned>(entry);
     if (!index) {
-      Error error = make_error("{}: `{}` is not an index", selection.source, fabric::printable(entry.substr(0, 128)));
+      Error error = make_error("{}: `{}` is not an index", selection.source, base::printable(entry.substr(0, 128)));
       error.hint = "use all, none, void, or indices from 0 of the node's HCAs: 0,1";
       return error;
     }
@@ -298,7 +296,7 @@ Result<std::optional<HcaSelection>> visible_devices(const ContainerSpec& spec) {
     if (!value) continue;
     const std::string source = std::string("variable ") + name;
     TRY_VOID(check_size(*value, source));
-    const std::string_view text = fabric::trim(*value);
+    const std::string_view text = base::trim(*value);
     if (text.empty()) continue;
     if (text == "none" || text == "void") return std::optional(HcaSelection{.source = source});
     if (text == "all") return std::optional(HcaSelection{.kind = HcaSelection::Kind::kAll, .source = source});

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/request/request.hpp"

@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/log.hpp"
-#include "hook/base/result.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/values.hpp"
 #include "hook/oci/container_spec.hpp"

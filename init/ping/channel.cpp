@@ -14,16 +14,11 @@
 #include <cmath>
 #include <ctime>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/ping/open_rail.hpp"
 
 namespace init::ping {
 namespace {
-
-using fabric::make_error;
-using fabric::Result;
-using fabric::sys_error;
-using fabric::UniqueFd;
 
 constexpr double kConnectSeconds = 3;  // of one attempt: a firewall may drop packets without an answer
 constexpr double kPauseSeconds = 0.2;
@@ -57,7 +52,7 @@ Result<UniqueFd> connect_to(const SocketAddress& address, double deadline) {
 
 Result<UniqueFd> connect_once(const std::string& host, std::uint16_t port, double deadline) {
   const auto addresses = TRY(resolve_host(host, port));
-  fabric::Error last;
+  base::Error last;
   for (const SocketAddress& address : addresses) {
     auto fd = connect_to(address, std::min(deadline, clock_seconds() + kConnectSeconds));
     if (fd) return fd;
@@ -85,7 +80,7 @@ Result<std::vector<SocketAddress>> resolve_host(const std::string& host, std::ui
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* list = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (error != 0) return make_error("look up `{}`: {}", fabric::printable(host), ::gai_strerror(error));
+  if (error != 0) return make_error("look up `{}`: {}", base::printable(host), ::gai_strerror(error));
   std::vector<SocketAddress> addresses;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
     SocketAddress& address = addresses.emplace_back();

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "init/ping/messages.hpp"
 
 namespace init::ping {
@@ -21,30 +21,30 @@ struct SocketAddress {
 };
 
 // Returns the addresses of a host, which may be a name or a numeric address. Errors: the host has none.
-fabric::Result<std::vector<SocketAddress>> resolve_host(const std::string& host, std::uint16_t port);
+base::Result<std::vector<SocketAddress>> resolve_host(const std::string& host, std::uint16_t port);
 
 // Returns kNonce random bytes. Errors: the kernel gives none.
-fabric::Result<std::string> random_nonce();
+base::Result<std::string> random_nonce();
 
 class Channel {
  public:
-  explicit Channel(fabric::UniqueFd socket) : socket_(std::move(socket)) {}
+  explicit Channel(base::UniqueFd socket) : socket_(std::move(socket)) {}
   // Connects to rank 0. Until the deadline, repeats the look-up of the name and the connection: rank 0 may start later.
   // deadline: clock_seconds(). Errors: the last failure.
-  static fabric::Result<Channel> connect(const std::string& host, std::uint16_t port, double deadline);
+  static base::Result<Channel> connect(const std::string& host, std::uint16_t port, double deadline);
 
   // From now on all messages have codes, in both directions.
   void use(const Seals& seals);
   // deadline: clock_seconds(). Errors: rank 0 has closed the connection, or does not read for 10 s or until the
   // deadline.
-  fabric::Result<void> send(Message message, double deadline);
+  base::Result<void> send(Message message, double deadline);
   // Errors: ETIMEDOUT at the deadline, ECONNRESET if rank 0 has closed the connection, EBADMSG if a code is wrong, or
   // the bytes are no message.
-  fabric::Result<Message> receive(double deadline);
+  base::Result<Message> receive(double deadline);
   int fd() const { return socket_.get(); }
 
  private:
-  fabric::UniqueFd socket_;
+  base::UniqueFd socket_;
   Inbox inbox_;
   std::optional<Seal> seal_;  // for the messages of this rank
 };

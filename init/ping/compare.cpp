@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace init::ping {
 namespace {
@@ -19,13 +19,13 @@ std::string describe(const Member& member) {
   parts.reserve(kinds.size());
   for (const auto& [kind, count] : kinds)
     parts.push_back(fmt::format("{} x {}", count, kind));
-  return parts.empty() ? "no HCA port that NCCL uses" : fabric::join(parts, ", ");
+  return parts.empty() ? "no HCA port that NCCL uses" : base::join(parts, ", ");
 }
 
 }  // namespace
 
 std::string name_of(const Member& member) {
-  return fmt::format("rank {} ({})", member.rank, fabric::printable(member.host));
+  return fmt::format("rank {} ({})", member.rank, base::printable(member.host));
 }
 
 std::vector<std::string> compare_members(const std::vector<Member>& members) {
@@ -40,10 +40,10 @@ std::vector<std::string> compare_members(const std::vector<Member>& members) {
     if (own == usual->first) continue;
     std::vector<std::string> unused;
     for (const std::string& port : member.unused)
-      unused.push_back(fabric::one_line(port));
+      unused.push_back(base::one_line(port));
     lines.push_back(fmt::format("{} has {}, {} of {} ranks have {}{}{}", name_of(member), own, usual->second,
                                 members.size(), usual->first,
-                                unused.empty() ? "" : "; not used: ", fabric::join(unused, ", ")));
+                                unused.empty() ? "" : "; not used: ", base::join(unused, ", ")));
   }
   return lines;
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace init::ping {
 
@@ -20,21 +20,21 @@ std::string name_ranks(const std::vector<unsigned>& ranks) {
     parts.push_back(std::move(last));
     last = fmt::format("{} more", ranks.size() - kMost);
   }
-  return parts.empty() ? last : fmt::format("{} and {}", fabric::join(parts, ", "), last);
+  return parts.empty() ? last : fmt::format("{} and {}", base::join(parts, ", "), last);
 }
 
 std::string describe(const Member& member, unsigned rail) {
   if (rail >= member.rails.size()) return fmt::format("rail {}", rail);
   const Rail& one = member.rails[rail];
-  const std::string netdev = one.netdev.empty() ? "no netdev" : "netdev " + fabric::printable(one.netdev);
-  if (one.infiniband) return fmt::format("{}:{} (InfiniBand, {})", fabric::printable(one.device), one.port, netdev);
-  return fmt::format("{}:{} ({}, GID index {} {})", fabric::printable(one.device), one.port, netdev, one.gid_index,
+  const std::string netdev = one.netdev.empty() ? "no netdev" : "netdev " + base::printable(one.netdev);
+  if (one.infiniband) return fmt::format("{}:{} (InfiniBand, {})", base::printable(one.device), one.port, netdev);
+  return fmt::format("{}:{} ({}, GID index {} {})", base::printable(one.device), one.port, netdev, one.gid_index,
                      to_string(one.gid));
 }
 
 std::string describe(const Failure& failure) {
   const std::string_view layer = name_of(failure.layer);
-  return failure.detail.empty() ? std::string(layer) : fmt::format("{}: {}", layer, fabric::one_line(failure.detail));
+  return failure.detail.empty() ? std::string(layer) : fmt::format("{}: {}", layer, base::one_line(failure.detail));
 }
 
 std::string count_of(std::size_t count, std::string_view noun) {

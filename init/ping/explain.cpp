@@ -10,25 +10,25 @@
 #include <optional>
 #include <vector>
 
-#include "fabric/netlink.hpp"
-#include "fabric/text.hpp"
+#include "base/text.hpp"
+#include "fabric/read_network.hpp"
 
 namespace init::ping {
 namespace {
 
+using base::netlink::Bytes;
 using fabric::Address;
-using fabric::netlink::Bytes;
 
 // A request: a fixed header and attributes.
 class Request {
  public:
   template <typename Header>
   explicit Request(const Header& header) {
-    append(fabric::netlink::bytes_of(header));
+    append(base::netlink::bytes_of(header));
   }
   void add(unsigned short type, Bytes value) {
     const rtattr attribute{static_cast<unsigned short>(RTA_LENGTH(value.size())), type};
-    append(fabric::netlink::bytes_of(attribute));
+    append(base::netlink::bytes_of(attribute));
     append(value);
   }
   Bytes bytes() const { return bytes_; }
@@ -51,9 +51,9 @@ unsigned char family_of(const Address& address) {
 
 // Sends the request and passes the first answer to use(). Returns the errno, 0 for success.
 int ask(unsigned type, const Request& request, auto use) {
-  auto socket = fabric::netlink::Socket::open(NETLINK_ROUTE);
+  auto socket = base::netlink::Socket::open(NETLINK_ROUTE);
   if (!socket) return socket.error().code;
-  const auto done = socket->request(type, 0, request.bytes(), [&](const fabric::netlink::Message& message) {
+  const auto done = socket->request(type, 0, request.bytes(), [&](const base::netlink::Message& message) {
     use(message);
     return true;
   });
@@ -75,9 +75,9 @@ NextHop next_hop(const Rail& rail, std::uint32_t netdev, const Address& peer) {
   Request request(header);
   request.add(RTA_DST, bytes_in_family(peer));
   request.add(RTA_SRC, bytes_in_family(rail.gid));
-  request.add(RTA_OIF, fabric::netlink::bytes_of(netdev));
+  request.add(RTA_OIF, base::netlink::bytes_of(netdev));
   NextHop hop{0, peer};
-  hop.error = ask(RTM_GETROUTE, request, [&](const fabric::netlink::Message& message) {
+  hop.error = ask(RTM_GETROUTE, request, [&](const base::netlink::Message& message) {
     const auto gateway =
         fabric::netlink::to_address(header.rtm_family, message.attributes(sizeof(rtmsg)).get(RTA_GATEWAY));
     if (gateway) hop.address = *gateway;
@@ -93,7 +93,7 @@ std::optional<unsigned> neighbour_state(std::uint32_t netdev, const Address& add
   Request request(header);
   request.add(NDA_DST, bytes_in_family(address));
   std::optional<unsigned> state;
-  ask(RTM_GETNEIGH, request, [&](const fabric::netlink::Message& message) {
+  ask(RTM_GETNEIGH, request, [&](const base::netlink::Message& message) {
     if (const auto* found = message.header<ndmsg>()) state = found->ndm_state;
   });
   return state;
@@ -105,7 +105,7 @@ Failure explain(const Rail& rail, const Address& peer) {
   if (rail.infiniband || rail.netdev.empty() || peer.is_zero()) return {};
   const std::uint32_t netdev = ::if_nametoindex(rail.netdev.c_str());
   if (netdev == 0) return {};
-  const std::string name = fabric::printable(rail.netdev);
+  const std::string name = base::printable(rail.netdev);
   const NextHop hop = next_hop(rail, netdev, peer);
   if (hop.error == ENETUNREACH || hop.error == EHOSTUNREACH) {
     return {Layer::kRoute, fmt::format("no route from {} on {} to {}", to_string(rail.gid), name, to_string(peer))};

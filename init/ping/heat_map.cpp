@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "fabric/command_line.hpp"
-#include "fabric/text.hpp"
+#include "base/options.hpp"
+#include "base/text.hpp"
 #include "init/ping/compare.hpp"
 #include "init/ping/report.hpp"
 #include "init/ping/totals.hpp"
@@ -58,7 +58,7 @@ constexpr std::string_view kDarkStyle =
 
 // Returns untrusted text as XML, at most kMostText bytes of it.
 std::string escaped(std::string_view text) {
-  std::string line = fabric::one_line(text);
+  std::string line = base::one_line(text);
   if (line.size() > kMostText) {
     std::size_t end = kMostText;
     while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0U) == 0x80U)
@@ -206,15 +206,15 @@ void add_legend(Lower& lower, const Layout& layout, const Paths& paths) {
 
 void add_causes(Lower& lower, const std::vector<Cause>& causes) {
   const auto add = [&](std::string_view text, std::size_t x) {
-    for (const std::string_view line : fabric::split(fabric::trim(text), '\n')) {
+    for (const std::string_view line : base::split(base::trim(text), '\n')) {
       lower.y += kLine;
       lower.text += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", x, lower.y, escaped(line));
     }
   };
   lower.y += kLine / 2;
   for (std::size_t i = 0; i < std::min(causes.size(), kShownCauses); ++i) {
-    add(fabric::wrapped(fabric::one_line(causes[i].message)), kLeft);
-    if (!causes[i].remedy.empty()) add(fabric::wrapped("remedy: " + fabric::one_line(causes[i].remedy)), kLeft + 16);
+    add(base::wrapped(base::one_line(causes[i].message)), kLeft);
+    if (!causes[i].remedy.empty()) add(base::wrapped("remedy: " + base::one_line(causes[i].remedy)), kLeft + 16);
   }
   if (causes.size() > kShownCauses) add(fmt::format("and {} more", causes.size() - kShownCauses), kLeft);
 }

@@ -16,7 +16,7 @@
 #include <ctime>
 #include <optional>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/exec.hpp"
 #include "init/ping/causes.hpp"
 #include "init/ping/channel.hpp"
@@ -31,11 +31,6 @@
 
 namespace init::ping {
 namespace {
-
-using fabric::printable;
-using fabric::Result;
-using fabric::sys_error;
-using fabric::UniqueFd;
 
 // --- Rank 0: this process is the referee, its child tests like any other rank.
 
@@ -182,11 +177,11 @@ Result<int> run_rank(const Options& options, Self& self, const Log& log) {
     return std::move(followed).error();
   }
   const Verdict& verdict = *followed;
-  const std::string text = fabric::one_line(verdict.text);
+  const std::string text = base::one_line(verdict.text);
   if (verdict.code == 0) {
     log.info(text);
   } else {
-    log.error(text, verdict.remedy.empty() ? "read the report of rank 0" : fabric::one_line(verdict.remedy));
+    log.error(text, verdict.remedy.empty() ? "read the report of rank 0" : base::one_line(verdict.remedy));
   }
   return verdict.code;
 }
@@ -217,7 +212,7 @@ int run(const Options& options, char* const* environment, const Log& log) {
     log.warning(warning, "rename or unset it; ENVIRONMENT in rdma-ping(1) lists the variables");
   auto self = read_self(options, environment, log);
   if (!self) {
-    log.error(self.error().message, fabric::remedy_of(self.error()));
+    log.error(self.error().message, base::remedy_of(self.error()));
     return kExitUsage;
   }
   // A reader of the report may end early. The command gets back the action that it was started with.
@@ -229,7 +224,7 @@ int run(const Options& options, char* const* environment, const Log& log) {
     end_at_signals();
     auto done = (self->place.rank == 0 ? run_referee : run_rank)(options, *self, log);
     if (!done.has_value()) {
-      log.error(done.error().message, fabric::remedy_of(done.error()));
+      log.error(done.error().message, base::remedy_of(done.error()));
       return kExitFailure;
     }
     code = *done;

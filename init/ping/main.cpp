@@ -5,7 +5,7 @@
 
 #include <exception>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 #include "init/exec.hpp"
 #include "init/log.hpp"
 #include "init/ping/job.hpp"
@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   try {
     const auto options = init::ping::parse_options(argc, argv, environ);
     if (!options) {
-      log.error(options.error().message, fabric::remedy_of(options.error()));
+      log.error(options.error().message, base::remedy_of(options.error()));
       return init::ping::kExitUsage;
     }
     return init::ping::run(*options, environ, log);

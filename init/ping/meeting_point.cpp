@@ -17,10 +17,6 @@
 namespace init::ping {
 namespace {
 
-using fabric::Result;
-using fabric::sys_error;
-using fabric::UniqueFd;
-
 constexpr double kFarewellSeconds = 2;
 constexpr double kSeatSeconds = 5;            // for a connection to join, and for a rank to close its connection
 constexpr std::size_t kMostUnsent = 1 << 20;  // bytes that wait for a rank that does not read
@@ -80,7 +76,7 @@ Result<MeetingPoint> MeetingPoint::listen(const SocketAddress& address, unsigned
   const auto* const raw = reinterpret_cast<const sockaddr*>(&address.storage);
   if (::bind(listener.get(), raw, address.length) != 0 ||
       ::listen(listener.get(), static_cast<int>(std::min(size + kSpare, 4096U))) != 0) {
-    fabric::Error error = sys_error(errno, "listen on {}", to_string(address));
+    base::Error error = sys_error(errno, "listen on {}", to_string(address));
     if (error.code == EADDRINUSE) error.hint = "pass another port with --master HOST:PORT on every rank";
     return error;
   }

@@ -12,8 +12,8 @@
 #include <set>
 #include <string>
 
-#include "fabric/result.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "init/log.hpp"
 #include "init/ping/channel.hpp"
 #include "init/ping/referee.hpp"
@@ -39,10 +39,10 @@ class MeetingPoint {
   static constexpr unsigned kSpare = 1024;
 
   // Listens for `size` ranks, which must prove the token. Errors: the address is in use, or is none of this machine.
-  static fabric::Result<MeetingPoint> listen(const SocketAddress& address, unsigned size, std::string token);
+  static base::Result<MeetingPoint> listen(const SocketAddress& address, unsigned size, std::string token);
 
   // Adds the connection of a rank in this process.
-  void add(fabric::UniqueFd socket);
+  void add(base::UniqueFd socket);
   // Closes all descriptors in a child of this process: the port must be free when the parent ends.
   void leave();
   // Runs the referee to its end, announces the verdict of decide(), and sends it for at most kFarewellSeconds.
@@ -51,7 +51,7 @@ class MeetingPoint {
  private:
   enum class Stage { kHello, kProof, kKnown };  // the next message, and a peer that has proven the token
   struct Connection {
-    fabric::UniqueFd socket;
+    base::UniqueFd socket;
     std::string from;
     std::string network;  // of the peer; empty: this process
     Stage stage = Stage::kHello;
@@ -63,7 +63,7 @@ class MeetingPoint {
     double ends_at = 0;    // when it is closed: without a seat, or after the last message; 0: never
   };
 
-  MeetingPoint(fabric::UniqueFd listener, fabric::UniqueFd events, unsigned size, std::string token)
+  MeetingPoint(base::UniqueFd listener, base::UniqueFd events, unsigned size, std::string token)
       : listener_(std::move(listener)), events_(std::move(events)), most_(size + kSpare), token_(std::move(token)) {}
   int new_number();
   void accept_some(Referee& referee);
@@ -80,8 +80,8 @@ class MeetingPoint {
   void close(int number, Referee& referee);
 
   static constexpr int kListener = 0;
-  fabric::UniqueFd listener_;
-  fabric::UniqueFd events_;
+  base::UniqueFd listener_;
+  base::UniqueFd events_;
   unsigned most_;
   std::string token_;
   int last_ = kListener;  // number of the newest connection

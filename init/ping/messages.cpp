@@ -11,8 +11,6 @@
 namespace init::ping {
 namespace {
 
-using fabric::make_error;
-
 // Writes fields. The functions of Sink and Source have the same names, so that code() describes a message once for
 // both.
 class Sink {
@@ -277,7 +275,7 @@ std::string encode(Message message, Seal* seal) {
   return frame;
 }
 
-fabric::Result<std::optional<Message>> Inbox::next() {
+base::Result<std::optional<Message>> Inbox::next() {
   const std::string_view rest = std::string_view(bytes_).substr(taken_);
   const auto wait_for_more = [&] {
     bytes_.erase(0, std::exchange(taken_, 0));
@@ -304,7 +302,7 @@ fabric::Result<std::optional<Message>> Inbox::next() {
   const bool is_plain = !seal_ || (seal_->is_new() && kind == kKindOfRefusal);
   if (!is_plain) {
     if (length < 1 + kCode || !seal_->accept(frame.substr(0, frame.size() - kCode), frame.substr(frame.size() - kCode)))
-      return fabric::Error{"the sender of a message does not know the token of this job", EBADMSG};
+      return base::Error{"the sender of a message does not know the token of this job", EBADMSG};
     frame.remove_suffix(kCode);
   }
   Source source(frame.substr(kHeader + 1));

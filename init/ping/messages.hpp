@@ -16,8 +16,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/address.hpp"
-#include "fabric/result.hpp"
 #include "init/ping/layers.hpp"
 #include "init/ping/outcome.hpp"
 #include "init/ping/seal.hpp"
@@ -148,7 +148,7 @@ class Inbox {
   void add(const char* bytes, std::size_t count) { bytes_.append(bytes, count); }
   // Returns the next message, nullopt if its bytes are not complete. Errors: the bytes are no message; EBADMSG: the
   // code is wrong. Do not call it again after an error, or after the Hello of another protocol.
-  fabric::Result<std::optional<Message>> next();
+  base::Result<std::optional<Message>> next();
 
  private:
   std::string bytes_;

@@ -6,17 +6,12 @@
 #include <cctype>
 #include <span>
 
-#include "fabric/command_line.hpp"
-#include "fabric/text.hpp"
+#include "base/options.hpp"
+#include "base/text.hpp"
 #include "init/ping/messages.hpp"
 
 namespace init::ping {
 namespace {
-
-using fabric::make_error;
-using fabric::parse_number;
-using fabric::printable;
-using fabric::Result;
 
 constexpr double kLongestTimeout = 86400;
 
@@ -50,14 +45,14 @@ Result<void> set_bytes(Options& options, std::string_view text) {
 }
 
 Result<void> set_timeout(Options& options, std::string_view text) {
-  const auto seconds = fabric::parse_decimal(text);
+  const auto seconds = base::parse_decimal(text);
   if (!seconds || *seconds <= 0 || *seconds > kLongestTimeout)
     return make_error("expected seconds up to {:.0f}, got `{}`", kLongestTimeout, printable(text));
   options.timeout = *seconds;
   return {};
 }
 
-constexpr fabric::Option<Options> kOptions[] = {
+constexpr base::Option<Options> kOptions[] = {
     {"rank", "R",
      "number of this rank, from 0 (RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMIX_RANK, JOB_COMPLETION_INDEX)",
      [](Options& o, std::string_view t) { return set_number(o.given.rank, t, 0); }},
@@ -73,10 +68,10 @@ constexpr fabric::Option<Options> kOptions[] = {
      set_rails},
     {"bytes", "N", "bytes of a write, up to 1M (64K)", set_bytes},
     {"bw", "", "write for one second per pair, and name pairs below 80 % of the median",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.bandwidth, t); }},
+     [](Options& o, std::string_view t) { return base::set_switch(o.bandwidth, t); }},
     {"timeout", "SECONDS", "how long the ranks wait for each other at the start (30)", set_timeout},
     {"json", "", "rank 0 prints the report as JSON",
-     [](Options& o, std::string_view t) { return fabric::set_switch(o.json, t); }},
+     [](Options& o, std::string_view t) { return base::set_switch(o.json, t); }},
     {"svg", "FILE", "rank 0 writes a heat map of all pairs to this file",
      [](Options& o, std::string_view t) -> Result<void> {
        o.svg = std::string(t);
@@ -93,20 +88,20 @@ constexpr fabric::Option<Options> kOptions[] = {
        return {};
      }},
 };
-constexpr std::span<const fabric::Option<Options>> kTable(kOptions);
+constexpr std::span<const base::Option<Options>> kTable(kOptions);
 // --help and --version have no variable.
 constexpr auto kTwins = kTable.first(kTable.size() - 2);
 
 Result<void> apply(Options& options, std::span<char* const> arguments, std::size_t& at) {
   const std::string_view argument = arguments[at];
-  if (!fabric::is_option(argument))
+  if (!base::is_option(argument))
     return make_error("unexpected argument `{}`; put the command after `--`", printable(argument));
-  const std::string_view name = fabric::split_argument(argument).name;
-  const auto* const option = fabric::find_option(kTable, name);
-  if (option == nullptr) return make_error("{}; see rdma-ping --help", fabric::unknown_option(kTable, name).message);
-  const std::string_view value = TRY(fabric::take_value(arguments, at, option->value));
+  const std::string_view name = base::split_argument(argument).name;
+  const auto* const option = base::find_option(kTable, name);
+  if (option == nullptr) return make_error("{}; see rdma-ping --help", base::unknown_option(kTable, name).message);
+  const std::string_view value = TRY(base::take_value(arguments, at, option->value));
   if (auto done = option->apply(options, value); !done)
-    return fabric::wrap(std::move(done).error(), fmt::format("--{}", name));
+    return base::wrap(std::move(done).error(), fmt::format("--{}", name));
   return {};
 }
 
@@ -116,11 +111,11 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
   Options options;
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
   // An image with a fixed ENTRYPOINT has only variables to set options.
-  const auto given = fabric::given_options(arguments);
+  const auto given = base::given_options(arguments);
   const bool about_itself = std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; });
   // --help must work with an invalid variable.
   if (!about_itself)
-    TRY_VOID(fabric::apply_variables(kTwins, "RDMA_PING_", kOtherVariables, environment, std::span(given), options));
+    TRY_VOID(base::apply_variables(kTwins, "RDMA_PING_", kOtherVariables, environment, std::span(given), options));
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     if (std::string_view(arguments[i]) == "--") {
       if (i + 1 >= arguments.size()) return make_error("no command after `--`");
@@ -133,17 +128,17 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
 }
 
 std::string help_text() {
-  return fabric::wrapped(
+  return base::wrapped(
              "rdma-ping tests, before a job starts, that every rank reaches every other rank on every rail, with the "
              "HCAs, GID index, traffic class and service level that NCCL will use. Start it as a "
              "rank of the job. It needs no GPU, no MPI and no ssh.") +
          "\nUsage:\n  rdma-ping [options] [-- command [args]]\n\n" +
-         fabric::wrapped("The command is executed if all tests are good.") + "\n" +
-         fabric::wrapped(
+         base::wrapped("The command is executed if all tests are good.") + "\n" +
+         base::wrapped(
              "Options (default, or the variables that set it, in brackets; all except the last two can also be set as "
              "RDMA_PING_NAME in the environment):") +
-         fabric::option_help(kTable) + "\n" +
-         fabric::wrapped(
+         base::option_help(kTable) + "\n" +
+         base::wrapped(
              "Exit codes: 0 all tests are good; 1 a test failed, or a rank did not come; 2 usage; 69 no rank "
              "has an HCA that NCCL uses; 126 and 127 command cannot be executed or found.");
 }

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 #include "init/ping/ranks.hpp"
 
 namespace init::ping {
@@ -31,7 +31,7 @@ inline constexpr std::string_view kOtherVariables = "TOKEN";
 
 // Parses the environment, then the command line, which has precedence. Errors are for exit code 2 and name the argument
 // or the variable.
-fabric::Result<Options> parse_options(int argc, char** argv, const char* const* environment);
+base::Result<Options> parse_options(int argc, char** argv, const char* const* environment);
 
 // Returns the text of --help.
 std::string help_text();

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <cmath>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace init::ping {
 namespace {
@@ -15,7 +15,6 @@ using fabric::GidEntry;
 using fabric::Hca;
 using fabric::Inventory;
 using fabric::Port;
-using fabric::printable;
 
 // The choice of one port: the rail, or the reason why NCCL does not use the port.
 struct Chooser {

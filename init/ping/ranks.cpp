@@ -7,15 +7,10 @@
 #include <span>
 #include <string_view>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace init::ping {
 namespace {
-
-using fabric::make_error;
-using fabric::parse_number;
-using fabric::printable;
-using fabric::Result;
 
 class Variables {
  public:
@@ -84,7 +79,7 @@ Result<std::optional<Number>> find_number(const Variables& variables, std::span<
     if (!found) {
       found = Number{*value, std::string(name)};
     } else if (found->value != *value) {
-      fabric::Error error =
+      base::Error error =
           make_error("{}={} and {}={} contradict each other", found->source, found->value, name, *value);
       error.hint = fmt::format("pass --{}, or unset the wrong variable", option);
       return error;
@@ -99,7 +94,7 @@ Result<Number> number_of(const std::optional<unsigned>& given, const Variables& 
   if (given) return Number{*given, fmt::format("--{}", option)};
   auto found = TRY(find_number(variables, names, option));
   if (found) return std::move(*found);
-  fabric::Error error = make_error("the {} of this job is not known", option == "rank" ? "rank" : "number of ranks");
+  base::Error error = make_error("the {} of this job is not known", option == "rank" ? "rank" : "number of ranks");
   error.hint = fmt::format("pass --{}, or set {}", option, names.front());
   return error;
 }
@@ -199,7 +194,7 @@ Result<Place> find_place(const Given& given, const char* const* environment) {
   }
   const HostPort master = TRY(find_master(given.master, variables));
   if (master.host.empty() && size.value > 1) {
-    fabric::Error error = make_error("the host of rank 0 is not known");
+    base::Error error = make_error("the host of rank 0 is not known");
     error.hint = "pass --master HOST:PORT, or set MASTER_ADDR";
     return error;
   }

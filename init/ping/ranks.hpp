@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 
 namespace init::ping {
 
@@ -42,7 +42,7 @@ struct Place {
 // Errors: two variables of the innermost launcher that contradict each other (the message names both), a value that is
 // not a number, a rank that is not below the size, a missing rank, size or meeting point. Each error names the option
 // or variable that helps.
-fabric::Result<Place> find_place(const Given& given, const char* const* environment);
+base::Result<Place> find_place(const Given& given, const char* const* environment);
 
 // Returns the first host of a list of Slurm: "node[3-5,9]" is "node3". Returns an empty text for a malformed list.
 std::string first_host(std::string_view list);

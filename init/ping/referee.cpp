@@ -6,14 +6,12 @@
 #include <map>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/ping/compare.hpp"
 #include "init/ping/describe.hpp"
 
 namespace init::ping {
 namespace {
-
-using fabric::printable;
 
 constexpr double kPrepareSeconds = 10;  // to open the HCAs
 constexpr double kRoundSeconds = 2;     // share of the budget for each round, without bandwidth

@@ -8,16 +8,14 @@
 #include <map>
 #include <set>
 
-#include "fabric/command_line.hpp"
-#include "fabric/text.hpp"
+#include "base/options.hpp"
+#include "base/text.hpp"
 #include "init/ping/compare.hpp"
 #include "init/ping/describe.hpp"
 #include "init/ping/totals.hpp"
 
 namespace init::ping {
 namespace {
-
-using fabric::one_line;
 
 constexpr std::size_t kMostCauses = 50;
 constexpr std::size_t kMostSlow = 5;
@@ -42,8 +40,8 @@ bool is_failure(Layer layer) {
 std::string causes_text(const std::vector<Cause>& causes) {
   std::string text;
   for (std::size_t i = 0; i < std::min(causes.size(), kMostCauses); ++i) {
-    text += fabric::help_lines({}, one_line(causes[i].message), 2);
-    if (!causes[i].remedy.empty()) text += fabric::help_lines({}, "remedy: " + one_line(causes[i].remedy), 4);
+    text += base::help_lines({}, one_line(causes[i].message), 2);
+    if (!causes[i].remedy.empty()) text += base::help_lines({}, "remedy: " + one_line(causes[i].remedy), 4);
   }
   if (causes.size() > kMostCauses) text += fmt::format("  and {} more\n", causes.size() - kMostCauses);
   return text;
@@ -54,7 +52,7 @@ std::string legend_text(const std::set<Layer>& layers) {
   parts.reserve(layers.size());
   for (const Layer layer : layers)
     parts.push_back(fmt::format("{} {}", letter_of(layer), name_of(layer)));
-  return fabric::help_lines({}, fabric::join(parts, ", "), 2);
+  return base::help_lines({}, base::join(parts, ", "), 2);
 }
 
 // Returns the ranks of all members above their columns, one digit per line.
@@ -107,7 +105,7 @@ std::string ranges_text(const Outcome& outcome, const std::vector<std::size_t>& 
     shown = i = end;
   }
   if (shown < positions.size()) ranges.push_back(fmt::format("and {} more", positions.size() - shown));
-  return fabric::join(ranges, ", ");
+  return base::join(ranges, ", ");
 }
 
 // Returns the line of one member: the ranks by the layer of the worst rail.
@@ -123,7 +121,7 @@ std::string row_text(const Outcome& outcome, std::size_t row, std::set<Layer>& l
     layers.insert(layer);
     parts.push_back(fmt::format("{} {}", letter_of(layer), ranges_text(outcome, columns)));
   }
-  return fabric::help_lines(fmt::format("  rank {}:", outcome.members[row].rank), fabric::join(parts, "; "), 13);
+  return base::help_lines(fmt::format("  rank {}:", outcome.members[row].rank), base::join(parts, "; "), 13);
 }
 
 // Returns the number of failed tests of each member.
@@ -192,7 +190,7 @@ std::string bandwidth_text(const Outcome& outcome) {
                                  count_of(slow.size(), "pair"), static_cast<double>(kSlow) * 100);
   std::ranges::stable_sort(slow, {}, &SlowPair::gbps);
   for (std::size_t i = 0; i < std::min(slow.size(), kMostSlow); ++i) {
-    text += fabric::help_lines(
+    text += base::help_lines(
         {},
         fmt::format("{:.1f} Gb/s: {} and {}, rail {}", static_cast<double>(slow[i].gbps),
                     name_of(outcome.members[slow[i].first]), name_of(outcome.members[slow[i].second]), slow[i].rail),
@@ -204,9 +202,9 @@ std::string bandwidth_text(const Outcome& outcome) {
 }  // namespace
 
 std::string text_report(const Outcome& outcome, const std::vector<Cause>& causes) {
-  std::string text = fabric::wrapped("rdma-ping: " + summary_of(outcome, causes)) + causes_text(causes);
+  std::string text = base::wrapped("rdma-ping: " + summary_of(outcome, causes)) + causes_text(causes);
   for (const std::string& line : outcome.strangers)
-    text += fabric::help_lines({}, one_line(line), 2);
+    text += base::help_lines({}, one_line(line), 2);
   text += cells_text(outcome, is_good(outcome, causes)) + bandwidth_text(outcome);
   if (outcome.crossed_tested > 0) {
     text += fmt::format("crossed rails: {}, {} reach: information only\n", count_of(outcome.crossed_tested, "test"),

@@ -8,17 +8,14 @@
 #include <algorithm>
 #include <array>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
 #include "init/doctor.hpp"
 #include "init/options.hpp"
 #include "init/resolve.hpp"
 
 namespace init::ping {
 namespace {
-
-using fabric::printable;
-using fabric::Result;
 
 std::string read_host() {
   std::array<char, HOST_NAME_MAX + 1> name{};
@@ -27,11 +24,11 @@ std::string read_host() {
 
 // Ranks with this text share kernel and network namespace, so they share HCAs and addresses. Host names may repeat.
 std::string read_node() {
-  const auto boot = fabric::sysfs::read_file("/proc/sys/kernel/random/boot_id", 4096);
+  const auto boot = base::read_file("/proc/sys/kernel/random/boot_id", 4096);
   struct stat space {};
   ::stat("/proc/self/ns/net", &space);
-  const std::string text = fabric::value_or(boot, read_host());
-  return fmt::format("{}:{}", fabric::trim(text).substr(0, kLongestName / 2 + 8), space.st_ino);
+  const std::string text = base::value_or(boot, read_host());
+  return fmt::format("{}:{}", base::trim(text).substr(0, kLongestName / 2 + 8), space.st_ino);
 }
 
 bool is_of(const fabric::Netdev& netdev, const SocketAddress& address) {
@@ -76,9 +73,9 @@ Result<SocketAddress> listening_address(const Self& self, const Log& log) {
   }
   const auto netdev = std::ranges::find(self.netdevs, self.bootstrap, &fabric::Netdev::name);
   if (netdev == self.netdevs.end() || netdev->addresses.empty()) {
-    fabric::Error error =
-        fabric::make_error("`{}` is no address of this host, which is rank 0, and no netdev here fits NCCL's bootstrap",
-                           printable(self.place.host));
+    base::Error error =
+        base::make_error("`{}` is no address of this host, which is rank 0, and no netdev here fits NCCL's bootstrap",
+                         printable(self.place.host));
     error.hint = "check --master or MASTER_ADDR, and NCCL_SOCKET_IFNAME";
     return error;
   }
@@ -86,8 +83,8 @@ Result<SocketAddress> listening_address(const Self& self, const Log& log) {
   const auto own = std::ranges::find_if(
       netdev->addresses, [](const fabric::InterfaceAddress& address) { return !address.address.is_link_local(); });
   if (own == netdev->addresses.end())
-    return fabric::make_error("{}, the netdev of NCCL's bootstrap, has only a link-local address",
-                              printable(netdev->name));
+    return base::make_error("{}, the netdev of NCCL's bootstrap, has only a link-local address",
+                            printable(netdev->name));
   return TRY(resolve_host(to_string(own->address), self.place.port)).front();
 }
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/result.hpp"
 #include "init/log.hpp"
 #include "init/ping/channel.hpp"
 #include "init/ping/messages.hpp"
@@ -25,10 +25,10 @@ struct Self {
 
 // Reads this container as rdma-init does. The options of rdma-init in the environment are for its own decision, except
 // the version of NCCL.
-fabric::Result<Self> read_self(const Options& options, char* const* environment, const Log& log);
+base::Result<Self> read_self(const Options& options, char* const* environment, const Log& log);
 
 // Returns where rank 0 listens: the address of the meeting point, if this container has it. Otherwise it is the
 // one on the netdev of NCCL's bootstrap: the name may belong to a Kubernetes service, or get its DNS entry later.
-fabric::Result<SocketAddress> listening_address(const Self& self, const Log& log);
+base::Result<SocketAddress> listening_address(const Self& self, const Log& log);
 
 }  // namespace init::ping

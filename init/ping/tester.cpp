@@ -13,16 +13,13 @@
 #include <thread>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/ping/explain.hpp"
 #include "init/ping/open_rail.hpp"
 #include "init/ping/queue_pair.hpp"
 
 namespace init::ping {
 namespace {
-
-using fabric::make_error;
-using fabric::Result;
 
 constexpr double kLate = 5;  // seconds beyond the promised time: messages take time as well
 
@@ -229,7 +226,7 @@ class Tester {
 
 Result<Welcome> greet(Channel& rank0, std::string_view token, const Join& join, double deadline) {
   const auto refused = [](const std::string& reason) {
-    fabric::Error error = make_error("rank 0 refuses this rank: {}", fabric::one_line(reason));
+    base::Error error = make_error("rank 0 refuses this rank: {}", base::one_line(reason));
     error.hint = "start all ranks from one image, with the same RDMA_PING_TOKEN and number of ranks";
     return error;
   };
@@ -244,10 +241,10 @@ Result<Welcome> greet(Channel& rank0, std::string_view token, const Join& join, 
   TRY_VOID(rank0.send(join, deadline));
   auto second = rank0.receive(deadline);
   if (!second) {
-    fabric::Error error = std::move(second).error();
+    base::Error error = std::move(second).error();
     if (error.code != EBADMSG) return error;
-    return fabric::Error{"the program at the address of rank 0 does not know the token of this job", EBADMSG,
-                         "check that --master or MASTER_ADDR names rank 0 of this job"};
+    return base::Error{"the program at the address of rank 0 does not know the token of this job", EBADMSG,
+                       "check that --master or MASTER_ADDR names rank 0 of this job"};
   }
   if (const auto* refusal = std::get_if<Refusal>(&*second)) return refused(refusal->reason);
   auto* const welcome = std::get_if<Welcome>(&*second);

@@ -5,12 +5,10 @@
 namespace init::ping {
 namespace {
 
-using fabric::make_error;
-
 // Finds a function of the library. Version 1.1 has the present structures; functions without structures are of 1.0
 // only.
 template <typename Function>
-fabric::Result<void> find(void* library, const char* name, Function& function) {
+base::Result<void> find(void* library, const char* name, Function& function) {
   void* found = ::dlvsym(library, name, "IBVERBS_1.1");
   if (found == nullptr) found = ::dlvsym(library, name, "IBVERBS_1.0");
   if (found == nullptr) return make_error("libibverbs.so.1 has no function {}", name);
@@ -20,7 +18,7 @@ fabric::Result<void> find(void* library, const char* name, Function& function) {
 
 }  // namespace
 
-fabric::Result<Verbs> load_verbs() {
+base::Result<Verbs> load_verbs() {
   void* const library = ::dlopen("libibverbs.so.1", RTLD_NOW);
   if (library == nullptr) return make_error("{}", ::dlerror());
   Verbs verbs;

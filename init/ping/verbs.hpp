@@ -3,7 +3,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 
 namespace init::ping {
 
@@ -33,6 +33,6 @@ struct Verbs {
 };
 
 // Loads libibverbs.so.1. Errors: the image does not have it, or it lacks a function. The library stays loaded.
-fabric::Result<Verbs> load_verbs();
+base::Result<Verbs> load_verbs();
 
 }  // namespace init::ping

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/file.hpp"
 #include "fabric/pci_sysfs.hpp"
-#include "fabric/sysfs.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace shim {
@@ -25,7 +25,7 @@ std::optional<std::string> pci_address(std::string device) {
 
 // Reads the facts of the PCI function. Returns false if the function no longer exists.
 bool read_function(const std::string& root, const std::string& address, fabric::Hca& hca) {
-  const auto function = fabric::sysfs::Directory::open(root + "/sys/bus/pci/devices/" + address);
+  const auto function = base::Directory::open(root + "/sys/bus/pci/devices/" + address);
   if (!function) return errno != ENOENT;
   hca.pci = address;
   hca.numa_node = function->read_int("numa_node");
@@ -40,7 +40,7 @@ bool read_function(const std::string& root, const std::string& address, fabric::
 void add_netdev(const std::string& ledger, const std::string& owner, fabric::Hca& hca, fabric::Inventory& inventory) {
   if (!hook::NetworkRecordStore::has_any(ledger)) return;
   const auto store = hook::NetworkRecordStore::open(ledger);
-  const auto record = store ? store->read(owner) : fabric::Result<std::optional<hook::NetworkRecord>>(store.error());
+  const auto record = store ? store->read(owner) : base::Result<std::optional<hook::NetworkRecord>>(store.error());
   if (!record || !*record) return;
   const auto& rails = (*record)->rails;
   const auto rail =

@@ -11,15 +11,15 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/text.hpp"
-#include "hook/base/process/daemon_state.hpp"
+#include "base/process/daemon_state.hpp"
+#include "base/text.hpp"
 #include "hook/grant/node_options.hpp"
 #include "shim/device_plugin/run.hpp"
 #include "shim/device_plugin/wire/kubelet.hpp"
 
 namespace {
 
-using fabric::Result;
+using base::Result;
 using shim::kProgram;
 
 constexpr int kExitFailure = 1;
@@ -29,13 +29,13 @@ constexpr std::size_t kLongestSocketName = 64;  // upper limit of socket_name()
 
 Result<void> set_directory(shim::DevicePluginSettings& settings, std::string_view value) {
   if (!value.starts_with('/') || value.size() + kLongestSocketName >= sizeof(sockaddr_un::sun_path))
-    return fabric::make_error("--plugins `{}`: expected an absolute path of at most {} bytes", fabric::printable(value),
-                              sizeof(sockaddr_un::sun_path) - kLongestSocketName - 1);
+    return base::make_error("--plugins `{}`: expected an absolute path of at most {} bytes", base::printable(value),
+                            sizeof(sockaddr_un::sun_path) - kLongestSocketName - 1);
   settings.directory = value;
   return {};
 }
 
-constexpr fabric::Option<shim::DevicePluginSettings> kOptions[] = {
+constexpr base::Option<shim::DevicePluginSettings> kOptions[] = {
     {"plugins", "DIR", "directory of the kubelet's socket (/var/lib/kubelet/device-plugins)", set_directory},
     hook::kConfigOption<shim::DevicePluginSettings>,
     hook::kRootOption<shim::DevicePluginSettings>,
@@ -45,14 +45,14 @@ constexpr fabric::Option<shim::DevicePluginSettings> kOptions[] = {
     hook::kVersionOption<shim::DevicePluginSettings>};
 
 std::string help_text() {
-  return fabric::wrapped(
+  return base::wrapped(
              "rdma-device-plugin: announces HCAs to the kubelet as a resource, as a device plugin of Kubernetes.") +
          "\n" +
-         fabric::help_lines("  rdma-device-plugin [options]", "registers with the kubelet, and again after it restarts",
-                            33) +
-         fabric::help_lines("  rdma-device-plugin --probe", "prints whether its resources are registered", 33) +
+         base::help_lines("  rdma-device-plugin [options]", "registers with the kubelet, and again after it restarts",
+                          33) +
+         base::help_lines("  rdma-device-plugin --probe", "prints whether its resources are registered", 33) +
          "\nOptions (in brackets the default):\n" +
-         fabric::option_help(std::span<const fabric::Option<shim::DevicePluginSettings>>(kOptions)) +
+         base::option_help(std::span<const base::Option<shim::DevicePluginSettings>>(kOptions)) +
          "\nExit codes: 0 ended by SIGTERM or SIGINT; 1 failed, or not ready; 2 usage.\n";
 }
 
@@ -63,8 +63,8 @@ Result<shim::DevicePluginSettings> parse_options(std::span<char* const> argument
   return settings;
 }
 
-hook::Log plugin_log() {
-  return hook::Log::to_stderr(kProgram);
+base::Log plugin_log() {
+  return base::Log::to_stderr(kProgram);
 }
 
 int run(int argc, char** argv) {
@@ -78,8 +78,8 @@ int run(int argc, char** argv) {
     std::fputs(settings->help ? help_text().c_str() : "rdma-device-plugin " RDMA_INIT_VERSION "\n", stdout);
     return 0;
   }
-  if (settings->probe) return hook::print_probe(kProgram, hook::probe_daemon(settings->node.ledger, kProgram));
-  const hook::Log log = plugin_log();
+  if (settings->probe) return base::print_probe(kProgram, base::probe_daemon(settings->node.ledger, kProgram));
+  const base::Log log = plugin_log();
   // This comes before any other call of gRPC, because gRPC would write to stderr.
   shim::silence_grpc();
   const auto done = shim::run_device_plugin(*settings, log);

@@ -7,13 +7,13 @@
 #include <string_view>
 #include <utility>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/json/json.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "hook/apply/cdi_spec.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/log.hpp"
 #include "hook/config/read_config.hpp"
-#include "shim/result.hpp"
 
 namespace shim {
 namespace {
@@ -21,14 +21,14 @@ namespace {
 using hook::Grant;
 
 void add_devices_of(const std::string& path, std::set<std::string>& devices) {
-  const auto text = hook::read_text_file(path);
-  const auto spec = text ? hook::parse_json(*text, path) : Result<hook::Json>(text.error());
-  const auto kind = spec ? hook::text_at(*spec, "kind") : spec.error();
+  const auto text = base::read_text_file(path);
+  const auto spec = text ? base::parse_json(*text, path) : Result<base::Json>(text.error());
+  const auto kind = spec ? base::text_at(*spec, "kind") : spec.error();
   // An invalid file is ignored, as runtimes ignore it.
-  const hook::Json* list = kind && *kind == hook::kCdiKind ? hook::member(*spec, "devices") : nullptr;
+  const base::Json* list = kind && *kind == hook::kCdiKind ? base::member(*spec, "devices") : nullptr;
   if (!list || !list->is_array()) return;
-  for (const hook::Json& device : *list) {
-    if (auto name = hook::text_at(device, "name")) devices.insert(*std::move(name));
+  for (const base::Json& device : *list) {
+    if (auto name = base::text_at(device, "name")) devices.insert(*std::move(name));
   }
 }
 
@@ -40,11 +40,11 @@ bool is_in_pods_group(const hook::GrantUser& user) {
   constexpr std::size_t kLongest = 65536;
   if (user.cgroup && user.cgroup->path.find(kPodsGroup) != std::string::npos) return true;
   if (!user.process) return false;
-  const auto groups = fabric::sysfs::read_file(fmt::format("/proc/{}/cgroup", user.process->pid), kLongest);
+  const auto groups = base::read_file(fmt::format("/proc/{}/cgroup", user.process->pid), kLongest);
   const auto* text = std::get_if<std::string>(&groups);
   if (!text || text->find(kPodsGroup) == std::string::npos) return false;
-  const auto same = hook::read_presence(*user.process);  // checked last: another process may have got the PID
-  return same && *same == hook::Presence::kPresent;
+  const auto same = base::read_presence(*user.process);  // checked last: another process may have got the PID
+  return same && *same == base::Presence::kPresent;
 }
 
 constexpr std::chrono::milliseconds kUntilOld{20};
@@ -95,7 +95,7 @@ std::set<std::string> described_cdi_devices(const std::string& root) {
   std::set<std::string> devices;
   for (const char* place : {"/etc/cdi", "/var/run/cdi"}) {
     const std::string path = root + place;
-    const auto directory = fabric::sysfs::Directory::open(path);
+    const auto directory = base::Directory::open(path);
     if (!directory) continue;
     for (const std::string& name : directory->list()) {
       if (name.ends_with(".json")) add_devices_of(fmt::format("{}/{}", path, name), devices);
@@ -116,10 +116,10 @@ void add_grant(const Grant& grant, bool foreign, HcaHolds& holds) {
   }
 }
 
-std::map<std::string, fabric::Attr<std::string>> silent_ports(const fabric::Inventory& inventory,
-                                                              const std::vector<Resource>& resources,
-                                                              const HcaHolds& holds) {
-  std::map<std::string, fabric::Attr<std::string>> states;
+std::map<std::string, base::Attr<std::string>> silent_ports(const fabric::Inventory& inventory,
+                                                            const std::vector<Resource>& resources,
+                                                            const HcaHolds& holds) {
+  std::map<std::string, base::Attr<std::string>> states;
   for (const Resource& resource : resources) {
     for (const CountedHca& counted : resource.hcas) {
       const fabric::Hca* const hca = fabric::find_hca(inventory, counted.name);
@@ -218,7 +218,7 @@ void NodeReader::read_config() {
   const auto config = texts ? hook::valid_config(*texts) : Result<hook::Config>(texts.error());
   if (!config)
     return log_once("config",
-                    fabric::with_remedy(config.error()) + (config_ ? "; the previous configuration stays in use" : ""));
+                    base::with_remedy(config.error()) + (config_ ? "; the previous configuration stays in use" : ""));
   log_once("config", "");
   texts_ = std::move(*texts);
   config_ = *config;
@@ -226,7 +226,7 @@ void NodeReader::read_config() {
                                   [](const hook::Pool& pool) { return pool.resource.has_value(); });
   if (!counts)
     log_.warning(
-        fmt::format("no pool of `{}` has a \"resource\": no HCAs are announced", fabric::printable(node_.config.file)));
+        fmt::format("no pool of `{}` has a \"resource\": no HCAs are announced", base::printable(node_.config.file)));
 }
 
 // Returns which facts read() must read. Each fact costs reads in sysfs for every HCA. GIDs limit the number of child
@@ -251,7 +251,7 @@ void NodeReader::log_changes(const std::vector<Resource>& now) const {
     const auto old = before.find(device);
     const bool was_healthy = old == before.end() || old->second.empty();
     if (!problem.empty() && (old == before.end() || old->second != problem)) {
-      log_.warning(fmt::format("{} is not healthy: {}", device, fabric::printable(problem)));
+      log_.warning(fmt::format("{} is not healthy: {}", device, base::printable(problem)));
     } else if (problem.empty() && !was_healthy) {
       log_.info(fmt::format("{} is healthy again", device));
     }
@@ -269,7 +269,7 @@ void NodeReader::log_other_kinds(const std::vector<std::string>& others) {
                             ? ""
                             : fmt::format("HCAs are not announced, because their rate or link layer differs from most "
                                           "HCAs of their pool: {}",
-                                          fabric::printable(fabric::join(others, ", "))));
+                                          base::printable(base::join(others, ", "))));
 }
 
 void NodeReader::note_moved(const HcaHolds& now) {
@@ -305,7 +305,7 @@ std::vector<std::string> NodeReader::directories() const {
 bool NodeReader::has_silent_change() {
   if (holders_.has_foreign() && holders_.read_again()) return true;
   if (silent_ports_.empty()) return false;
-  const auto hcas = fabric::sysfs::Directory::open(node_.root + "/sys/class/infiniband");
+  const auto hcas = base::Directory::open(node_.root + "/sys/class/infiniband");
   return !hcas || std::any_of(silent_ports_.begin(), silent_ports_.end(),
                               [&](const auto& port) { return hcas->read(port.first.c_str()) != port.second; });
 }
@@ -366,7 +366,7 @@ bool NodeReader::read() {
     return true;
   }
   if (const fabric::Unread* hidden = unread_hcas(*inventory)) {
-    log_once("node", sys_error(hidden->code, "cannot read `{}`", fabric::printable(hidden->path)).message);
+    log_once("node", sys_error(hidden->code, "cannot read `{}`", base::printable(hidden->path)).message);
     return true;
   }
   log_once("node", "");

@@ -10,8 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.hpp"
+#include "base/result.hpp"
 #include "fabric/inventory.hpp"
-#include "hook/base/log.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/hcas.hpp"
@@ -19,7 +20,6 @@
 #include "hook/ledger/ledger.hpp"
 #include "shim/device_plugin/away_hcas.hpp"
 #include "shim/device_plugin/resources.hpp"
-#include "shim/result.hpp"
 
 namespace shim {
 
@@ -36,9 +36,9 @@ void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 // drivers/infiniband/core/device.c (Linux 6.12) calls handlers in the kernel only. The state of a RoCE port follows the
 // carrier of its netdev. rtnetlink reports the carrier in the netdev's network namespace, which is another one if the
 // port has no netdev here, and may be a container's if the HCA is held exclusively. Pure.
-std::map<std::string, fabric::Attr<std::string>> silent_ports(const fabric::Inventory& inventory,
-                                                              const std::vector<Resource>& resources,
-                                                              const HcaHolds& holds);
+std::map<std::string, base::Attr<std::string>> silent_ports(const fabric::Inventory& inventory,
+                                                            const std::vector<Resource>& resources,
+                                                            const HcaHolds& holds);
 
 // Reads from the ledger which HCAs are held. Grants of the kubelet's pods do not reduce the announced devices, because
 // the kubelet itself counts them. All other grants are foreign and reduce them. The ledger is read again only if it has
@@ -79,7 +79,7 @@ class HeldHcaReader {
 class NodeReader {
  public:
   // The references must outlive this object.
-  NodeReader(const hook::NodeSettings& node, const hook::Log& log) : node_(node), log_(log), holders_(node.ledger) {}
+  NodeReader(const hook::NodeSettings& node, const base::Log& log) : node_(node), log_(log), holders_(node.ledger) {}
 
   // Reads the whole node. A part that cannot be read is logged once. If the configuration is invalid, the previous one
   // stays in use. If the HCAs cannot be listed, the announced resources stay. Returns false if no valid configuration
@@ -115,15 +115,15 @@ class NodeReader {
   fabric::HcaFacts facts() const;
 
   const hook::NodeSettings& node_;
-  const hook::Log& log_;
+  const base::Log& log_;
   HeldHcaReader holders_;
   std::vector<hook::ConfigText> texts_;
   std::optional<hook::Config> config_;
   std::vector<Resource> resources_;
   std::optional<std::map<std::string, unsigned>> held_;  // held units by HCA name; nullopt: not read yet
   Moments moved_at_;
-  std::map<std::string, fabric::Attr<std::string>> silent_ports_;  // states of silent_ports(), by path
-  std::map<std::string, std::string> last_message_;                // last message of log_once(), by subject
+  std::map<std::string, base::Attr<std::string>> silent_ports_;  // states of silent_ports(), by path
+  std::map<std::string, std::string> last_message_;              // last message of log_once(), by subject
 };
 
 }  // namespace shim

@@ -5,8 +5,8 @@
 #include <tuple>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/text_digest.hpp"
+#include "base/text.hpp"
+#include "base/text_digest.hpp"
 #include "hook/plan/choose.hpp"
 #include "hook/plan/parts.hpp"
 
@@ -29,11 +29,11 @@ HcaHold hold_of(const HcaHolds& holds, const std::string& hca) {
 std::string ports_text(const fabric::Hca& hca) {
   std::vector<std::string> ports;
   for (const fabric::Port& port : hca.ports) {
-    const std::string state = fabric::value_or(port.state, std::string("not readable"));
+    const std::string state = base::value_or(port.state, std::string("not readable"));
     ports.push_back(fmt::format("port {} is {}", port.number,
-                                fabric::printable(fabric::trim(std::string_view(state).substr(state.rfind(':') + 1)))));
+                                base::printable(base::trim(std::string_view(state).substr(state.rfind(':') + 1)))));
   }
-  return fabric::join(ports, ", ");
+  return base::join(ports, ", ");
 }
 
 struct Problem {
@@ -85,7 +85,7 @@ CountedHca counted(const NodeHca& node, const Result<std::vector<hook::PlannedNo
 
 // Adds a device that belongs to the last HCA in resource.hcas.
 void add_device(std::string id, const Problem& problem, Resource& resource) {
-  const std::string name = fabric::printable(resource.hcas.back().name);
+  const std::string name = base::printable(resource.hcas.back().name);
   resource.devices.push_back({std::move(id), resource.hcas.size() - 1,
                               problem.text.empty() ? "" : name + " " + problem.text, problem.may_pass});
 }
@@ -366,7 +366,7 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
     }
   }
   for (const std::string& id : must) {
-    if (!all.contains(id)) return make_error("device `{}` is not available", fabric::printable(id));
+    if (!all.contains(id)) return make_error("device `{}` is not available", base::printable(id));
     if (!resource.find(id)) ids.push_back(id);
   }
   // chosen has the HCAs of must_include, and ids has their IDs. For each further ID one more HCA is wanted.
@@ -388,7 +388,7 @@ Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::sp
   std::set<std::size_t> places;
   for (const std::string& id : ids) {
     const CountedDevice* device = resource.find(id);
-    if (!device) return make_error("{} has no device `{}`", resource.name, fabric::printable(id));
+    if (!device) return make_error("{} has no device `{}`", resource.name, base::printable(id));
     // The kubelet may request an unhealthy device, because it allocates from its own list before it reads a new one.
     if (!device->problem.empty()) return Error{device->problem};
     places.insert(device->hca);
@@ -414,7 +414,7 @@ std::string socket_name(std::string_view resource) {
   constexpr std::size_t kLongest = 48;  // a socket path has at most 107 bytes, 32 for /var/lib/kubelet/device-plugins/
   std::string name(resource);
   // A digest is short, and different for each resource.
-  if (name.size() > kLongest) name = hook::text_digest(name);
+  if (name.size() > kLongest) name = base::text_digest(name);
   std::replace(name.begin(), name.end(), '/', '_');
   return "rdma-init-" + name + ".sock";
 }

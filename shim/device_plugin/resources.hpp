@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/inventory.hpp"
 #include "hook/config/config.hpp"
 #include "hook/plan/plan.hpp"
-#include "shim/result.hpp"
 
 namespace shim {
 

@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.hpp"
+#include "base/process/daemon_state.hpp"
+#include "base/process/ending_signals.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "fabric/kept_node.hpp"
 #include "fabric/read_node.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
 #include "hook/apply/cdi_spec.hpp"
-#include "hook/base/log.hpp"
-#include "hook/base/process/daemon_state.hpp"
-#include "hook/base/process/ending_signals.hpp"
 #include "shim/device_plugin/node_reader.hpp"
 #include "shim/device_plugin/watches.hpp"
 #include "shim/device_plugin/wire/kubelet.hpp"
@@ -28,7 +28,6 @@
 namespace shim {
 namespace {
 
-using fabric::UniqueFd;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -79,7 +78,7 @@ class WakeUp {
 // Serves one resource at its socket and registers it with the kubelet.
 class Endpoint {
  public:
-  Endpoint(const DevicePluginSettings& settings, const hook::Log& log, const WakeUp& wake, std::string resource)
+  Endpoint(const DevicePluginSettings& settings, const base::Log& log, const WakeUp& wake, std::string resource)
       : settings_(settings), log_(log), wake_(wake), resource_(std::move(resource)) {}
 
   // Does the work that is due. Returns the time of the next call; kNever: no call is due before the next event.
@@ -130,7 +129,7 @@ class Endpoint {
       // that HCA.
       const auto named = hca.uverbs ? fabric::hca_of_uverbs(root, *hca.uverbs) : std::nullopt;
       if (named == hca.name) return {};
-      return make_error("{} has another device node now; remedy: try again", fabric::printable(hca.name));
+      return make_error("{} has another device node now; remedy: try again", base::printable(hca.name));
     };
     server.allocated = [this](const std::vector<const CountedHca*>& hcas, const Result<void>& done) {
       std::vector<std::string> names;
@@ -139,7 +138,7 @@ class Endpoint {
         names.push_back(hca->name);
       // Until the container starts and the ledger records its grant, this log line is the only record of the
       // allocation.
-      hook::EventLine line(done ? "allocated" : "refused");
+      base::EventLine line(done ? "allocated" : "refused");
       line.add("resource", resource_).add("hcas", names);
       if (!done) line.add("because", done.error().message);
       done ? log_.info(line.text()) : log_.warning(line.text());
@@ -168,7 +167,7 @@ class Endpoint {
     log_.warning(
         fmt::format("no file in /etc/cdi or /var/run/cdi describes `{}={}`: the container gets device nodes; "
                     "remedy: run `rdma-hook cdi generate --out /var/run/cdi/rdma-init.json` on the node",
-                    hook::kCdiKind, fabric::printable((*missing)->name)));
+                    hook::kCdiKind, base::printable((*missing)->name)));
     return false;
   }
 
@@ -231,7 +230,7 @@ class Endpoint {
   }
 
   const DevicePluginSettings& settings_;
-  const hook::Log& log_;
+  const base::Log& log_;
   const WakeUp& wake_;
   const std::string resource_;
   std::unique_ptr<DeviceServer> server_;
@@ -253,7 +252,7 @@ class Endpoint {
 
 class DevicePlugin {
  public:
-  DevicePlugin(const DevicePluginSettings& settings, const hook::Log& log, WakeUp wake, UniqueFd signals)
+  DevicePlugin(const DevicePluginSettings& settings, const base::Log& log, WakeUp wake, UniqueFd signals)
       : settings_(settings),
         log_(log),
         wake_(std::move(wake)),
@@ -337,12 +336,12 @@ class DevicePlugin {
     return next;
   }
 
-  hook::ProbedState state() const {
+  base::ProbedState state() const {
     if (!has_config_) return {false, reader_.problem()};
     const auto names = reader_.configured_resources();
     if (names.empty())
       return {true, fmt::format("no pool of `{}` has a \"resource\": nothing to register",
-                                fabric::printable(settings_.node.config.file))};
+                                base::printable(settings_.node.config.file))};
     if (!directory_) return {false, last_message_};
     const FileIdentity kubelet = file_identity(settings_.directory + "/kubelet.sock");
     for (const std::string& name : names) {
@@ -362,7 +361,7 @@ class DevicePlugin {
       return true;
     }
     if (std::exchange(last_message_, opened.error().message) != opened.error().message)
-      log_.warning(fabric::with_remedy(opened.error()) + "; trying again");
+      log_.warning(base::with_remedy(opened.error()) + "; trying again");
     return false;
   }
 
@@ -386,14 +385,14 @@ class DevicePlugin {
   }
 
   const DevicePluginSettings& settings_;
-  const hook::Log& log_;
+  const base::Log& log_;
   WakeUp wake_;
   UniqueFd signals_;
   FileEvents files_;
   fabric::KeptNode kept_{fabric::NodeEvents()};
   hook::NodeSettings node_;
   NodeReader reader_;
-  hook::DaemonState state_;
+  base::DaemonState state_;
   bool has_config_ = false;
   Clock::time_point looked_at_;
   Clock::time_point next_look_;         // of NodeReader::read()
@@ -405,9 +404,9 @@ class DevicePlugin {
 
 }  // namespace
 
-Result<void> run_device_plugin(const DevicePluginSettings& settings, const hook::Log& log) {
+Result<void> run_device_plugin(const DevicePluginSettings& settings, const base::Log& log) {
   TRY_VOID(hook::check_root(settings.node.root));
-  UniqueFd signals = TRY(hook::ending_signals());
+  UniqueFd signals = TRY(base::ending_signals());
   return DevicePlugin(settings, log, TRY(WakeUp::make()), std::move(signals)).run();
 }
 

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "hook/base/log.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
 #include "hook/grant/node.hpp"
-#include "shim/result.hpp"
 
 namespace shim {
 
@@ -23,6 +23,6 @@ struct DevicePluginSettings {
 // Runs until SIGTERM or SIGINT. Waits while the kubelet is not running, while the configuration is invalid, while the
 // disk is full, and while another instance has locked the kubelet's directory. Errors: failures that waiting cannot
 // resolve.
-Result<void> run_device_plugin(const DevicePluginSettings& settings, const hook::Log& log);
+Result<void> run_device_plugin(const DevicePluginSettings& settings, const base::Log& log);
 
 }  // namespace shim

@@ -12,12 +12,10 @@
 #include <cstdint>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/process/root_lock.hpp"
+#include "base/process/root_lock.hpp"
+#include "base/text.hpp"
 
 namespace shim {
-
-using fabric::UniqueFd;
 
 bool FileEvents::watch(const std::vector<std::string>& directories) {
   if (!watch_.ok()) watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
@@ -61,7 +59,7 @@ constexpr std::chrono::milliseconds kNoWait{0};
 constexpr const char* kInnerDirectory = ".rdma-device-plugin";
 
 Error another_serves(const std::string& path) {
-  return Error{fmt::format("another rdma-device-plugin serves `{}`", fabric::printable(path)), EWOULDBLOCK,
+  return Error{fmt::format("another rdma-device-plugin serves `{}`", base::printable(path)), EWOULDBLOCK,
                "stop the other one: a node runs it as a DaemonSet or as a service, not both"};
 }
 
@@ -71,19 +69,19 @@ Error another_serves(const std::string& path) {
 // descriptor of the inner directory; invalid: there is none.
 Result<UniqueFd> lock_for_root(int fd, const std::string& path) {
   struct stat status {};
-  if (::fstat(fd, &status) != 0) return sys_error(errno, "cannot read `{}`", fabric::printable(path));
-  if (hook::is_private(status)) {
-    if (!TRY(hook::lock_within(fd, kNoWait))) return another_serves(path);
+  if (::fstat(fd, &status) != 0) return sys_error(errno, "cannot read `{}`", base::printable(path));
+  if (base::is_private(status)) {
+    if (!TRY(base::lock_within(fd, kNoWait))) return another_serves(path);
     return UniqueFd();
   }
   if (::mkdirat(fd, kInnerDirectory, 0700) != 0 && errno != EEXIST)
-    return sys_error(errno, "cannot make `{}/{}`", fabric::printable(path), kInnerDirectory);
+    return sys_error(errno, "cannot make `{}/{}`", base::printable(path), kInnerDirectory);
   UniqueFd inner(::openat(fd, kInnerDirectory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!inner.ok() || ::fstat(inner.get(), &status) != 0 || !hook::is_private(status))
+  if (!inner.ok() || ::fstat(inner.get(), &status) != 0 || !base::is_private(status))
     return Error{fmt::format("cannot lock `{}/{}`: it is not a directory that only root can open",
-                             fabric::printable(path), kInnerDirectory),
+                             base::printable(path), kInnerDirectory),
                  EPERM, "remove it, and let only root write its directory"};
-  if (!TRY(hook::lock_within(inner.get(), kNoWait)) || !hook::take_old_lock(fd, path, kNoWait).has_value())
+  if (!TRY(base::lock_within(inner.get(), kNoWait)) || !base::take_old_lock(fd, path, kNoWait).has_value())
     return another_serves(path);
   return inner;
 }
@@ -94,12 +92,12 @@ Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
   KubeletDirectory directory;
   directory.path_ = path;
   directory.lock_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.lock_.ok()) return sys_error(errno, "cannot open `{}`", fabric::printable(path));
+  if (!directory.lock_.ok()) return sys_error(errno, "cannot open `{}`", base::printable(path));
   directory.inner_lock_ = TRY(lock_for_root(directory.lock_.get(), path));
   directory.watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   constexpr std::uint32_t kEvents = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_ATTRIB | IN_MOVE_SELF;
   if (!directory.watch_.ok() || ::inotify_add_watch(directory.watch_.get(), path.c_str(), kEvents) < 0)
-    return sys_error(errno, "cannot watch `{}`", fabric::printable(path));
+    return sys_error(errno, "cannot watch `{}`", base::printable(path));
   directory.identity_ = file_identity(path);
   return directory;
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
-#include "shim/result.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 
 namespace shim {
 
@@ -21,7 +21,7 @@ class FileEvents {
   bool take() const;
 
  private:
-  fabric::UniqueFd watch_;
+  base::UniqueFd watch_;
 };
 
 // Identity of the file at a path, which differs if the file was replaced: device, inode, ctime. Empty: no such file, or
@@ -47,9 +47,9 @@ class KubeletDirectory {
  private:
   std::string path_;
   FileIdentity identity_;
-  fabric::UniqueFd lock_;
-  fabric::UniqueFd inner_lock_;  // invalid unless other users can open the directory
-  fabric::UniqueFd watch_;
+  base::UniqueFd lock_;
+  base::UniqueFd inner_lock_;  // invalid unless other users can open the directory
+  base::UniqueFd watch_;
 };
 
 }  // namespace shim

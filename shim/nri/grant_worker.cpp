@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
+#include "base/failure.hpp"
+#include "base/text.hpp"
 #include "fabric/kept_node.hpp"
-#include "fabric/text.hpp"
 #include "hook/apply/memlock.hpp"
-#include "hook/base/failure.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/grant/refused.hpp"
 #include "hook/metrics/count.hpp"
@@ -21,10 +21,8 @@
 namespace shim {
 namespace {
 
-using hook::about;
 using hook::Call;
 using hook::ContainerRequest;
-using hook::FailureReason;
 using hook::Grantee;
 using hook::Ledger;
 using hook::OpenLedger;
@@ -79,7 +77,7 @@ Result<std::string> grant_to_pod(const NriRequest& request, const ContainerReque
 // missing.
 void warn_about_memlock(const hook::Plan& plan, const ContainerRequest& requesting,
                         const std::optional<hook::Rlimit>& before, const ContainerAdjustment& adjustment,
-                        const hook::Log& log) {
+                        const base::Log& log) {
   const bool is_set = !adjustment.rlimits.empty();
   if (plan.memlock && !before && !is_set) {
     log.warning(
@@ -101,7 +99,7 @@ void warn_about_memlock(const hook::Plan& plan, const ContainerRequest& requesti
   }
 }
 
-void warn_about_view(const hook::Plan& plan, const ContainerRequest& requesting, const hook::Log& log) {
+void warn_about_view(const hook::Plan& plan, const ContainerRequest& requesting, const base::Log& log) {
   if (plan.hcas.empty() || !needs_own_view(requesting)) return;
   log.warning(
       "NRI cannot mount the view of /sys/class/infiniband into a user namespace that may map the node's uid 0: all "
@@ -110,7 +108,7 @@ void warn_about_view(const hook::Plan& plan, const ContainerRequest& requesting,
 
 // Warns of RDMA limits that NRI cannot set. The plugin cannot write these limits itself, because the container has
 // no cgroup yet. `rdma-hook verify` can, because it runs later.
-void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, const hook::Log& log) {
+void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, const base::Log& log) {
   if (plan.rdma_limits.empty() || can_limit_rdma(plan, controller)) return;
   log.warning(
       fmt::format("NRI cannot limit the RDMA objects of {}; remedy: install `rdma-hook verify` as createRuntime "
@@ -174,7 +172,7 @@ Result<void> end_pod(const hook::Grant& grant, const Ledger& ledger) {
   const auto user = std::find_if(grant.users.begin(), grant.users.end(), has_process);
   if (user == grant.users.end()) return ledger.release_grant(grant.owner.key);
   return Error{fmt::format("cannot release the grant of {}: container `{}` still runs", grant.owner.label,
-                           fabric::printable(user->id)),
+                           base::printable(user->id)),
                EBUSY, "stop that container; the grant is then released"};
 }
 
@@ -202,7 +200,7 @@ Result<void> end_unbound(std::string_view id, const Ledger& ledger) {
 
 // words: the payload of recover_job(). Each kGone field is the id of a container that is gone. After each kContainer
 // field comes a kPod field with the id of that container's pod.
-Result<void> recover(std::string_view words, const Ledger& ledger, const hook::Log& log) {
+Result<void> recover(std::string_view words, const Ledger& ledger, const base::Log& log) {
   WireReader reader(words);
   std::string_view container;
   while (const auto word = TRY(reader.next())) {
@@ -222,7 +220,7 @@ Result<void> release_ended(std::string_view words, const Ledger& ledger) {
     if (!word->is_bytes(kKey)) continue;
     // A namespace whose file was removed may live on in processes. Its grant is then not stale and stays.
     const auto done =
-        ledger.release(std::string(word->bytes), hook::from_now(kEndedPatience), [] { return Result<void>(); });
+        ledger.release(std::string(word->bytes), base::from_now(kEndedPatience), [] { return Result<void>(); });
     keep_first(all, done.has_value() ? Result<void>() : Result<void>(done.error()));
   }
   return all;
@@ -252,12 +250,12 @@ std::string ended_job(const std::set<std::string>& keys) {
   return job;
 }
 
-GrantWorker::GrantWorker(hook::NodeSettings node, Result<hook::Config> config, hook::Log log)
+GrantWorker::GrantWorker(hook::NodeSettings node, Result<hook::Config> config, base::Log log)
     : node_(std::move(node)), config_(std::move(config)), log_(std::move(log)) {}
 GrantWorker::GrantWorker(GrantWorker&&) noexcept = default;
 GrantWorker::~GrantWorker() = default;
 
-Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log) {
+Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Config> config, base::Log log) {
   GrantWorker giver(std::move(node), std::move(config), std::move(log));
   // The helper is started here, before restrict_process() forbids execve(2), because it executes IPAM plugins.
   const hook::Config* const known = giver.config_ ? &*giver.config_ : nullptr;

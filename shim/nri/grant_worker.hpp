@@ -9,13 +9,13 @@
 #include <string>
 #include <string_view>
 
-#include "hook/base/log.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "shim/nri/worker.hpp"
-#include "shim/result.hpp"
 
 namespace fabric {
 class KeptNode;
@@ -37,7 +37,7 @@ class GrantWorker {
  public:
   // Prepares a worker with the configuration that the plugin has read. A new configuration needs a new worker. Errors:
   // a required IPAM helper cannot be started.
-  static Result<GrantWorker> begin(hook::NodeSettings node, Result<hook::Config> config, hook::Log log);
+  static Result<GrantWorker> begin(hook::NodeSettings node, Result<hook::Config> config, base::Log log);
   GrantWorker(GrantWorker&&) noexcept;
   ~GrantWorker();
 
@@ -55,7 +55,7 @@ class GrantWorker {
  private:
   using ReleaseSteps = std::function<Result<void>(const hook::Ledger&)>;
 
-  GrantWorker(hook::NodeSettings node, Result<hook::Config> config, hook::Log log);
+  GrantWorker(hook::NodeSettings node, Result<hook::Config> config, base::Log log);
 
   Worker::Answer serve(std::string_view job);
   Worker::Answer give(const NriRequest& request);
@@ -64,7 +64,7 @@ class GrantWorker {
 
   hook::NodeSettings node_;
   Result<hook::Config> config_;
-  hook::Log log_;
+  base::Log log_;
   std::optional<hook::IpamHelper> ipam_;
   std::unique_ptr<fabric::KeptNode> kept_;
 };

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/oci/container_spec.hpp"
-#include "shim/result.hpp"
 
 namespace shim {
 

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <exception>
 
-#include "hook/base/process/daemon_state.hpp"
-#include "hook/base/process/sandbox.hpp"
+#include "base/process/daemon_state.hpp"
+#include "base/process/sandbox.hpp"
 #include "shim/nri/options.hpp"
 #include "shim/nri/run.hpp"
 
@@ -21,7 +21,7 @@ int run(int argc, char** argv) {
   const auto arguments = std::span(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0));
   const auto options = shim::parse_nri_options(arguments, [](const char* name) { return std::getenv(name); });
   if (!options) {
-    hook::Log::to_stderr("rdma-nri").error(options.error());
+    base::Log::to_stderr("rdma-nri").error(options.error());
     return options.error().code == EINVAL ? kExitUsage : kExitFailure;
   }
   if (options->help || options->version) {
@@ -29,9 +29,9 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (options->probe)
-    return hook::print_probe(shim::kNriProgram, hook::probe_daemon(options->node.ledger, shim::kNriProgram));
-  const hook::Log log = shim::plugin_log(*options);
-  auto done = hook::restrict_with_children();
+    return base::print_probe(shim::kNriProgram, base::probe_daemon(options->node.ledger, shim::kNriProgram));
+  const base::Log log = shim::plugin_log(*options);
+  auto done = base::restrict_with_children();
   if (done) done = shim::run_plugin(*options, log);
   if (done) return 0;
   log.error(done.error());
@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {  // bad_alloc: the program itself does not throw
-    hook::Log::to_stderr("rdma-nri").error({error.what(), 0, {}});
+    base::Log::to_stderr("rdma-nri").error({error.what(), 0, {}});
     return kExitFailure;
   }
 }

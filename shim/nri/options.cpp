@@ -3,13 +3,11 @@
 #include <cerrno>
 #include <string_view>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/grant/node_options.hpp"
 
 namespace shim {
 namespace {
-
-using fabric::printable;
 
 template <std::string NriPluginOptions::*member>
 Result<void> set_text(NriPluginOptions& options, std::string_view value) {
@@ -29,7 +27,7 @@ Result<void> set_engine(NriPluginOptions& options, std::string_view value) {
   return make_error("--engine `{}`: expected containerd or crio", printable(value));
 }
 
-constexpr fabric::Option<NriPluginOptions> kOptions[] = {
+constexpr base::Option<NriPluginOptions> kOptions[] = {
     {"socket", "PATH", "the runtime's socket (/var/run/nri/nri.sock)", set_text<&NriPluginOptions::socket>},
     {"index", "NN", "two digits: runtimes call plugins in this order (10)", set_identity<&PluginIdentity::index>},
     {"name", "NAME", "the plugin's name (rdma)", set_identity<&PluginIdentity::name>},
@@ -56,16 +54,16 @@ void take_environment(NriPluginOptions& options, const std::function<const char*
 
 std::string nri_help() {
   constexpr std::size_t kText = 34;
-  return fabric::wrapped(
+  return base::wrapped(
              "rdma-nri: adds RDMA devices to containers of containerd and CRI-O, as a plugin of the Node Resource "
              "Interface.") +
          "\n" +
-         fabric::help_lines("  rdma-nri [options]", "connects to the runtime, and again after it restarts", kText) +
-         fabric::help_lines("  rdma-nri --probe", "prints whether it is connected to the runtime", kText) +
-         fabric::help_lines("  /opt/nri/plugins/10-rdma", "the same program, started by the runtime", kText) +
+         base::help_lines("  rdma-nri [options]", "connects to the runtime, and again after it restarts", kText) +
+         base::help_lines("  rdma-nri --probe", "prints whether it is connected to the runtime", kText) +
+         base::help_lines("  /opt/nri/plugins/10-rdma", "the same program, started by the runtime", kText) +
          "\nOptions (in brackets the default):\n" +
-         fabric::option_help(std::span<const fabric::Option<NriPluginOptions>>(kOptions)) + "\n" +
-         fabric::wrapped(
+         base::option_help(std::span<const base::Option<NriPluginOptions>>(kOptions)) + "\n" +
+         base::wrapped(
              "Exit codes: 0 ended by SIGTERM or SIGINT, or by the runtime that started it; 1 failed, or not ready; 2 "
              "usage.");
 }

@@ -6,11 +6,11 @@
 #include <span>
 #include <string>
 
-#include "hook/base/log.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/oci/engine.hpp"
 #include "shim/nri/wire/session.hpp"
-#include "shim/result.hpp"
 
 namespace shim {
 
@@ -31,8 +31,8 @@ struct NriPluginOptions {
   bool to_syslog = false;  // set with launched_socket: the runtime provides no stderr
 };
 
-inline hook::Log plugin_log(const NriPluginOptions& options) {
-  return options.to_syslog ? hook::Log::to_syslog("rdma-nri") : hook::Log::to_stderr("rdma-nri");
+inline base::Log plugin_log(const NriPluginOptions& options) {
+  return options.to_syslog ? base::Log::to_syslog("rdma-nri") : base::Log::to_stderr("rdma-nri");
 }
 
 // Parses arguments and environment. variable: returns a variable of the environment, nullptr if it is not set. Errors:

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/process/sandbox.hpp"
+#include "base/text.hpp"
 #include "hook/apply/cdi_spec.hpp"
-#include "hook/base/process/sandbox.hpp"
 #include "hook/config/read_config.hpp"
 #include "shim/nri/grant_worker.hpp"
 #include "shim/nri/holders.hpp"
@@ -45,15 +45,15 @@ bool speaks_of_rdma(const std::map<std::string, std::string>& annotations) {
 }
 
 std::string label_of(const NriPod& pod, const NriContainer& container) {
-  if (pod.name.empty()) return fabric::printable(container.name);
-  return fabric::printable(fmt::format("{}/{}/{}", pod.pod_namespace, pod.name, container.name));
+  if (pod.name.empty()) return base::printable(container.name);
+  return base::printable(fmt::format("{}/{}/{}", pod.pod_namespace, pod.name, container.name));
 }
 
 // Returns true for NRI 0.10 or later: "v0.12.0". Runtimes before NRI 0.12 do not report their version and so count as
 // older.
 bool can_validate(std::string_view nri_version) {
   if (nri_version.starts_with('v')) nri_version.remove_prefix(1);
-  const auto version = fabric::version_of(nri_version);
+  const auto version = base::version_of(nri_version);
   return version && *version >= std::pair(0U, 10U);
 }
 
@@ -63,14 +63,14 @@ bool is_rdma_node(const Device& device) {
 
 // A runtime whose CDI support is off silently drops the CDI devices of a container (containerd 2.0), so the log must
 // have a warning.
-void warn_of_missing_cdi(const NriContainer& container, const hook::Log& log) {
+void warn_of_missing_cdi(const NriContainer& container, const base::Log& log) {
   const std::string kind = std::string(hook::kCdiKind) + "=";
   if (std::any_of(container.devices.begin(), container.devices.end(), is_rdma_node)) return;
   for (const std::string& name : container.cdi_devices) {
     if (!name.starts_with(kind)) continue;
     log.warning(fmt::format(
         "container {} requests CDI device `{}` but has no RDMA device node; remedy: enable CDI in the runtime",
-        fabric::printable(container.name), fabric::printable(name)));
+        base::printable(container.name), base::printable(name)));
   }
 }
 
@@ -79,14 +79,14 @@ bool asks(const hook::ContainerRequest& container) {
 }
 
 Error in_pod(Error error, const NriPod& pod) {
-  return fabric::wrap(std::move(error), fabric::printable(fmt::format("pod {}/{}", pod.pod_namespace, pod.name)));
+  return base::wrap(std::move(error), base::printable(fmt::format("pod {}/{}", pod.pod_namespace, pod.name)));
 }
 
 }  // namespace
 
 Result<NamespaceEnds> NamespaceEnds::open() {
   NamespaceEnds ends;
-  ends.events_ = fabric::UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  ends.events_ = base::UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!ends.events_.ok()) return sys_error(errno, "cannot watch network namespaces");
   return ends;
 }
@@ -101,7 +101,7 @@ Result<void> NamespaceEnds::watch(const std::string& path, const std::string& ke
   // The directory is watched, because a watch on the path would watch the namespace that is mounted over the file. The
   // unlink(2) of the file is an event of the directory.
   const int watch = ::inotify_add_watch(events_.get(), directory.c_str(), IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR);
-  if (watch < 0) return sys_error(errno, "cannot watch `{}`", fabric::printable(directory));
+  if (watch < 0) return sys_error(errno, "cannot watch `{}`", base::printable(directory));
   directories_[watch] = directory;
   paths_[path].insert(key);
   return {};
@@ -130,13 +130,13 @@ NamespaceEnds::Ended NamespaceEnds::take() {
   }
 }
 
-ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log)
+ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const base::Log& log)
     : options_(options), log_(log), node_(options.node), worker_([this]() -> Result<Worker::Serve> {
         const auto& config = config_ ? *config_ : read_config();
         // restrict_process() forbids execve(2), so begin() starts the IPAM helper before it: the helper executes
         // programs.
         const auto giver = std::make_shared<GrantWorker>(TRY(GrantWorker::begin(node_, config, plugin_log(options_))));
-        TRY_VOID(hook::restrict_process());
+        TRY_VOID(base::restrict_process());
         return Worker::Serve([giver](std::string_view job) { return giver->run(job); });
       }) {}
 
@@ -170,14 +170,14 @@ RdmaPlugin::Clock::time_point RdmaPlugin::within(double share) const {
 Result<std::vector<Event>> RdmaPlugin::configure(const RuntimeInfo& runtime) {
   const auto engine = engine_ ? engine_ : engine_of_runtime(runtime.name);
   if (!engine) {
-    return Error{fmt::format("runtime `{}` is not known", fabric::printable(runtime.name)), 0,
+    return Error{fmt::format("runtime `{}` is not known", base::printable(runtime.name)), 0,
                  "pass --engine containerd or --engine crio"};
   }
   worker_.set_engine(*engine);
   if (runtime.request_timeout_ms > 0) request_timeout_ = std::chrono::milliseconds(runtime.request_timeout_ms);
-  runtime_ = fabric::printable(fmt::format("{} {}", runtime.name, runtime.version));
+  runtime_ = base::printable(fmt::format("{} {}", runtime.name, runtime.version));
   log_.info(fmt::format("configured by {}{}{}; a request may take {} ms", runtime_,
-                        runtime.nri_version.empty() ? "" : ", NRI ", fabric::printable(runtime.nri_version),
+                        runtime.nri_version.empty() ? "" : ", NRI ", base::printable(runtime.nri_version),
                         request_timeout_.count()));
   std::vector<Event> events{Event::kRunPodSandbox,   Event::kStopPodSandbox, Event::kRemovePodSandbox,
                             Event::kCreateContainer, Event::kStopContainer,  Event::kRemoveContainer};
@@ -223,7 +223,7 @@ void RdmaPlugin::found(const NriContainer& container) {
   log_.warning(
       fmt::format("container {} ({}) requests RDMA devices but has no grant: it was created while rdma-nri "
                   "was not connected; remedy: create it again",
-                  ungranted_.back().label, fabric::printable(container.id.substr(0, 12))));
+                  ungranted_.back().label, base::printable(container.id.substr(0, 12))));
 }
 
 Result<void> RdmaPlugin::synchronize_end() {
@@ -266,14 +266,14 @@ void RdmaPlugin::return_what_is_left() {
       some.insert(ended.keys.extract(ended.keys.begin()));
     const auto done = worker_.ask(ended_job(some), within(kPodShare));
     if (done) continue;
-    log_.warning(fabric::wrap(done.error(), "cannot release the grants of ended pods").message);
+    log_.warning(base::wrap(done.error(), "cannot release the grants of ended pods").message);
     return recover_all();
   }
 }
 
 void RdmaPlugin::recover_all() {
   const auto done = worker_.ask(recover_job(std::exchange(gone_, {}), std::exchange(pods_, {})), within(kPodShare));
-  if (!done) log_.warning(fabric::wrap(done.error(), "cannot release unused grants").message);
+  if (!done) log_.warning(base::wrap(done.error(), "cannot release unused grants").message);
 }
 
 // Answers a request. Only CreateContainer returns errors. The removal of pods and containers must not fail: the next
@@ -320,12 +320,11 @@ std::string RdmaPlugin::refusal(const NriValidation& validation) {
     const auto owner = validation.owners.find(node.path);
     const std::string plugin = owner == validation.owners.end()
                                    ? "another NRI plugin"
-                                   : fmt::format("NRI plugin `{}`", fabric::printable(owner->second));
+                                   : fmt::format("NRI plugin `{}`", base::printable(owner->second));
     std::string reason = fmt::format(
         "{} {} `{}`, a device node of a granted HCA; remedy: remove that plugin, or set a lower index for it", plugin,
-        is_there ? "replaced" : "removed", fabric::printable(node.path));
-    log_.error(
-        Error{fmt::format("container {}: {}", fabric::printable(validation.container_id.substr(0, 12)), reason)});
+        is_there ? "replaced" : "removed", base::printable(node.path));
+    log_.error(Error{fmt::format("container {}: {}", base::printable(validation.container_id.substr(0, 12)), reason)});
     release_later(validation.container_id);
     return reason;
   }

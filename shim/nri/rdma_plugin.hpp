@@ -12,8 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/log.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/container_request.hpp"
@@ -22,7 +23,6 @@
 #include "shim/nri/options.hpp"
 #include "shim/nri/wire/session.hpp"
 #include "shim/nri/worker.hpp"
-#include "shim/result.hpp"
 
 namespace shim {
 
@@ -50,7 +50,7 @@ class NamespaceEnds {
   Ended take();
 
  private:
-  fabric::UniqueFd events_;
+  base::UniqueFd events_;
   std::map<int, std::string> directories_;  // watched directories, by watch descriptor
   // Keys by path. A path has several if its namespace was replaced before take() was called.
   std::map<std::string, std::set<std::string>> paths_;
@@ -61,7 +61,7 @@ class NamespaceEnds {
 class ConfiguredWorker {
  public:
   // The references must outlive this object.
-  ConfiguredWorker(const NriPluginOptions& options, const hook::Log& log);
+  ConfiguredWorker(const NriPluginOptions& options, const base::Log& log);
 
   // Sets the engine, which determines which annotations may request HCAs. Starts the worker process at once, so that
   // the first container does not have to wait for its start.
@@ -80,7 +80,7 @@ class ConfiguredWorker {
 
  private:
   const NriPluginOptions& options_;
-  const hook::Log& log_;
+  const base::Log& log_;
   hook::NodeSettings node_;
   std::vector<hook::ConfigText> texts_;
   std::optional<Result<hook::Config>> config_;
@@ -100,7 +100,7 @@ class RdmaPlugin : public NriHandler {
 
   // engine: nullopt: derived from the runtime's name. work_is_due: called when the plugin has work that must wait until
   // no request is being answered. The references must outlive this object.
-  RdmaPlugin(ConfiguredWorker& worker, const hook::Log& log, NamespaceEnds& ends, std::optional<hook::Engine> engine,
+  RdmaPlugin(ConfiguredWorker& worker, const base::Log& log, NamespaceEnds& ends, std::optional<hook::Engine> engine,
              std::function<void()> work_is_due)
       : worker_(worker), log_(log), ends_(ends), engine_(engine), work_is_due_(std::move(work_is_due)) {}
 
@@ -151,7 +151,7 @@ class RdmaPlugin : public NriHandler {
   Clock::time_point within(double share) const;
 
   ConfiguredWorker& worker_;
-  const hook::Log& log_;
+  const base::Log& log_;
   NamespaceEnds& ends_;
   std::optional<hook::Engine> engine_;
   std::function<void()> work_is_due_;

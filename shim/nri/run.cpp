@@ -18,12 +18,12 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/file.hpp"
+#include "base/process/daemon_state.hpp"
+#include "base/process/ending_signals.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/apply/memlock.hpp"
-#include "hook/base/process/daemon_state.hpp"
-#include "hook/base/process/ending_signals.hpp"
 #include "hook/config/read_config.hpp"
 #include "shim/nri/rdma_plugin.hpp"
 #include "shim/nri/wire/session.hpp"
@@ -32,7 +32,6 @@
 namespace shim {
 namespace {
 
-using fabric::UniqueFd;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
@@ -52,7 +51,7 @@ class Wake {
   // more: a further descriptor that is readable when there is work, or -1.
   static Result<Wake> make(int more) {
     Wake wake;
-    wake.signals_ = TRY(hook::ending_signals());
+    wake.signals_ = TRY(base::ending_signals());
     wake.work_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     wake.any_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
     for (const int fd : {wake.signals_.get(), wake.work_.get(), more}) {
@@ -94,12 +93,12 @@ std::optional<hook::Rlimit> memlock_of_peer(const UniqueFd& socket) {
   return hook::memlock_of(peer.pid);
 }
 
-hook::ProbedState not_connected(const Error& error) {
+base::ProbedState not_connected(const Error& error) {
   const bool is_missing = error.code == ENOENT || error.code == ECONNREFUSED;
   return {false, "not connected to the runtime: " +
-                     fabric::with_remedy(error, is_missing ? "start the runtime; restart it if `rdma-hook install` has "
-                                                             "changed its configuration"
-                                                           : "")};
+                     base::with_remedy(error, is_missing ? "start the runtime; restart it if `rdma-hook install` has "
+                                                           "changed its configuration"
+                                                         : "")};
 }
 
 // Queries again which containers the runtime knows. A runtime lists them only to a new connection, so this class opens
@@ -160,7 +159,7 @@ class Recount : private NriHandler {
 
 class Loop {
  public:
-  Loop(const NriPluginOptions& options, const hook::Log& log, const Wake& wake, NamespaceEnds& ends)
+  Loop(const NriPluginOptions& options, const base::Log& log, const Wake& wake, NamespaceEnds& ends)
       : options_(options),
         log_(log),
         wake_(wake),
@@ -240,7 +239,7 @@ class Loop {
 
   void keep(Error error) {
     const char* const what = "grants of containers unknown to the runtime stay until rdma-nri connects again";
-    log_.warning(fabric::wrap(std::move(error), what).message);
+    log_.warning(base::wrap(std::move(error), what).message);
   }
 
   void evict(NriSession& plugin, const std::vector<Ungranted>& ungranted) {
@@ -250,14 +249,14 @@ class Loop {
     for (const Ungranted& container : ungranted) {
       const auto asked = plugin.evict(container.id, kEvictionReason);
       if (!asked)
-        log_.warning(fabric::wrap(asked.error(), fmt::format("cannot evict container {}", container.label)).message);
+        log_.warning(base::wrap(asked.error(), fmt::format("cannot evict container {}", container.label)).message);
       // The plugin also kills the container itself: up to NRI 0.12.2 the runtime ignores the evictions in
       // UpdateContainers, and its answer does not show that.
       const auto ended = end_container(container.id, container.pid);
       if (ended) {
         log_.warning(fmt::format("evicted container {}", container.label));
       } else {
-        log_.error(fabric::wrap(ended.error(), fmt::format("cannot evict container {}", container.label)));
+        log_.error(base::wrap(ended.error(), fmt::format("cannot evict container {}", container.label)));
       }
     }
   }
@@ -270,11 +269,11 @@ class Loop {
   }
 
   const NriPluginOptions& options_;
-  const hook::Log& log_;
+  const base::Log& log_;
   const Wake& wake_;
   NamespaceEnds& ends_;
   ConfiguredWorker worker_;
-  hook::DaemonState state_;
+  base::DaemonState state_;
   std::string last_message_;
 };
 
@@ -284,22 +283,22 @@ class Loop {
 // gets the PID between check and kill.
 Result<void> end_container(const std::string& id, pid_t pid) {
   if (pid <= 0 || id.empty()) return make_error("the runtime reported no process of the container");
-  const fabric::UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  const base::UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.ok()) {
     if (errno == ESRCH) return {};
     return sys_error(errno, "cannot open process {}", pid);
   }
   // Runtimes include the container's id in the name of its cgroup, some with a prefix and `.scope`. Reads this PID
   // namespace's /proc, whatever --root is.
-  const auto cgroups = fabric::sysfs::read_file(fmt::format("/proc/{}/cgroup", pid), std::size_t{64} << 10);
-  if (fabric::value_or(cgroups, std::string()).find(id) == std::string::npos)
+  const auto cgroups = base::read_file(fmt::format("/proc/{}/cgroup", pid), std::size_t{64} << 10);
+  if (base::value_or(cgroups, std::string()).find(id) == std::string::npos)
     return make_error("process {} is not in a cgroup of the container `{}`", pid, id);
   if (::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
     return sys_error(errno, "cannot kill process {} of the container `{}`", pid, id);
   return {};
 }
 
-Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log) {
+Result<void> run_plugin(const NriPluginOptions& options, const base::Log& log) {
   TRY_VOID(hook::check_root(options.node.root));
   auto opened = NamespaceEnds::open();
   // Without inotify the plugin still works: later starts of containers and `rdma-hook recover` find that namespaces
@@ -309,7 +308,7 @@ Result<void> run_plugin(const NriPluginOptions& options, const hook::Log& log) {
   const Wake wake = TRY(Wake::make(ends.fd()));
   // Only a warning, because the file is read again for each container.
   if (const auto config = hook::read_config(options.node.config); !config)
-    log.warning(fabric::with_remedy(config.error()) + "; until then containers that request HCAs are refused");
+    log.warning(base::with_remedy(config.error()) + "; until then containers that request HCAs are refused");
   Loop loop(options, log, wake, ends);
   return options.launched_socket ? loop.run_launched() : loop.run_connecting();
 }

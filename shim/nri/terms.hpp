@@ -5,12 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/oci/engine.hpp"
 #include "hook/plan/plan.hpp"
 #include "shim/nri/wire/messages.hpp"
-#include "shim/result.hpp"
 
 namespace shim {
 

@@ -13,16 +13,14 @@
 #include <optional>
 #include <utility>
 
-#include "hook/base/json/json.hpp"
-#include "hook/base/process/sandbox.hpp"
-#include "hook/base/write_all.hpp"
+#include "base/json/json.hpp"
+#include "base/process/sandbox.hpp"
+#include "base/write_all.hpp"
 #include "shim/ttrpc/frames.hpp"
 
 namespace shim {
 namespace {
 
-using fabric::UniqueFd;
-using hook::Json;
 using Clock = Worker::Clock;
 
 constexpr std::size_t kLargestRequest = std::size_t{16} << 20;
@@ -41,12 +39,12 @@ std::string error_text(const Error& error) {
 }
 
 Error parse_error(std::string_view text) {
-  const auto json = hook::parse_json(text, "the worker's answer");
-  const auto message = json ? hook::text_at(*json, "message") : Result<std::string>(Error{});
+  const auto json = base::parse_json(text, "the worker's answer");
+  const auto message = json ? base::text_at(*json, "message") : Result<std::string>(Error{});
   if (!message) return {"cannot parse the answer of rdma-nri's worker", EIO, {}};
   Error error{*message, 0, {}};
-  if (auto hint = hook::text_at(*json, "hint")) error.hint = std::move(hint).value();
-  if (const Json* code = hook::member(*json, "code"); code && code->is_number_integer()) error.code = code->get<int>();
+  if (auto hint = base::text_at(*json, "hint")) error.hint = std::move(hint).value();
+  if (const Json* code = base::member(*json, "code"); code && code->is_number_integer()) error.code = code->get<int>();
   return error;
 }
 
@@ -113,7 +111,7 @@ void Worker::be_worker(pid_t parent, int socket) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // If the parent ended before prctl(2), the kernel never sends that SIGKILL, so this process ends itself.
   if (::getppid() != parent || ::dup2(socket, STDIN_FILENO) < 0) ::_exit(1);
-  const auto isolated = hook::isolate();
+  const auto isolated = base::isolate();
   const auto begun = isolated ? begin_() : Result<Serve>(isolated.error());
   const Serve serve = begun ? *begun : [&](std::string_view) { return Answer{begun.error()}; };
   std::string request;
@@ -122,10 +120,10 @@ void Worker::be_worker(pid_t parent, int socket) const {
     if (!answer.result) {
       // afterwards() comes first after an error, because the plugin kills this process as soon as it has the error.
       if (answer.afterwards) answer.afterwards();
-      (void)hook::write_all(STDIN_FILENO, framed(error_text(answer.result.error())));
+      (void)base::write_all(STDIN_FILENO, framed(error_text(answer.result.error())));
       break;
     }
-    if (hook::write_all(STDIN_FILENO, framed(kDone + *answer.result)) != 0) break;
+    if (base::write_all(STDIN_FILENO, framed(kDone + *answer.result)) != 0) break;
     if (answer.afterwards) answer.afterwards();
   }
   // _exit(2) runs no exit handlers: this process inherited the plugin's handlers, which must run in the plugin only.

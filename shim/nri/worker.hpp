@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
-#include "shim/result.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 
 namespace shim {
 
@@ -24,7 +24,7 @@ class Worker {
     std::function<void()> afterwards = {};  // runs after a successful answer was sent, or before an error is sent
   };
   using Serve = std::function<Answer(std::string_view request)>;
-  // Called once in the new process, after hook::isolate(). Returns the function that serves each request.
+  // Called once in the new process, after base::isolate(). Returns the function that serves each request.
   using Begin = std::function<Result<Serve>()>;
 
   explicit Worker(Begin begin) : begin_(std::move(begin)) {}
@@ -51,7 +51,7 @@ class Worker {
 
   Begin begin_;
   pid_t pid_ = 0;  // 0: no process
-  fabric::UniqueFd socket_;
+  base::UniqueFd socket_;
   // Processes that were killed but still exist: a kill has no effect while a process waits for an unresponsive device.
   std::vector<pid_t> ending_;
 };

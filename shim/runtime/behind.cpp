@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "hook/base/json/json_fwd.hpp"
+#include "base/json/json_fwd.hpp"
 #include "shim/runtime/spec_file.hpp"
 
 namespace shim {
@@ -17,7 +17,7 @@ namespace {
 
 using Kind = hook::RuntimeState::Kind;
 
-constexpr hook::JsonLimits kStateLimits = {.bytes = std::size_t{4} << 20};
+constexpr base::JsonLimits kStateLimits = {.bytes = std::size_t{4} << 20};
 
 // Returns true for a single path component: both runtimes reject any other id.
 bool is_component(const std::string& id) {

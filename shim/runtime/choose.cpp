@@ -9,15 +9,13 @@
 #include <optional>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "shim/runtime/behind.hpp"
 
 namespace shim {
 namespace {
-
-using fabric::printable;
 
 constexpr std::string_view kUsualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 constexpr const char* kRemedy = R"(set "runtime": {"runtimes": ["/usr/sbin/runc"]} in /etc/rdma-init/config.json)";
@@ -74,12 +72,12 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
       return Error{fmt::format("runtime `{}`: expected a name or an absolute path", printable(runtime)), EINVAL,
                    kRemedy};
     }
-    for (const std::string_view directory : fabric::split(directories, ':')) {
+    for (const std::string_view directory : base::split(directories, ':')) {
       std::string file = fmt::format("{}/{}", directory, runtime);
       if (directory.starts_with('/') && is_usable(file)) return file;
     }
   }
-  return Error{fmt::format("no runtime found: searched for `{}`{}", fabric::join(configured, "`, `"),
+  return Error{fmt::format("no runtime found: searched for `{}`{}", base::join(configured, "`, `"),
                            met_self ? ", and found only rdma-runtime itself" : ""),
                ENOENT, kRemedy};
 }
@@ -114,8 +112,8 @@ Result<Configured> configured_runtime(Settings& settings) {
   // configuration.
   const auto last = TRY(hook::last_choice(settings.node.ledger));
   if (!last) {
-    return fabric::wrap(settings.admin.error(),
-                        "no runtime is known: no configuration was readable since the node started");
+    return base::wrap(settings.admin.error(),
+                      "no runtime is known: no configuration was readable since the node started");
   }
   settings.engine = last->engine;
   return Configured{last->runtime, fmt::format("{}: using runtime `{}` from the last readable configuration",
@@ -123,7 +121,7 @@ Result<Configured> configured_runtime(Settings& settings) {
 }
 
 Result<std::string> note_runtime(const RealRuntime& behind, const Settings& settings,
-                                 const hook::ProcessIdentity& self) {
+                                 const base::ProcessIdentity& self) {
   const std::string& ledger = settings.node.ledger;
   const std::string key = record_key(behind.invocation);
   auto noted = settings.admin ? hook::keep_choice(ledger, {settings.engine, behind.runtime}) : Result<void>();

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/process/identity.hpp"
-#include "shim/result.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
 #include "shim/runtime/behind.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/settings.hpp"
@@ -51,7 +51,7 @@ Result<Configured> configured_runtime(Settings& settings);
 // Records the runtime of a container that is about to be created. Returns an empty text, or a warning if the record
 // cannot be written. Errors: EEXIST, another runtime has a container with this id and root.
 Result<std::string> note_runtime(const RealRuntime& behind, const Settings& settings,
-                                 const hook::ProcessIdentity& self);
+                                 const base::ProcessIdentity& self);
 // Call it if the runtime could not be executed: removes the record of note_runtime().
 void forget_note(const Invocation& invocation, const std::string& ledger);
 // Called before `delete`: marks the container's record, so that a later sweep_runtimes() removes it if the container is

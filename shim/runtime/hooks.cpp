@@ -5,12 +5,10 @@
 #include <system_error>
 #include <utility>
 
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
 
 namespace shim {
 namespace {
-
-using hook::Json;
 
 constexpr unsigned kTimeoutSeconds = 60;
 
@@ -21,7 +19,7 @@ std::string_view base_name(std::string_view path) {
 // Returns the member, and creates it if it is missing or null. A created member invalidates pointers to other members
 // of parent. path: the member's name in errors.
 Result<Json*> made(Json& parent, const char* name, Json::value_t type, const char* path) {
-  Json& value = hook::add_member(parent, name);
+  Json& value = base::add_member(parent, name);
   if (value.is_null()) value = Json(type);
   if (value.type() != type) {
     return make_error("the container's config.json: `{}` is {}, expected {}", path, value.type_name(),
@@ -42,8 +40,8 @@ bool is_same_program(const std::string& left, const std::string& right) {
 // Returns true if the entry runs the program of `command` for `stage`. The first argument of rdma-hook names the stage.
 // An entry with the argument `verify` does not count, because it adds no devices.
 bool does_stage(const HookCommand& command, std::string_view stage, const Json& entry) {
-  const auto* path = text_of(hook::member(entry, "path"));
-  const Json* arguments = hook::member(entry, "args");
+  const auto* path = text_of(base::member(entry, "path"));
+  const Json* arguments = base::member(entry, "args");
   if (!path || !arguments || !arguments->is_array() || arguments->size() < 2) return false;
   const auto* does = text_of(&(*arguments)[1]);
   const bool is_stage = does && (*does == stage || (*does == "prestart" && stage == "createRuntime"));
@@ -51,7 +49,7 @@ bool does_stage(const HookCommand& command, std::string_view stage, const Json& 
 }
 
 bool has_hook(const HookCommand& command, const Json& hooks, const char* list, std::string_view stage) {
-  const Json* entries = hook::member(hooks, list);
+  const Json* entries = base::member(hooks, list);
   return entries && entries->is_array() && std::any_of(entries->begin(), entries->end(), [&](const Json& entry) {
            return does_stage(command, stage, entry);
          });
@@ -73,13 +71,13 @@ Result<void> add_hook(const HookCommand& command, const char* stage, Json& hooks
 }  // namespace
 
 bool has_create_hook(const HookCommand& command, const Json& config) {
-  const Json* hooks = hook::member(config, "hooks");
+  const Json* hooks = base::member(config, "hooks");
   return hooks && (has_hook(command, *hooks, "createRuntime", "createRuntime") ||
                    has_hook(command, *hooks, "prestart", "createRuntime"));
 }
 
 bool has_return_hook(const HookCommand& command, const Json& config) {
-  const Json* hooks = hook::member(config, "hooks");
+  const Json* hooks = base::member(config, "hooks");
   return hooks && has_hook(command, *hooks, "poststop", "poststop");
 }
 

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/json/json_fwd.hpp"
+#include "base/json/json_fwd.hpp"
+#include "base/result.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/oci/engine.hpp"
-#include "shim/result.hpp"
 #include "shim/runtime/invocation.hpp"
 
 namespace shim {
@@ -24,15 +24,15 @@ struct HookCommand {
 };
 
 // Returns true if config already has a hook at createRuntime or prestart that runs the program of `command`.
-bool has_create_hook(const HookCommand& command, const hook::Json& config);
+bool has_create_hook(const HookCommand& command, const base::Json& config);
 // Returns true if config already has a hook at poststop that runs the program of `command`.
-bool has_return_hook(const HookCommand& command, const hook::Json& config);
+bool has_return_hook(const HookCommand& command, const base::Json& config);
 
 enum class HookStages { kPoststop, kBoth };
 // Appends poststop, and createRuntime for kBoth, to the hooks of the container's config.json. Skips a stage at which
 // config already runs the same program. After an error, config has a part of the hooks and is useless. Errors: `hooks`
 // or a stage has a wrong type.
-Result<void> add_hooks(const HookCommand& command, HookStages stages, hook::Json& config);
+Result<void> add_hooks(const HookCommand& command, HookStages stages, base::Json& config);
 
 // Reasons for which a container needs rdma-hook at createRuntime. Any hook at this stage makes `runc create` about 10 %
 // slower. A container without such a reason runs without the hook.

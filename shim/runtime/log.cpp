@@ -3,10 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/json/json.hpp"
-#include "shim/result.hpp"
+#include "base/json/json.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 
 namespace shim {
 namespace {
@@ -16,7 +16,7 @@ constexpr std::size_t kLongestMessage = 2000;
 const std::string kPrefix = "rdma-runtime: ";
 
 void write_stderr(const std::string& text) {
-  const std::string line = kPrefix + fabric::one_line(text.substr(0, kLongestMessage)) + "\n";
+  const std::string line = kPrefix + base::one_line(text.substr(0, kLongestMessage)) + "\n";
   // A closed stderr is not a reason to fail.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
@@ -31,9 +31,9 @@ std::string time_text(std::time_t time) {
 }  // namespace
 
 std::string log_line(std::string_view level, std::string_view message, std::time_t time, bool json) {
-  const hook::Json text = fabric::one_line(message.substr(0, kLongestMessage));
+  const base::Json text = base::one_line(message.substr(0, kLongestMessage));
   if (!json) return fmt::format("time=\"{}\" level={} msg={}\n", time_text(time), level, text.dump());
-  return hook::Json{{"level", level}, {"msg", text}, {"time", time_text(time)}}.dump() + "\n";
+  return base::Json{{"level", level}, {"msg", text}, {"time", time_text(time)}}.dump() + "\n";
 }
 
 std::string log_file(const std::string& log, Dialect dialect) {
@@ -46,7 +46,7 @@ RuntimeLog::RuntimeLog(const Invocation& invocation, Dialect dialect)
     : file_(log_file(invocation.log, dialect)), json_(invocation.json_log), container_(invocation.id) {}
 
 void RuntimeLog::error(const Error& error) const {
-  const std::string text = fabric::with_remedy(error);
+  const std::string text = base::with_remedy(error);
   append("error", kPrefix + text);
   write_stderr("error: " + text);
   syslog().error(error);
@@ -59,8 +59,8 @@ void RuntimeLog::warning(std::string_view message) const {
 }
 
 // Syslog is opened for each message, because messages are rare and most calls write none.
-hook::Log RuntimeLog::syslog() const {
-  hook::Log log = hook::Log::to_syslog("rdma-runtime");
+base::Log RuntimeLog::syslog() const {
+  base::Log log = base::Log::to_syslog("rdma-runtime");
   log.set_container(container_);
   return log;
 }
@@ -69,7 +69,7 @@ bool RuntimeLog::append(std::string_view level, std::string_view message) const 
   if (file_.empty()) return false;
   // O_NONBLOCK is set, because a FIFO without a reader must not block the start of the container. 0644 is the mode that
   // runc uses.
-  const fabric::UniqueFd fd(
+  const base::UniqueFd fd(
       ::open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644));
   if (!fd.ok()) return false;
   // Each line is one write(2), so that O_APPEND keeps lines of rdma-runtime and the runtime apart.

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "hook/base/log.hpp"
-#include "shim/result.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
 #include "shim/runtime/invocation.hpp"
 
 namespace shim {
@@ -33,7 +33,7 @@ class RuntimeLog {
 
  private:
   bool append(std::string_view level, std::string_view message) const;
-  hook::Log syslog() const;
+  base::Log syslog() const;
   std::string file_;
   bool json_ = false;
   std::string container_;

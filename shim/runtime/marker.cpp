@@ -8,37 +8,35 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/json/record.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/apply/edit_spec.hpp"
-#include "hook/base/json/record.hpp"
 
 namespace shim {
 namespace {
 
-using hook::Json;
-
 constexpr const char* kIpcLock = "CAP_IPC_LOCK";
 
 bool has(const Json& object, const char* name) {
-  const Json* value = hook::member(object, name);
+  const Json* value = base::member(object, name);
   return value && !value->is_null();
 }
 
 constexpr std::size_t kLongestMarker = std::size_t{1} << 20;
 
-fabric::UniqueFd open_bundle(const std::string& bundle) {
-  return fabric::UniqueFd(::open(bundle.empty() ? "." : bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+base::UniqueFd open_bundle(const std::string& bundle) {
+  return base::UniqueFd(::open(bundle.empty() ? "." : bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* name, const hook::JsonLimits& limits) {
+Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* name, const base::JsonLimits& limits) {
   auto file = TRY(SpecFile::open(bundle, name, limits));
   if (!file) return file;
   // A user who could write these files could raise limits by a forged marker. A forged copy of the unedited config.json
   // would replace the container's config.json, which the runtime applies as root.
   const FileOwner& owner = file->owner();
   if ((owner.uid != 0 && owner.uid != ::geteuid()) || (owner.mode & 022) != 0) {
-    return Error{fmt::format("cannot use `{}`: another user could have written it", fabric::printable(file->path())), 0,
+    return Error{fmt::format("cannot use `{}`: another user could have written it", base::printable(file->path())), 0,
                  "remove that file"};
   }
   return file;
@@ -83,18 +81,18 @@ void describe(Members& members, Marker& marker) {
 }
 
 std::string marker_text(const Marker& marker) {
-  return hook::to_record(marker).dump() + "\n";
+  return base::to_record(marker).dump() + "\n";
 }
 
 Result<Marker> parse_marker(std::string_view text) {
-  return hook::from_record<Marker>(TRY(hook::parse_json(text, kMarkerName, {.bytes = kLongestMarker})));
+  return base::from_record<Marker>(TRY(base::parse_json(text, kMarkerName, {.bytes = kLongestMarker})));
 }
 
 Result<std::optional<Marker>> read_marker(const std::string& bundle) {
   const auto file = TRY(open_own(bundle, kMarkerName, {.bytes = kLongestMarker}));
   if (!file) return std::optional<Marker>();
   auto marker = parse_marker(file->text());
-  if (!marker) return fabric::wrap(std::move(marker).error(), fabric::printable(file->path()));
+  if (!marker) return base::wrap(std::move(marker).error(), base::printable(file->path()));
   return std::optional<Marker>(*std::move(marker));
 }
 
@@ -107,9 +105,9 @@ Result<std::optional<std::string>> read_original(const std::string& bundle, cons
 }
 
 Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
-                          const hook::ProcessIdentity& writer) {
-  const fabric::UniqueFd directory = open_bundle(bundle);
-  if (!directory.ok()) return sys_error(errno, "cannot open the bundle `{}`", fabric::printable(bundle));
+                          const base::ProcessIdentity& writer) {
+  const base::UniqueFd directory = open_bundle(bundle);
+  if (!directory.ok()) return sys_error(errno, "cannot open the bundle `{}`", base::printable(bundle));
   remove_leftovers(directory.get(), {});
   const FileOwner ours{::geteuid(), ::getegid(), 0600};
   auto config = TRY(NewFile::write(directory.get(), kOriginalName, original, ours, writer));
@@ -121,7 +119,7 @@ Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::
 }
 
 void remove_marker(const std::string& bundle) {
-  const fabric::UniqueFd directory = open_bundle(bundle);
+  const base::UniqueFd directory = open_bundle(bundle);
   constexpr std::array<std::string_view, 2> kBoth = {kMarkerName, kOriginalName};
   if (directory.ok()) remove_leftovers(directory.get(), kBoth);
 }

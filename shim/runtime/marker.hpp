@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/result.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/plan/plan.hpp"
-#include "shim/result.hpp"
 #include "shim/runtime/spec_file.hpp"
 
 namespace shim {
@@ -33,7 +33,7 @@ ProcessGrant process_grant(const hook::Plan& plan);
 // integers are kept.
 // inherited: RLIMIT_MEMLOCK of the runtime, as for edit_spec(). Errors: process is not an object, or has a member of a
 // wrong type; it is then unchanged.
-Result<bool> edit_process(const ProcessGrant& grant, hook::Json& process,
+Result<bool> edit_process(const ProcessGrant& grant, base::Json& process,
                           const std::optional<hook::Rlimit>& inherited = std::nullopt);
 
 inline constexpr const char* kMarkerName = "rdma-runtime.json";
@@ -60,7 +60,7 @@ Result<std::optional<std::string>> read_original(const std::string& bundle, cons
 // Writes the marker and the unedited config.json with mode 0600. First removes temporary files of killed writers.
 // writer: this process.
 Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
-                          const hook::ProcessIdentity& writer);
+                          const base::ProcessIdentity& writer);
 // Removes the marker, the unedited config.json, and temporary files of killed writers.
 void remove_marker(const std::string& bundle);
 

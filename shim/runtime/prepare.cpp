@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/text.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "hook/apply/memlock.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/grant/refused.hpp"
 #include "hook/metrics/count.hpp"
 #include "shim/runtime/behind.hpp"
@@ -18,8 +18,6 @@
 
 namespace shim {
 namespace {
-
-using hook::Json;
 
 constexpr const char* kConfigName = "config.json";
 constexpr const char* kStage = "create";
@@ -49,9 +47,9 @@ Result<std::optional<SpecFile>> open_config(const Invocation& invocation, Dialec
 
 SeccompContext seccomp_context(const Json& config) {
   SeccompContext context{kArchitecture, {}};
-  const Json* process = hook::member(config, "process");
-  const Json* sets = process ? hook::member(*process, "capabilities") : nullptr;
-  const Json* bounding = sets ? hook::member(*sets, "bounding") : nullptr;
+  const Json* process = base::member(config, "process");
+  const Json* sets = process ? base::member(*process, "capabilities") : nullptr;
+  const Json* bounding = sets ? base::member(*sets, "bounding") : nullptr;
   if (!bounding || !bounding->is_array()) return context;
   for (const Json& name : *bounding) {
     if (name.is_string()) context.capabilities.push_back(name.get<std::string>());
@@ -60,8 +58,8 @@ SeccompContext seccomp_context(const Json& config) {
 }
 
 Result<void> check_profile(const Settings& settings, const RuntimeLog& log, Json& config) {
-  const Json* linux_part = hook::member(config, "linux");
-  const Json* seccomp = linux_part ? hook::member(*linux_part, "seccomp") : nullptr;
+  const Json* linux_part = base::member(config, "linux");
+  const Json* seccomp = linux_part ? base::member(*linux_part, "seccomp") : nullptr;
   if (!seccomp) return {};
   const auto refused = refused_calls(*seccomp, seccomp_context(config));
   if (refused.empty()) return {};
@@ -81,7 +79,7 @@ void keep_until_exec(std::shared_ptr<Object> object) {
 // The log and the open ledger of a start.
 struct Booking {
   explicit Booking(const hook::NodeSettings& node) : call{node, log} {}
-  hook::Log log = hook::Log::to_syslog("rdma-runtime");
+  base::Log log = base::Log::to_syslog("rdma-runtime");
   hook::Call call;
 };
 
@@ -94,7 +92,7 @@ hook::Caller caller_of(const Settings& settings, const Invocation& invocation) {
 class Start {
  public:
   Start(const RealRuntime& behind, const Settings& settings, const RuntimeLog& log, const SpecFile& file,
-        const hook::ProcessIdentity& self)
+        const base::ProcessIdentity& self)
       : behind_(behind), invocation_(behind.invocation), settings_(settings), log_(log), file_(file), self_(self) {
     auto original = read_original(invocation_.bundle, file.version());
     if (original) original_ = *std::move(original);
@@ -108,7 +106,7 @@ class Start {
     for (const std::string& warning : settings_.admin ? requesting.warnings : std::vector<std::string>())
       log_.warning(warning);
     if (!requesting.note.text.empty()) {
-      hook::Log hook_log = hook::Log::to_syslog("rdma-runtime");
+      base::Log hook_log = base::Log::to_syslog("rdma-runtime");
       hook_log.set_container(invocation_.id);
       hook_log.note(requesting.note);
     }
@@ -210,7 +208,7 @@ class Start {
 
   // Replaces config.json, and leaves the marker that names the new file.
   Result<void> write(const hook::Plan& plan, const Json& config) const {
-    auto edited = TRY(file_.rewrite(hook::to_text(config), self_));
+    auto edited = TRY(file_.rewrite(base::to_text(config), self_));
     // The marker is written before config.json is replaced, and names the version of the new file. If this process is
     // killed in between, config.json is still the previous file, and the marker has no effect, because it names another
     // version.
@@ -224,11 +222,11 @@ class Start {
   const Settings& settings_;
   const RuntimeLog& log_;
   const SpecFile& file_;
-  const hook::ProcessIdentity& self_;
+  const base::ProcessIdentity& self_;
   std::optional<std::string> original_;
 };
 
-Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self) {
+Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const base::ProcessIdentity& self) {
   // `exec` names no bundle, so the bundle comes from the runtime's state.
   const auto bundle = find_bundle(invocation.root, invocation.id, dialect);
   if (!bundle) return {};
@@ -239,16 +237,16 @@ Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const hook
   const auto [directory, name] = split_path(invocation.process_file);
   const auto file = TRY(SpecFile::open(directory, name));
   if (!file) return {};
-  Json process = TRY(hook::parse_json(file->text(), "the file of `--process`"));
+  Json process = TRY(base::parse_json(file->text(), "the file of `--process`"));
   if (!TRY(edit_process(marker->process, process, hook::memlock_of(0)))) return {};
-  auto edited = TRY(file->rewrite(hook::to_text(process), self));
+  auto edited = TRY(file->rewrite(base::to_text(process), self));
   return edited.put_in_place();
 }
 
 }  // namespace
 
 Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, const GrantInSpec& grant,
-                         const hook::ProcessIdentity& self, const RuntimeLog& log) {
+                         const base::ProcessIdentity& self, const RuntimeLog& log) {
   const auto file = TRY(open_config(behind.invocation, behind.dialect));
   if (!file) return {};
   Start start(behind, settings, log, *file, self);
@@ -261,13 +259,13 @@ Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, co
   return done;
 }
 
-void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,
+void prepare_exec(const Invocation& invocation, Dialect dialect, const base::ProcessIdentity& self,
                   const RuntimeLog& log) {
   if (invocation.process_file.empty()) return;
   const auto edited = edit_exec(invocation, dialect, self);
   if (edited) return;
   log.warning(fmt::format("exec in `{}` runs without CAP_IPC_LOCK and RLIMIT_MEMLOCK of its container: {}",
-                          fabric::printable(invocation.id), edited.error().message));
+                          base::printable(invocation.id), edited.error().message));
 }
 
 }  // namespace shim

@@ -1,8 +1,8 @@
 // Edits the files that the engine wrote for its runtime, before rdma-runtime executes that runtime.
 #pragma once
 
-#include "hook/base/process/identity.hpp"
-#include "shim/result.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
 #include "shim/runtime/choose.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/log.hpp"
@@ -18,11 +18,11 @@ namespace shim {
 // file has the poststop hook of rdma-hook, HCAs are booked again, and the container's view is made. With crun, which
 // runs no hooks at restore, config.json stays as it is. With other runtimes the createRuntime hook completes the grant.
 Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, const GrantInSpec& grant,
-                         const hook::ProcessIdentity& self, const RuntimeLog& log);
+                         const base::ProcessIdentity& self, const RuntimeLog& log);
 
 // Edits the process file of `exec` in a container that got its HCAs from rdma-runtime. Failures are only warnings:
 // probes and shells of a running container must still work.
-void prepare_exec(const Invocation& invocation, Dialect dialect, const hook::ProcessIdentity& self,
+void prepare_exec(const Invocation& invocation, Dialect dialect, const base::ProcessIdentity& self,
                   const RuntimeLog& log);
 
 }  // namespace shim

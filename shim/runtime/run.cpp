@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/process/identity.hpp"
-#include "shim/result.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "shim/runtime/choose.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/log.hpp"
@@ -23,8 +23,6 @@
 
 namespace shim {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr int kExitFailure = 1;
 
@@ -83,12 +81,12 @@ std::vector<UniqueFd> hold_standard_descriptors() {
 // its own value has therefore executed a runtime before, and that runtime executed rdma-runtime again.
 constexpr const char* kGuardVariable = "RDMA_RUNTIME_GUARD";
 
-std::string guard_value(const hook::ProcessIdentity& self) {
+std::string guard_value(const base::ProcessIdentity& self) {
   return fmt::format("{}.{}", self.pid, self.start_time);
 }
 
 // Checks that the configured runtime did not execute rdma-runtime again.
-Result<void> refuse_loop(const hook::ProcessIdentity& self) {
+Result<void> refuse_loop(const base::ProcessIdentity& self) {
   const char* const guard = std::getenv(kGuardVariable);
   if (!guard || guard != guard_value(self)) return {};
   return Error{
@@ -99,7 +97,7 @@ Result<void> refuse_loop(const hook::ProcessIdentity& self) {
 
 // Executes the runtime with argv[0] replaced by its path. The environment is the caller's plus the guard variable.
 // Returns only on failure.
-Error become(const std::string& runtime, char* const* argv, const hook::ProcessIdentity& self) {
+Error become(const std::string& runtime, char* const* argv, const base::ProcessIdentity& self) {
   std::string path = runtime;
   std::vector<char*> arguments = {path.data()};
   for (char* const* argument = *argv ? argv + 1 : argv; *argument; ++argument)
@@ -115,11 +113,11 @@ Error become(const std::string& runtime, char* const* argv, const hook::ProcessI
   environment.push_back(guard.data());
   environment.push_back(nullptr);
   ::execve(path.c_str(), arguments.data(), environment.data());
-  return sys_error(errno, "cannot start the runtime `{}`", fabric::printable(runtime));
+  return sys_error(errno, "cannot start the runtime `{}`", base::printable(runtime));
 }
 
 Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const Settings& settings,
-                     const GrantInSpec& grant, const hook::ProcessIdentity& self, const RuntimeLog& log) try {
+                     const GrantInSpec& grant, const base::ProcessIdentity& self, const RuntimeLog& log) try {
   // This object is destroyed before become(), so that the runtime gets the caller's signal dispositions.
   const IgnoredSignals ignored;
   switch (behind.invocation.action) {
@@ -182,7 +180,7 @@ int run(char* const* argv, const std::string& ledger, const ReadSettings& read, 
   }
   const RuntimeLog log(behind.invocation, behind.dialect);
   if (!warning.empty()) log.warning(warning);
-  const auto self = hook::identify_self();
+  const auto self = base::identify_self();
   if (!self) return fail(self.error());
   if (const auto no_loop = refuse_loop(*self); !no_loop) return fail(no_loop.error());
   const auto prepared = prepare(behind, ledger, settings, grant, *self, log);

@@ -6,13 +6,11 @@
 #include <array>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 
 namespace shim {
 namespace {
-
-using hook::Json;
 
 // SYS_##name makes the compiler reject a name that is not a system call.
 #define NEEDED(name, who)          \
@@ -42,14 +40,14 @@ constexpr std::array kNeeded = {
 #undef NEEDED
 
 std::string_view text_of(const Json& object, const char* name) {
-  const Json* value = hook::member(object, name);
+  const Json* value = base::member(object, name);
   const auto* text = value ? value->get_ptr<const std::string*>() : nullptr;
   return text ? std::string_view(*text) : std::string_view();
 }
 
 // Returns nullptr if the member is missing or not an array.
 const Json* list_of(const Json& object, const char* name) {
-  const Json* value = hook::member(object, name);
+  const Json* value = base::member(object, name);
   return value && value->is_array() ? value : nullptr;
 }
 
@@ -74,13 +72,13 @@ bool has_capability(const SeccompContext& context, const Json& name) {
 
 bool is_for(const Json& rule, const SeccompContext& context) {
   const auto has = [&](const Json& name) { return has_capability(context, name); };
-  if (const Json* includes = hook::member(rule, "includes")) {
+  if (const Json* includes = base::member(rule, "includes")) {
     const Json* arches = list_of(*includes, "arches");
     const Json* caps = list_of(*includes, "caps");
     if (arches && !arches->empty() && !contains(*arches, context.architecture)) return false;
     if (caps && !std::all_of(caps->begin(), caps->end(), has)) return false;
   }
-  if (const Json* excludes = hook::member(rule, "excludes")) {
+  if (const Json* excludes = base::member(rule, "excludes")) {
     const Json* arches = list_of(*excludes, "arches");
     const Json* caps = list_of(*excludes, "caps");
     if (arches && contains(*arches, context.architecture)) return false;
@@ -145,7 +143,7 @@ std::string seccomp_warning(std::span<const NeededCall> refused) {
     parts.push_back(fmt::format("{} for {}", call.name, call.who));
   return fmt::format(
       "the container's seccomp profile refuses system calls that RDMA may need: {}; remedy: allow them in the profile",
-      fabric::join(parts, ", "));
+      base::join(parts, ", "));
 }
 
 Result<void> allow_calls(std::span<const NeededCall> calls, Json& config) {

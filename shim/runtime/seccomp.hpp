@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hook/base/json/json.hpp"
-#include "shim/result.hpp"
+#include "base/json/json.hpp"
+#include "base/result.hpp"
 
 namespace shim {
 
@@ -31,7 +31,7 @@ struct SeccompContext {
 // arguments. A rule with conditions counts only if it allows the call. So a returned call is refused for all arguments.
 // SCMP_ACT_NOTIFY and SCMP_ACT_TRACE leave the decision to another process and do not count as refusal. If seccomp is
 // not a profile, the result is empty.
-std::vector<NeededCall> refused_calls(const hook::Json& seccomp, const SeccompContext& context);
+std::vector<NeededCall> refused_calls(const base::Json& seccomp, const SeccompContext& context);
 
 // Returns a warning of one line with its remedy; empty if `refused` is empty.
 std::string seccomp_warning(std::span<const NeededCall> refused);
@@ -39,6 +39,6 @@ std::string seccomp_warning(std::span<const NeededCall> refused);
 // Allows `calls` in linux.seccomp of the container's config.json: removes these system calls from unconditional rules
 // that refuse them, and adds one rule that allows them. Does nothing without a profile. Errors: a member has a wrong
 // type; config is then unchanged.
-Result<void> allow_calls(std::span<const NeededCall> calls, hook::Json& config);
+Result<void> allow_calls(std::span<const NeededCall> calls, base::Json& config);
 
 }  // namespace shim

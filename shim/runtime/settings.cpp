@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/config/read_config.hpp"
 
 namespace shim {
@@ -42,7 +42,7 @@ Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine) 
   if (command.path.empty()) command.path = hook_beside_us();
   if (settings.hook.empty() && !is_executable(command.path)) command.path = kInstalledHook;
   if (!is_executable(command.path)) {
-    return Error{fmt::format("no program `{}` to run as the container's hook", fabric::printable(command.path)), ENOENT,
+    return Error{fmt::format("no program `{}` to run as the container's hook", base::printable(command.path)), ENOENT,
                  "install rdma-hook beside rdma-runtime"};
   }
   const Settings usual;

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/process/identity.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/grant.hpp"
-#include "shim/result.hpp"
 #include "shim/runtime/hooks.hpp"
 
 namespace shim {
@@ -30,7 +30,7 @@ Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine);
 
 // hook::grant_in_spec(), or a substitute in tests.
 using GrantInSpec =
-    std::function<Result<void>(hook::ContainerRequest& requesting, const hook::ProcessIdentity& requester,
+    std::function<Result<void>(hook::ContainerRequest& requesting, const base::ProcessIdentity& requester,
                                hook::Call& call, const hook::Publish& publish)>;
 
 }  // namespace shim

@@ -9,16 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/write_all.hpp"
+#include "base/file.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
+#include "base/write_all.hpp"
 
 namespace shim {
 namespace {
-
-using fabric::printable;
-using fabric::UniqueFd;
 
 constexpr std::string_view kTemporaryPrefix = ".rdma-runtime";
 
@@ -37,22 +34,22 @@ Error write_error(int code, const std::string& name) {
 
 // Returns the name of a new temporary file. The random part prevents other users from creating the file first: the
 // directory may be /tmp.
-Result<std::string> temporary_name(const hook::ProcessIdentity& writer) {
+Result<std::string> temporary_name(const base::ProcessIdentity& writer) {
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot read random bytes");
   return fmt::format("{}@{}.{}@{:016x}", kTemporaryPrefix, writer.pid, writer.start_time, random);
 }
 
 // Returns the writer of a temporary file; nullopt: the name is not that of a temporary file.
-std::optional<hook::ProcessIdentity> temporary_writer(std::string_view name) {
-  const auto parts = fabric::split(name, '@');
+std::optional<base::ProcessIdentity> temporary_writer(std::string_view name) {
+  const auto parts = base::split(name, '@');
   if (parts.size() != 3 || parts[0] != kTemporaryPrefix || parts[2].size() != 16) return std::nullopt;
-  const auto process = fabric::split(parts[1], '.');
+  const auto process = base::split(parts[1], '.');
   if (process.size() != 2) return std::nullopt;
-  const auto pid = fabric::parse_number<pid_t>(process[0]);
-  const auto start_time = fabric::parse_number<std::uint64_t>(process[1]);
+  const auto pid = base::parse_number<pid_t>(process[0]);
+  const auto start_time = base::parse_number<std::uint64_t>(process[1]);
   if (!pid || !start_time || *pid <= 0) return std::nullopt;
-  return hook::ProcessIdentity{*pid, *start_time};
+  return base::ProcessIdentity{*pid, *start_time};
 }
 
 Error open_error(int code, const std::string& path) {
@@ -76,7 +73,7 @@ NewFile::~NewFile() {
 }
 
 Result<NewFile> NewFile::write(int directory, const std::string& name, std::string_view text, const FileOwner& owner,
-                               const hook::ProcessIdentity& writer) {
+                               const base::ProcessIdentity& writer) {
   NewFile file(directory, name);
   const std::string temporary = TRY(temporary_name(writer));
   const UniqueFd fd(
@@ -90,7 +87,7 @@ Result<NewFile> NewFile::write(int directory, const std::string& name, std::stri
   const bool is_owners = status.st_uid == owner.uid && status.st_gid == owner.gid;
   if (!is_owners && ::fchown(fd.get(), owner.uid, owner.gid) != 0) return write_error(errno, name);
   if (::fchmod(fd.get(), owner.mode & 07777) != 0) return write_error(errno, name);
-  if (const int failed = hook::write_all(fd.get(), text)) return write_error(failed, name);
+  if (const int failed = base::write_all(fd.get(), text)) return write_error(failed, name);
   if (::fstat(fd.get(), &status) != 0) return write_error(errno, name);
   file.version_ = version_of(status);
   return file;
@@ -103,7 +100,7 @@ Result<void> NewFile::put_in_place() {
 }
 
 Result<std::optional<SpecFile>> SpecFile::open(const std::string& directory, const std::string& name,
-                                               const hook::JsonLimits& limits) {
+                                               const base::JsonLimits& limits) {
   SpecFile file;
   file.name_ = name;
   file.path_ = (directory.empty() || directory == "." ? "" : directory + "/") + name;
@@ -121,22 +118,22 @@ Result<std::optional<SpecFile>> SpecFile::open(const std::string& directory, con
   if (!S_ISREG(status.st_mode)) return make_error("cannot read `{}`: it is not a regular file", printable(file.path_));
   file.version_ = version_of(status);
   file.owner_ = {status.st_uid, status.st_gid, status.st_mode};
-  file.text_ = TRY(hook::read_text_fd(fd.get(), limits.bytes, -1, "`" + printable(file.path_) + "`"));
+  file.text_ = TRY(base::read_text_fd(fd.get(), limits.bytes, -1, "`" + printable(file.path_) + "`"));
   return std::optional<SpecFile>(std::move(file));
 }
 
-Result<NewFile> SpecFile::rewrite(std::string_view text, const hook::ProcessIdentity& writer) const {
+Result<NewFile> SpecFile::rewrite(std::string_view text, const base::ProcessIdentity& writer) const {
   return NewFile::write(directory(), name_, text, owner_, writer);
 }
 
 void remove_leftovers(int directory, std::span<const std::string_view> also) {
-  const auto self = hook::identify_self();
+  const auto self = base::identify_self();
   std::vector<std::string> leftovers;
-  fabric::sysfs::each_name(directory, [&](std::string_view name) {
+  base::each_name(directory, [&](std::string_view name) {
     const auto writer = temporary_writer(name);
     // read_presence() compares the start time too, because a later process may have the writer's PID.
     const bool is_own = self && writer == *self;
-    const bool is_dead = writer && !is_own && hook::is_proven_gone(hook::read_presence(*writer));
+    const bool is_dead = writer && !is_own && base::is_proven_gone(base::read_presence(*writer));
     if (is_dead || std::find(also.begin(), also.end(), name) != also.end()) leftovers.emplace_back(name);
     return true;
   });

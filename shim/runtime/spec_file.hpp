@@ -10,10 +10,10 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/json/json_fwd.hpp"
-#include "hook/base/process/identity.hpp"
-#include "shim/result.hpp"
+#include "base/json/json_fwd.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 
 namespace shim {
 
@@ -38,7 +38,7 @@ class NewFile {
   // Writes the file .rdma-runtime@PID.START@RANDOM in the directory. name: the name that put_in_place() will give it.
   // writer: this process.
   static Result<NewFile> write(int directory, const std::string& name, std::string_view text, const FileOwner& owner,
-                               const hook::ProcessIdentity& writer);
+                               const base::ProcessIdentity& writer);
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();
@@ -60,7 +60,7 @@ class SpecFile {
   // Opens and reads a file. nullopt: the file or the directory does not exist; the runtime will report that. Errors: a
   // symbolic link, not a regular file, longer than limits.bytes.
   static Result<std::optional<SpecFile>> open(const std::string& directory, const std::string& name,
-                                              const hook::JsonLimits& limits = {});
+                                              const base::JsonLimits& limits = {});
 
   const std::string& text() const { return text_; }
   const FileVersion& version() const { return version_; }
@@ -70,10 +70,10 @@ class SpecFile {
   const std::string& path() const { return path_; }
 
   // Writes text to a NewFile that has this file's name, owner and mode.
-  Result<NewFile> rewrite(std::string_view text, const hook::ProcessIdentity& writer) const;
+  Result<NewFile> rewrite(std::string_view text, const base::ProcessIdentity& writer) const;
 
  private:
-  fabric::UniqueFd directory_;
+  base::UniqueFd directory_;
   std::string name_;
   std::string path_;
   std::string text_;

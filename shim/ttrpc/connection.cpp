@@ -12,12 +12,10 @@
 #include <cstring>
 #include <exception>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace shim {
 namespace {
-
-using fabric::UniqueFd;
 
 // Returns the timeout for poll(2); -1 without a deadline. It is rounded up, so that after a timeout of poll(2) the
 // deadline has passed.
@@ -42,7 +40,7 @@ Result<UniqueFd> connect_socket(const std::string& path) {
   address.sun_family = AF_UNIX;
   // The path in sun_path ends with a zero byte.
   if (path.empty() || path.size() >= sizeof address.sun_path)
-    return make_error("socket `{}`: expected a path of 1 to {} bytes", fabric::printable(path),
+    return make_error("socket `{}`: expected a path of 1 to {} bytes", base::printable(path),
                       sizeof address.sun_path - 1);
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -53,17 +51,17 @@ Result<UniqueFd> connect_socket(const std::string& path) {
   do {
     result = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   } while (result != 0 && errno == EINTR);
-  if (result != 0) return sys_error(errno, "cannot connect to `{}`", fabric::printable(path));
+  if (result != 0) return sys_error(errno, "cannot connect to `{}`", base::printable(path));
   return socket;
 }
 
 Result<UniqueFd> launched_socket(std::string_view number) {
-  const auto fd = fabric::parse_number<int>(number);
+  const auto fd = base::parse_number<int>(number);
   // The environment is not trusted: the number may be any descriptor, or none.
   int type = 0;
   socklen_t size = sizeof type;
   if (!fd || *fd < 0 || ::getsockopt(*fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM)
-    return make_error("NRI_PLUGIN_SOCKET=`{}` is not the number of an open stream socket", fabric::printable(number));
+    return make_error("NRI_PLUGIN_SOCKET=`{}` is not the number of an open stream socket", base::printable(number));
   UniqueFd socket(*fd);
   if (::fcntl(socket.get(), F_SETFD, FD_CLOEXEC) != 0) return sys_error(errno, "cannot set close-on-exec");
   return socket;
@@ -301,8 +299,8 @@ Result<void> Connection::take_answer(const Message& message) {
   if (response.code == StatusCode::kOk) {
     pending_->answer.emplace(std::string(response.payload));
   } else {
-    pending_->answer.emplace(Error{fmt::format("the runtime refused: {} (status {})",
-                                               fabric::printable(response.message), static_cast<int>(response.code)),
+    pending_->answer.emplace(Error{fmt::format("the runtime refused: {} (status {})", base::printable(response.message),
+                                               static_cast<int>(response.code)),
                                    errno_of_status(response.code)});
   }
   return {};

@@ -18,8 +18,8 @@
 #include <string_view>
 #include <utility>
 
-#include "fabric/unique_fd.hpp"
-#include "shim/result.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "shim/ttrpc/frames.hpp"
 #include "shim/ttrpc/rpc.hpp"
 
@@ -27,11 +27,11 @@ namespace shim {
 
 // Connects to a stream socket, for example /var/run/nri/nri.sock. The runtime creates it again at each start. Errors:
 // with errno; ENOENT and ECONNREFUSED mean that the runtime is not running.
-Result<fabric::UniqueFd> connect_socket(const std::string& path);
+Result<base::UniqueFd> connect_socket(const std::string& path);
 
 // Takes over the socket that a runtime passes to a plugin it starts. number: value of NRI_PLUGIN_SOCKET. Errors: not
 // the number of an open stream socket.
-Result<fabric::UniqueFd> launched_socket(std::string_view number);
+Result<base::UniqueFd> launched_socket(std::string_view number);
 
 // Buffer for the longest message. Its address space is reserved for the whole life of the connection, but it uses
 // memory only while it holds a message: release() returns its pages to the kernel. A buffer on the heap would keep the
@@ -73,7 +73,7 @@ class Connection {
   };
 
   // Takes the socket. Errors: no memory for messages.
-  static Result<std::unique_ptr<Connection>> open(fabric::UniqueFd socket, Handler handler);
+  static Result<std::unique_ptr<Connection>> open(base::UniqueFd socket, Handler handler);
 
   // Sends a request to the runtime and returns the payload of its answer. Serves the runtime's requests meanwhile.
   // Errors: a status of the runtime (code: errno_of_status()); no answer within timeout (ETIMEDOUT; a late answer is
@@ -103,7 +103,7 @@ class Connection {
     std::optional<Result<std::string>> answer;
   };
 
-  Connection(fabric::UniqueFd socket, Handler handler, ReservedBuffer plugin, ReservedBuffer runtime)
+  Connection(base::UniqueFd socket, Handler handler, ReservedBuffer plugin, ReservedBuffer runtime)
       : socket_(std::move(socket)),
         handler_(std::move(handler)),
         requests_(std::move(plugin)),
@@ -122,7 +122,7 @@ class Connection {
   Result<void> flush();
   Result<void> check_usable() const;
 
-  fabric::UniqueFd socket_;
+  base::UniqueFd socket_;
   Handler handler_;
   MuxDecoder mux_;
   Inbox requests_;

@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "shim/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 #include "shim/ttrpc/wire_fields.hpp"
 
 namespace shim {
@@ -89,11 +89,11 @@ int errno_of_status(StatusCode code) {
 std::string status_message(const Error& error) {
   std::string text = error.message;
   // The kubelet's event has only this text, so it includes the remedy.
-  if (const std::string remedy = fabric::remedy_of(error); !remedy.empty()) text += " (" + remedy + ")";
-  text = fabric::one_line(text);
+  if (const std::string remedy = base::remedy_of(error); !remedy.empty()) text += " (" + remedy + ")";
+  text = base::one_line(text);
   if (text.size() <= kMaxStatusMessage) return text;
   text.resize(kMaxStatusMessage);
-  return fabric::one_line(text) + "...";  // one_line() replaces a UTF-8 character that the cut has split
+  return base::one_line(text) + "...";  // one_line() replaces a UTF-8 character that the cut has split
 }
 
 }  // namespace shim

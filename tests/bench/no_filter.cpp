@@ -1,12 +1,12 @@
 // rdma-hook without its system call filter, because valgrind does not support seccomp(2): the function for the linker's
 // --wrap.
-#include "hook/base/process/sandbox.hpp"
+#include "base/process/sandbox.hpp"
 
 namespace bench {
 
-fabric::Result<void> no_filter() asm("__wrap__ZN4hook16restrict_processEv");
+base::Result<void> no_filter() asm("__wrap__ZN4hook16restrict_processEv");
 
-fabric::Result<void> no_filter() {
+base::Result<void> no_filter() {
   return {};
 }
 

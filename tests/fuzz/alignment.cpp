@@ -114,8 +114,8 @@ void check_run(FuzzedDataProvider& data, KernelGidModel& model, unsigned most) {
     model.work(data.remaining_bytes() > 0 ? data.ConsumeIntegralInRange(0U, 3U) : 1);
   };
   link.fails = [&](const std::string& what) {
-    if (data.remaining_bytes() == 0 || data.ConsumeIntegralInRange(0, 63) != 0) return fabric::Result<void>();
-    return fabric::Result<void>(fabric::make_error("cannot {}", what));
+    if (data.remaining_bytes() == 0 || data.ConsumeIntegralInRange(0, 63) != 0) return base::Result<void>();
+    return base::Result<void>(base::make_error("cannot {}", what));
   };
   const auto report = run_alignment(std::move(rails), link, {.max_placeholders = most});
   if (!report) fuzz::require_one_line(report.error().message, "the error of an alignment");

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace fuzz {
 namespace {

@@ -1,6 +1,6 @@
 // Any text as a container's config.json, from reading to the edit, which must keep the existing content.
+#include "base/json/json.hpp"
 #include "hook/apply/edit_spec.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
@@ -49,7 +49,7 @@ void decide_checked(const hook::ContainerSpec& spec, const Json& config, Engine 
 }  // namespace
 
 void fuzz::run(std::string_view text, FuzzedDataProvider) {
-  const auto config = hook::parse_json(text, "config.json");
+  const auto config = base::parse_json(text, "config.json");
   if (!config) return fuzz::require_one_line(config.error().message, "the refusal of a config.json");
   const auto spec = hook::read_container_spec(*config);
   if (!spec) return fuzz::require_one_line(spec.error().message, "the refusal of a config.json");

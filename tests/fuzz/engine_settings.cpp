@@ -39,7 +39,7 @@ void check_plan(FuzzedDataProvider& data, hook::EngineSettings settings) {
   const std::string file = data.ConsumeRemainingBytesAsString();
   hook::guess_form(facts, file);
   if (changes_form) hook::change_form(facts);
-  const auto read = [&](const std::string& path) -> fabric::Result<std::optional<std::string>> {
+  const auto read = [&](const std::string& path) -> base::Result<std::optional<std::string>> {
     if (path == hook::kContainerdConfig || path.ends_with(".conf") || path.ends_with("daemon.json")) return {file};
     return std::optional<std::string>();
   };

@@ -14,8 +14,8 @@
 
 namespace {
 
+using base::Json;
 using fuzz::require;
-using hook::Json;
 
 void edit_exec_checked(const shim::ProcessGrant& grant, const Json& process) {
   Json edited = process;
@@ -67,7 +67,7 @@ void fuzz::run(std::string_view input, FuzzedDataProvider) {
     require(again && again->id == marker->id && again->process == marker->process && again->edited == marker->edited,
             "a marker reads back");
   }
-  const auto json = hook::parse_json(text, "the process");
+  const auto json = base::parse_json(text, "the process");
   if (!json) return;
   edit_exec_checked(grant, *json);
   edit_config_checked(*json);

@@ -24,7 +24,7 @@ fabric::Inventory small_node() {
   return node;
 }
 
-void require_kept(const hook::Json& before, const hook::Json& after, std::string_view limits, std::string_view replaced,
+void require_kept(const base::Json& before, const base::Json& after, std::string_view limits, std::string_view replaced,
                   const std::string& path) {
   if (before.is_object()) {
     for (const auto& [name, value] : before.items()) {

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/json/json.hpp"
 #include "fabric/inventory.hpp"
-#include "hook/base/json/json.hpp"
 
 namespace fuzz {
 
@@ -14,7 +14,7 @@ fabric::Inventory small_node();
 
 // Demands that each member of `before` is in `after` with its value, and that lists only grow. The entries of the list
 // at path `limits`, and the value at path `replaced`, may change.
-void require_kept(const hook::Json& before, const hook::Json& after, std::string_view limits,
+void require_kept(const base::Json& before, const base::Json& after, std::string_view limits,
                   std::string_view replaced = {}, const std::string& path = {});
 
 }  // namespace fuzz

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/decision.hpp"
 #include "init/doctor.hpp"
 #include "init/format_env.hpp"
@@ -193,7 +193,7 @@ void check_output(const Inventory& inventory, const Settings& settings, const in
   require(nlohmann::json::accept(init::doctor_json(decision, checks)), "doctor --json is JSON");
   require(nlohmann::json::accept(init::topo_json(inventory, decision)), "topo --json is JSON");
   for (const std::string& text : {init::doctor_text(decision, checks), init::topo_text(inventory, decision)}) {
-    for (const std::string_view line : fabric::split(text, '\n'))
+    for (const std::string_view line : base::split(text, '\n'))
       require_one_line(line, "a line of doctor or topo");
   }
   if (const auto pending = init::find_pending(inventory, settings, policy))

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "arbitrary.hpp"
-#include "fabric/netlink.hpp"
 #include "fabric/port_use.hpp"
+#include "fabric/read_network.hpp"
 #include "require.hpp"
 
 namespace {
@@ -86,7 +86,7 @@ void walk_attributes(FuzzedDataProvider& data) {
       append_attribute(bytes, data, 1);
   }
   bytes.shrink_to_fit();  // a read beyond the end is a read beyond the allocation
-  const fabric::netlink::Attributes attributes(bytes);
+  const base::netlink::Attributes attributes(bytes);
   for (unsigned type = 0; type < 64; ++type) {
     const auto value = attributes.get(type);
     require(value.size() <= bytes.size(), "an attribute lies within its message");

@@ -8,7 +8,7 @@
 
 namespace {
 
-using fabric::Result;
+using base::Result;
 using fuzz::require;
 
 constexpr const char* kMethods[] = {
@@ -32,13 +32,13 @@ class Mirror : public shim::NriHandler {
   void found(const shim::NriContainer& /*container*/) override { require(begun > ended, "found after the beginning"); }
   Result<void> synchronize_end() override {
     ended = begun;
-    if (refuses) return fabric::make_error("refused");
+    if (refuses) return base::make_error("refused");
     return {};
   }
   Result<std::string> answer(const shim::NriRequest& request) override {
     const auto& pod = request.pod;
     const auto& container = request.container;
-    if (refuses) return fabric::make_error("refused {}", container.id.size());
+    if (refuses) return base::make_error("refused {}", container.id.size());
     const auto again = shim::parse_nri_request(request.method, request.payload);
     require(again && again->event == request.event && again->pod == pod && again->container == container,
             "a worker parses the request to the same values");

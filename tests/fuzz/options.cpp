@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/options.hpp"
 #include "require.hpp"
 
@@ -10,7 +10,7 @@
 void fuzz::run(std::string_view text, FuzzedDataProvider) {
   std::vector<std::string> words = {"rdma-init"};
   std::vector<std::string> variables;
-  for (const std::string_view word : fabric::split(text, '\0'))
+  for (const std::string_view word : base::split(text, '\0'))
     (word.starts_with("RDMA_INIT_") ? variables : words).emplace_back(word);
   std::vector<char*> argv;
   for (std::string& word : words)

@@ -2,14 +2,14 @@
 #include <string>
 #include <vector>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/ping/ranks.hpp"
 #include "require.hpp"
 
 void fuzz::run(std::string_view text, FuzzedDataProvider /*data*/) {
   using namespace init::ping;
   std::vector<std::string> lines;
-  for (const std::string_view line : fabric::split(text, '\n'))
+  for (const std::string_view line : base::split(text, '\n'))
     lines.emplace_back(line.substr(0, line.find('\0')));
   std::vector<const char*> environment;
   for (const std::string& line : lines)

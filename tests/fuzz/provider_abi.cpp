@@ -6,11 +6,11 @@
 
 #include <climits>
 
-#include "fabric/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 #include "require.hpp"
 
 void fuzz::run(std::string_view bytes, FuzzedDataProvider) {
-  const fabric::UniqueFd file(::memfd_create("provider", MFD_CLOEXEC));
+  const base::UniqueFd file(::memfd_create("provider", MFD_CLOEXEC));
   require(::write(file.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()), "the file is written");
   const auto range = fabric::read_provider_abi(file.get(), "mlx5");
   if (!range) return;

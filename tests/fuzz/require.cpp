@@ -5,13 +5,13 @@
 #include <cstdlib>
 #include <string>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace fuzz {
 
 void require(bool holds, std::string_view demand, std::string_view detail) {
   if (holds) return;
-  const std::string text = std::string(demand) + (detail.empty() ? "" : ": ") + fabric::printable(detail);
+  const std::string text = std::string(demand) + (detail.empty() ? "" : ": ") + base::printable(detail);
   std::fprintf(stderr, "demand broken: %s\n", text.c_str());
   std::abort();
 }
@@ -22,7 +22,7 @@ void require_one_line(std::string_view text, std::string_view what) {
   require(!control, std::string(what) + " is one line without control characters", text);
 }
 
-void require_refusal(const fabric::Error& error, std::string_view what) {
+void require_refusal(const base::Error& error, std::string_view what) {
   require(!error.message.empty(), "a refusal has a message", what);
   require_one_line(error.message, what);
 }

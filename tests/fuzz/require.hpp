@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 
 namespace fuzz {
 
@@ -20,6 +20,6 @@ void require(bool holds, std::string_view demand, std::string_view detail = {});
 void require_one_line(std::string_view text, std::string_view what);
 
 // Demands a message of one line that is not empty.
-void require_refusal(const fabric::Error& error, std::string_view what);
+void require_refusal(const base::Error& error, std::string_view what);
 
 }  // namespace fuzz

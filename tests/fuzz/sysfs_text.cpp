@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.hpp"
 #include "fabric/address.hpp"
 #include "fabric/pci_sysfs.hpp"
-#include "fabric/text.hpp"
 #include "require.hpp"
 
 namespace {
@@ -34,14 +34,14 @@ void check_cidr(const std::string& text, const std::string& other) {
 }
 
 void check_numbers(const std::string& text) {
-  const auto decimal = fabric::parse_decimal(text);
+  const auto decimal = base::parse_decimal(text);
   if (decimal) require(std::isfinite(*decimal) && *decimal >= 0, "a decimal is a finite number from 0", text);
-  const auto number = fabric::parse_number<int>(text);
+  const auto number = base::parse_number<int>(text);
   if (number && *number >= 0 && text[0] != '-') {
-    require(fabric::parse_decimal(text) == static_cast<double>(*number), "a whole number is a decimal", text);
+    require(base::parse_decimal(text) == static_cast<double>(*number), "a whole number is a decimal", text);
   }
-  const auto code = fabric::errno_number(text);
-  if (code) require(fabric::errno_number(fabric::errno_name(*code)) == code, "an errno reads back", text);
+  const auto code = base::errno_number(text);
+  if (code) require(base::errno_number(base::errno_name(*code)) == code, "an errno reads back", text);
 }
 
 void check_pci(const std::string& text) {
@@ -53,22 +53,22 @@ void check_pci(const std::string& text) {
 }
 
 void check_words(const std::string& text, char separator) {
-  const auto parts = fabric::split(text, separator);
+  const auto parts = base::split(text, separator);
   std::string joined;
   for (const std::string_view part : parts) {
     require(part.find(separator) == std::string_view::npos, "a part has no separator", text);
     joined += (part.data() == parts.front().data() ? "" : std::string(1, separator)) + std::string(part);
   }
   require(joined == text, "split() loses nothing", text);
-  const std::string_view trimmed = fabric::trim(text);
-  require(fabric::trim(trimmed) == trimmed, "trim() trims all", text);
-  const std::string shown = fabric::printable(text);
+  const std::string_view trimmed = base::trim(text);
+  require(base::trim(trimmed) == trimmed, "trim() trims all", text);
+  const std::string shown = base::printable(text);
   fuzz::require_one_line(shown, "printable text");
-  require(fabric::printable(shown) == shown, "printable text stays as it is", text);
+  require(base::printable(shown) == shown, "printable text stays as it is", text);
 }
 
 void check_order(const std::string& a, const std::string& b, const std::string& c) {
-  using fabric::natural_less;
+  using base::natural_less;
   require(!natural_less(a, a), "natural order is irreflexive", a);
   require(!(natural_less(a, b) && natural_less(b, a)), "natural order is antisymmetric", a + " " + b);
   require(a == b || natural_less(a, b) || natural_less(b, a), "natural order distinguishes different names",
@@ -86,7 +86,7 @@ bool slow_glob(std::string_view pattern, std::string_view text) {
 }
 
 void check_glob(const std::string& pattern, const std::string& text) {
-  const bool hit = fabric::glob_match(pattern, text);
+  const bool hit = base::glob_match(pattern, text);
   if (std::count(pattern.begin(), pattern.end(), '*') > 3 || pattern.size() > 12 || text.size() > 24) return;
   require(hit == slow_glob(pattern, text), "a glob matches by its definition", pattern + " " + text);
 }

@@ -8,14 +8,14 @@
 #include <filesystem>
 
 #include "arbitrary.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 
 namespace fuzz {
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::Attr;
+using base::Attr;
 
 // Returns a valid name of a directory entry.
 std::string file_name(std::string name) {
@@ -65,7 +65,7 @@ class Writer {
 
  private:
   static void put(const std::string& path, std::string_view text) {
-    const fabric::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0600));
+    const base::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0600));
     if (fd.ok()) (void)!::write(fd.get(), text.data(), text.size());
   }
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "support/temp_dir.hpp"
 
 namespace golden {
@@ -126,7 +126,7 @@ std::string shown(const std::optional<std::string>& value) {
 std::set<std::string> items(std::string_view list) {
   if (list.starts_with('=')) list.remove_prefix(1);
   std::set<std::string> set;
-  for (const std::string_view item : fabric::split(list, ','))
+  for (const std::string_view item : base::split(list, ','))
     set.emplace(item);
   return set;
 }

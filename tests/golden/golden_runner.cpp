@@ -8,8 +8,8 @@
 #include <exception>
 #include <set>
 
+#include "base/text.hpp"
 #include "fabric/snapshot.hpp"
-#include "fabric/text.hpp"
 #include "golden/golden_case.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
@@ -135,8 +135,8 @@ class Runner {
   // which users copy. A remedy of ports appears once.
   void check_report(const std::string& text) {
     if (!contains(text, "\nPorts\n")) return fail("doctor", "no report:\n" + text);
-    for (const std::string_view line : fabric::split(text, '\n')) {
-      const std::string_view words = fabric::trim(line);
+    for (const std::string_view line : base::split(text, '\n')) {
+      const std::string_view words = base::trim(line);
       const bool is_variable = line.starts_with("  ") && words.find('=') < words.find(' ');
       if (line.size() > 80 && !is_variable && words.find(' ') != std::string_view::npos)
         fail("doctor", fmt::format("{} columns: {}", line.size(), line));

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json/json.hpp"
 #include "fabric/snapshot.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/plan/match.hpp"
@@ -53,7 +53,7 @@ Json read_named(const std::string& directory, const Json& name) {
   return Json::parse(read_file(directory + "/" + name.get<std::string>() + ".json"));
 }
 
-fabric::Result<Case> read_case(const std::string& folder) {
+base::Result<Case> read_case(const std::string& folder) {
   Case one;
   one.about = TRY(parse_json(read_file(folder + "/case.json"), "case.json"));
   const Json node =
@@ -66,7 +66,7 @@ fabric::Result<Case> read_case(const std::string& folder) {
     const Json& config = one.about["config"];
     const Json whole = config.is_string() ? read_named(PLANS, "config-" + config.get<std::string>()) : config;
     const ParsedConfig parsed = parse_config({{"config.json", whole.dump()}});
-    if (!parsed.problems.empty()) return fabric::make_error("{}", to_string(parsed.problems.front()));
+    if (!parsed.problems.empty()) return base::make_error("{}", to_string(parsed.problems.front()));
     one.config = parsed.config;
   }
   if (one.about.contains("sample")) {
@@ -74,14 +74,14 @@ fabric::Result<Case> read_case(const std::string& folder) {
     one.config = TRY(valid_config({{name, read_file(std::string(SAMPLES) + "/" + name + ".json")}}));
   }
   const auto engine = parse_engine(one.about.value("engine", "runc"));
-  if (!engine) return fabric::make_error("case.json: unknown engine");
+  if (!engine) return base::make_error("case.json: unknown engine");
   one.engine = *engine;
   one.holdings = read_holdings(one.about);
   return one;
 }
 
 // Returns the output of `rdma-hook plan --json`.
-fabric::Result<Json> decide(const Case& one) {
+base::Result<Json> decide(const Case& one) {
   ParsedRequest asked = TRY(parse_request(one.spec, one.config, one.engine));
   Plan plan = plan_without_hcas(asked.pod_note);
   Json rails = Json::array();

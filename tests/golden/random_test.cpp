@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "init/decision.hpp"
 #include "support/inventories.hpp"
 
@@ -199,8 +199,8 @@ void expect_no_port_beyond_the_list(const Inventory& node, const Settings& setti
   if (list.empty() || is_kept_wrong(decision, "NCCL_IB_HCA")) return;
   for (const PortReport& port : decision.ports) {
     bool named = false;
-    for (const std::string_view entry : fabric::split(list, ',')) {
-      const std::string_view name = fabric::trim(entry.substr(0, entry.find(':')));
+    for (const std::string_view entry : base::split(list, ',')) {
+      const std::string_view name = base::trim(entry.substr(0, entry.find(':')));
       const bool is_device = fabric::find_hca(node, name) != nullptr;
       named |= !name.empty() && (exact || is_device ? port.device == name : port.device.starts_with(name));
     }
@@ -222,7 +222,7 @@ void expect_what_others_take(const Inventory& node, const Settings& settings, co
   if (decision.status == init::Status::kNone) return;
   const auto value = [&](const std::string& name) { return value_of(decision, settings, name); };
   const auto rules = init::nccl::parse_gid_rules(value("NVSHMEM_IB_ADDR_FAMILY"), value("NVSHMEM_IB_ADDR_RANGE"), "");
-  const bool warns = fabric::join(decision.warnings, "\n").find("NVSHMEM would choose") != std::string::npos;
+  const bool warns = base::join(decision.warnings, "\n").find("NVSHMEM would choose") != std::string::npos;
   for (const PortReport& report : decision.ports) {
     if (!report.used || !report.gid) continue;
     const auto& gids = fabric::find_hca(node, report.device)->ports[report.port - 1].gids;
@@ -264,7 +264,7 @@ std::string text_of(const Settings& settings) {
 
 unsigned number_of(const char* variable, unsigned otherwise) {
   const char* text = std::getenv(variable);
-  return text ? fabric::parse_number<unsigned>(text).value_or(otherwise) : otherwise;
+  return text ? base::parse_number<unsigned>(text).value_or(otherwise) : otherwise;
 }
 
 TEST(RandomNodes, ReportsPortsAndGidsThatNcclUses) {
@@ -302,18 +302,18 @@ TEST(RandomNodes, ReportsPortsAndGidsThatNcclUses) {
     const Decision again = init::decide(node, with_exports(settings, decision), policy);
     // If the second run plans without the ports that the first run dropped, or plans a range, another index may serve
     // the same ports.
-    const bool same = fabric::join(decision.warnings, "\n").find("not used: ") == std::string::npos &&
+    const bool same = base::join(decision.warnings, "\n").find("not used: ") == std::string::npos &&
                       value_of(again, {}, "NCCL_IB_ADDR_RANGE").empty();
     EXPECT_EQ(used(again, same), used(decision, same))
-        << "in a second run; warnings of the first: " << fabric::join(decision.warnings, "; ");
+        << "in a second run; warnings of the first: " << base::join(decision.warnings, "; ");
     expect_own_gids(node, again);
     expect_what_nccl_takes(node, with_exports(settings, decision), again);
     for (const auto& [name, value] : again.env) {
       EXPECT_TRUE(!same || value == value_of(decision, {}, name)) << name << "=" << value << " of a second run";
     }
     EXPECT_LE(again.warnings.size(), decision.warnings.size())
-        << "a second run has more warnings: " << fabric::join(again.warnings, "; ")
-        << "\nthe first: " << fabric::join(decision.warnings, "; ");
+        << "a second run has more warnings: " << base::join(again.warnings, "; ")
+        << "\nthe first: " << base::join(decision.warnings, "; ");
     if (HasFailure()) return;
   }
 }

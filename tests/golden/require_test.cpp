@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "fabric/snapshot.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/foresee.hpp"
@@ -29,7 +29,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using hook::Json;
+using base::Json;
 
 struct Setting {
   const char* engine = "";
@@ -49,7 +49,7 @@ bool is_roce(const fabric::Hca& hca) {
 void each_netdev_of(const fabric::Hca& hca, fabric::Inventory& node, const std::function<void(fabric::Netdev&)>& use) {
   const auto is_named = [](const fabric::Port& port, const std::string& name) {
     return std::any_of(port.gids.begin(), port.gids.end(),
-                       [&](const fabric::GidEntry& gid) { return gid.ndev == fabric::Attr<std::string>(name); });
+                       [&](const fabric::GidEntry& gid) { return gid.ndev == base::Attr<std::string>(name); });
   };
   for (fabric::Netdev& netdev : node.netdevs) {
     const bool of_gids = std::any_of(hca.ports.begin(), hca.ports.end(),
@@ -188,14 +188,14 @@ Json config_of(const Setting& setting) {
   return {{"pools", {pool, all}}, {"networks", {{"rdma", network}}}};
 }
 
-fabric::Result<hook::ContainerRequest> asking_of(const fabric::Inventory& node, const Setting& setting) {
+base::Result<hook::ContainerRequest> asking_of(const fabric::Inventory& node, const Setting& setting) {
   Json container = {{"process", {{"args", {"rdma-init"}}}}, {"root", {{"path", "rootfs"}}}};
   container["linux"] = {{"devices", devices_of(node)}, {"namespaces", {{{"type", "mount"}}}}};
   if (!setting.host_network) container["linux"]["namespaces"].push_back({{"type", "network"}});
   hook::ContainerRequest requesting;
   requesting.spec = TRY(hook::read_container_spec(container));
   auto config = hook::parse_config({{"config.json", config_of(setting).dump()}});
-  if (!config.problems.empty()) return fabric::make_error("{}", to_string(config.problems.front()));
+  if (!config.problems.empty()) return base::make_error("{}", to_string(config.problems.front()));
   requesting.admin = std::move(config.config);
   requesting.request =
       TRY(hook::parse_request(requesting.spec, requesting.admin, *hook::parse_engine(setting.engine))).request;
@@ -208,7 +208,7 @@ struct Given {
 };
 
 // Decides like `rdma-hook plan`.
-fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::ContainerRequest& requesting) {
+base::Result<Given> plan_of(const fabric::Inventory& node, const hook::ContainerRequest& requesting) {
   if (!requesting.request) return Given();
   hook::NodeSettings settings;
   settings.snapshot = "as read";
@@ -223,7 +223,7 @@ fabric::Result<Given> plan_of(const fabric::Inventory& node, const hook::Contain
   return Given{std::move(plan), std::move(foreseen.rails)};
 }
 
-fabric::Result<Given> plan_of(const fabric::Inventory& node, const Setting& setting) {
+base::Result<Given> plan_of(const fabric::Inventory& node, const Setting& setting) {
   return plan_of(node, TRY(asking_of(node, setting)));
 }
 
@@ -241,8 +241,8 @@ void add_rail(const hook::Rail& rail, fabric::Inventory& container) {
       std::find_if(hca.ports.begin(), hca.ports.end(), [](const fabric::Port& one) { return one.is_active(); });
   if (port == hca.ports.end() || !port->is_ethernet() || hca.is_iwarp()) return;
   // The kernel makes GIDs of the types of the adapter.
-  std::optional<fabric::Attr<std::string>> type = "RoCE v2";
-  const auto is_v2 = [](const fabric::GidEntry& gid) { return gid.type == fabric::Attr<std::string>("RoCE v2"); };
+  std::optional<base::Attr<std::string>> type = "RoCE v2";
+  const auto is_v2 = [](const fabric::GidEntry& gid) { return gid.type == base::Attr<std::string>("RoCE v2"); };
   if (!port->gids.empty() && std::none_of(port->gids.begin(), port->gids.end(), is_v2)) type = port->gids.front().type;
   for (const hook::RailAddress& own : rail.addresses) {
     const unsigned index = port->gids.empty() ? 0 : port->gids.back().index + 1;
@@ -328,7 +328,7 @@ std::optional<std::size_t> hcas_of_layer(const fabric::Inventory& container, con
   init::GidFilter own;
   own.node_gids = false;
   for (const init::Candidate& candidate : init::find_candidates(container, own)) {
-    if (candidate.usable() && candidate.port->link_layer == fabric::Attr<std::string>(used->link_layer))
+    if (candidate.usable() && candidate.port->link_layer == base::Attr<std::string>(used->link_layer))
       hcas.insert(candidate.hca);
   }
   return hcas.size();
@@ -375,7 +375,7 @@ TEST_P(Require, IsSatisfiedOrUnsetWithWarning) {
     const bool is_set = required != plan.env.end();
     EXPECT_EQ(has_warning(plan, "RDMA_INIT_REQUIRE is not set: "), !is_set && !plan.hcas.empty());
     init::Policy policy;
-    if (is_set) policy.require = *fabric::parse_number<unsigned>(required->second);
+    if (is_set) policy.require = *base::parse_number<unsigned>(required->second);
     EXPECT_EQ(is_set, policy.require > 0);
     const fabric::Inventory container = container_of(node, *given, setting);
     EXPECT_FALSE(init::decide(container, {}, policy).refusal);
@@ -424,7 +424,7 @@ TEST_P(Require, OfContainerIsSatisfiedOrHasWarning) {
       if (!given || given->plan.hcas.empty()) continue;
       const hook::Plan& plan = given->plan;
       EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), own);
-      const auto number = fabric::parse_number<unsigned>(own);
+      const auto number = base::parse_number<unsigned>(own);
       EXPECT_EQ(plan.no_require.empty(), number.has_value());
       init::Policy policy;
       policy.require = number.value_or(0);

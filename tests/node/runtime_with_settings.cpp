@@ -1,17 +1,17 @@
 // rdma-runtime with the settings of a file, $RDMA_RUNTIME_SETTINGS, in place of the node's: otherwise the same program.
 #include <cstdlib>
 
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
 #include "hook/config/read_config.hpp"
 #include "shim/runtime/run.hpp"
 
 namespace {
 
-using hook::Json;
+using base::Json;
 
 shim::Settings read_settings(const char* path) {
   shim::Settings settings;
-  const auto text = hook::read_text_file(path);
+  const auto text = base::read_text_file(path);
   const Json json = text ? Json::parse(*text) : Json::object();
   const auto take = [&](const char* name, std::string& value) {
     if (json.contains(name)) value = json[name].get<std::string>();

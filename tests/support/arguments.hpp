@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace test_support {
 
 // Splits at each space: two spaces make an empty word.
 inline std::vector<std::string> words(std::string_view line) {
   if (line.empty()) return {};
-  const auto parts = fabric::split(line, ' ');
+  const auto parts = base::split(line, ' ');
   return {parts.begin(), parts.end()};
 }
 

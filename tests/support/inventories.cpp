@@ -8,7 +8,7 @@
 namespace test_support {
 namespace {
 
-fabric::GidEntry gid(unsigned index, std::string_view text, fabric::Attr<std::string> type) {
+fabric::GidEntry gid(unsigned index, std::string_view text, base::Attr<std::string> type) {
   return {index, address(text), std::move(type), std::nullopt};
 }
 
@@ -32,7 +32,7 @@ fabric::GidEntry v2(unsigned index, std::string_view text) {
 }
 
 fabric::GidEntry unreadable(unsigned index, std::string_view text, int code) {
-  return gid(index, text, fabric::Unreadable{code});
+  return gid(index, text, base::Unreadable{code});
 }
 
 fabric::Port ethernet_port(std::vector<fabric::GidEntry> gids, unsigned number) {
@@ -52,7 +52,7 @@ fabric::Port infiniband_port(unsigned number) {
   port.link_layer = "InfiniBand";
   port.lid = "0x1a";
   port.sm_lid = "0x1";
-  port.gids = {{0, address("fe80::a288:c203:10:f0a0"), fabric::Attr<std::string>("IB/RoCE v1"), std::nullopt}};
+  port.gids = {{0, address("fe80::a288:c203:10:f0a0"), base::Attr<std::string>("IB/RoCE v1"), std::nullopt}};
   return port;
 }
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.hpp"
 #include "fabric/snapshot.hpp"
-#include "fabric/text.hpp"
 #include "support/inventories.hpp"
 #include "support/tree.hpp"
 
@@ -22,9 +22,9 @@ int usage() {
 }
 
 int synthetic(const std::vector<std::string_view>& arguments) {
-  const auto hcas = fabric::parse_number<unsigned>(arguments[1]);
-  const auto slots = fabric::parse_number<unsigned>(arguments[2]);
-  const auto vfs = arguments.size() == 5 ? fabric::parse_number<unsigned>(arguments[4]) : 0U;
+  const auto hcas = base::parse_number<unsigned>(arguments[1]);
+  const auto slots = base::parse_number<unsigned>(arguments[2]);
+  const auto vfs = arguments.size() == 5 ? base::parse_number<unsigned>(arguments[4]) : 0U;
   if (!hcas || *hcas > 200 || !slots || *slots < 4 || *slots > 65536 || !vfs || *vfs > 1000 ||
       (*hcas == 0 && *vfs > 0)) {
     std::fputs("make-tree: expected up to 200 HCAs, 4 to 65536 slots and up to 1000 VFs of an HCA\n", stderr);

@@ -13,12 +13,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "fabric/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 
 namespace test_support {
 namespace {
 
-using fabric::UniqueFd;
+using base::UniqueFd;
 
 struct Pipe {
   UniqueFd read_end;

@@ -9,32 +9,32 @@
 #include <string_view>
 #include <utility>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 
 namespace test_support {
 
 // Return the message, errno and hint of an error, or "" and 0 for a value.
 template <typename T>
-std::string error_message(const fabric::Result<T>& result) {
+std::string error_message(const base::Result<T>& result) {
   return result.has_value() ? "" : result.error().message;
 }
 template <typename T>
-int error_code(const fabric::Result<T>& result) {
+int error_code(const base::Result<T>& result) {
   return result.has_value() ? 0 : result.error().code;
 }
 template <typename T>
-std::string error_hint(const fabric::Result<T>& result) {
+std::string error_hint(const base::Result<T>& result) {
   return result.has_value() ? "" : result.error().hint;
 }
 
 // Returns the value. Without a value it throws an exception, which ends the test like an ASSERT, and which gtest
 // reports.
 template <typename T>
-T must(fabric::Result<T> result) {
+T must(base::Result<T> result) {
   if (!result.has_value()) throw std::runtime_error(result.error().message);
   return std::move(result).value();
 }
-inline void must(const fabric::Result<void>& result) {
+inline void must(const base::Result<void>& result) {
   if (!result) throw std::runtime_error(result.error().message);
 }
 template <typename T>
@@ -44,7 +44,7 @@ T must(std::optional<T> found) {
 }
 
 template <typename T>
-testing::AssertionResult is_ok(const fabric::Result<T>& result) {
+testing::AssertionResult is_ok(const base::Result<T>& result) {
   return result.has_value() ? testing::AssertionSuccess() : testing::AssertionFailure() << result.error().message;
 }
 

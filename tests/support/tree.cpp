@@ -12,10 +12,10 @@
 #include <filesystem>
 #include <set>
 
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "fabric/read_inventory.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
 
 namespace test_support {
 namespace {
@@ -40,7 +40,7 @@ class Tree {
   void write(const std::string& path, std::string_view text, mode_t mode = 0444) {
     make_dir(std::filesystem::path(path).parent_path());
     const std::string line = text.empty() ? std::string() : fmt::format("{}\n", text);
-    const fabric::UniqueFd fd(::open((root_ + "/" + path).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    const base::UniqueFd fd(::open((root_ + "/" + path).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     if (!fd.ok() || ::write(fd.get(), line.data(), line.size()) < 0 || ::fchmod(fd.get(), mode) != 0) give_up(path);
   }
 
@@ -84,9 +84,9 @@ std::string pci_directory(const std::string& pci, const std::optional<std::vecto
   const std::string domain = pci.substr(0, colon);
   if (path && !path->empty()) {
     const std::string& port = path->front();
-    return fmt::format("sys/devices/pci{}/{}/{}", port.substr(0, port.rfind(':')), fabric::join(*path, "/"), pci);
+    return fmt::format("sys/devices/pci{}/{}/{}", port.substr(0, port.rfind(':')), base::join(*path, "/"), pci);
   }
-  const unsigned bus = fabric::parse_number<unsigned>(std::string_view(pci).substr(colon + 1, 2), 16).value_or(0);
+  const unsigned bus = base::parse_number<unsigned>(std::string_view(pci).substr(colon + 1, 2), 16).value_or(0);
   return fmt::format("sys/devices/pci{0}:00/{0}:00:{1:02x}.{2}/{3}", domain, bus % 32, bus / 32 % 8, pci);
 }
 
@@ -223,7 +223,7 @@ void add_netdev(Tree& tree, std::set<std::string>& known, const Inventory& inven
   tree.write(dir + "/type", std::to_string(netdev.type.value_or(1)));
   tree.write(dir + "/ifindex", std::to_string(ifindex));
   tree.write(dir + "/flags", carrier ? "0x1003" : "0x1002", 0644);
-  if (netdev.slaves) tree.write(dir + "/bonding/slaves", fabric::join(*netdev.slaves, " "));
+  if (netdev.slaves) tree.write(dir + "/bonding/slaves", base::join(*netdev.slaves, " "));
   if (netdev.master && fabric::find_netdev(inventory, *netdev.master)) {
     tree.link(dir + "/master", "sys/class/net/" + *netdev.master);
   }

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "fabric/text.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -23,9 +23,9 @@ struct MountLine {
 };
 std::optional<MountLine> parse_line(std::string_view line) {
   constexpr std::size_t kFirstOptional = 6;
-  const std::vector<std::string_view> fields = fabric::split(line, ' ');
-  const auto id = fields.empty() ? std::nullopt : fabric::parse_number<std::uint64_t>(fields[0]);
-  const auto parent = fields.size() < 2 ? std::nullopt : fabric::parse_number<std::uint64_t>(fields[1]);
+  const std::vector<std::string_view> fields = base::split(line, ' ');
+  const auto id = fields.empty() ? std::nullopt : base::parse_number<std::uint64_t>(fields[0]);
+  const auto parent = fields.size() < 2 ? std::nullopt : base::parse_number<std::uint64_t>(fields[1]);
   if (!id || !parent) return std::nullopt;
   MountLine result{*id, *parent, false};
   for (std::size_t i = kFirstOptional; i < fields.size() && fields[i] != "-"; ++i) {
@@ -63,7 +63,7 @@ std::optional<Mounted> mounted(int fd) {
 
 bool is_shared(std::string_view mountinfo, std::uint64_t id) {
   bool any = false;
-  for (const std::string_view text : fabric::split(mountinfo, '\n')) {
+  for (const std::string_view text : base::split(mountinfo, '\n')) {
     const auto line = parse_line(text);
     if (!line) continue;
     // If the kernel reports no id (before Linux 5.8), `id` is 0: any shared mount counts.
@@ -74,7 +74,7 @@ bool is_shared(std::string_view mountinfo, std::uint64_t id) {
 }
 
 bool lies_on(std::string_view mountinfo, std::uint64_t id, std::uint64_t below) {
-  const auto lines = fabric::split(mountinfo, '\n');
+  const auto lines = base::split(mountinfo, '\n');
   return std::ranges::any_of(lines, [&](std::string_view text) {
     const auto line = parse_line(text);
     return line && line->id == id && line->parent == below;

@@ -16,18 +16,16 @@
 #include <cerrno>
 #include <csignal>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 // Returns the components of an absolute path; nullopt if it is not absolute or has "." or "..".
 std::optional<std::vector<std::string>> components(const std::string& path) {
   if (!path.starts_with('/')) return std::nullopt;
   std::vector<std::string> names;
-  for (const std::string_view name : fabric::split(path, '/')) {
+  for (const std::string_view name : base::split(path, '/')) {
     if (name == "." || name == "..") return std::nullopt;
     if (!name.empty()) names.emplace_back(name);
   }

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/apply/live/steps.hpp"
-#include "hook/base/result.hpp"
 #include "hook/oci/container_spec.hpp"
 
 namespace hook {
@@ -72,7 +72,7 @@ enum class Resolver { kOpenat2, kWalk };  // kOpenat2 uses kWalk if openat2(2) i
 
 // Opens a path of the container ("/dev/infiniband"). The path must be absolute without "." and ".." (EINVAL). flags: as
 // for open(2). Returns an invalid descriptor with errno: ELOOP if any component, including the last, is a symlink.
-fabric::UniqueFd open_in_root(int root, const std::string& path, int flags, Resolver resolver = Resolver::kOpenat2);
+base::UniqueFd open_in_root(int root, const std::string& path, int flags, Resolver resolver = Resolver::kOpenat2);
 
 // Directories and file systems that the node itself uses, in which no file of a container may be made. Read before the
 // process leaves the node's mount namespace.
@@ -98,7 +98,7 @@ class ContainerRoot {
   static Result<ContainerRoot> open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
                                     ContainerMounts mounts);
   // root: an open directory that is the container's "/".
-  ContainerRoot(fabric::UniqueFd root, NodeFiles node, ContainerMounts mounts)
+  ContainerRoot(base::UniqueFd root, NodeFiles node, ContainerMounts mounts)
       : root_(std::move(root)), node_(std::move(node)), mounts_(std::move(mounts)) {}
 
   // Makes a device node. An existing node with the right number stays, whatever its mode; any other existing file is an
@@ -118,12 +118,12 @@ class ContainerRoot {
   // all nodes of the directory whether the container owns it.
   struct Parent {
     std::string path;
-    fabric::UniqueFd fd;
+    base::UniqueFd fd;
     Result<void> writable;  // check_writable()
   };
   Result<const Parent*> parent(const std::string& path) const;
   using Check = Result<void> (ContainerRoot::*)(int directory, const std::string& path) const;
-  Result<fabric::UniqueFd> make_directories(const std::string& path, Check may_make) const;
+  Result<base::UniqueFd> make_directories(const std::string& path, Check may_make) const;
   Result<void> check_writable(int directory, const std::string& path) const;
   // For mount points: the directory must be on the root's mount, or on a tmpfs of config.json directly on that mount.
   Result<void> check_own(int directory, const std::string& path) const;
@@ -132,13 +132,13 @@ class ContainerRoot {
   // While the descriptor is open, the kernel gives the id of this mount to no other mount. So a different id later
   // shows that something was mounted over /dev.
   struct NodeDirectory {
-    fabric::UniqueFd dev;  // invalid: there was no /dev, and `mount` is the mount of the root
+    base::UniqueFd dev;  // invalid: there was no /dev, and `mount` is the mount of the root
     Mounted mount;
     bool is_own;  // the mount belongs to the container, not to the node
   };
   Result<const NodeDirectory*> node_directory() const;
 
-  fabric::UniqueFd root_;
+  base::UniqueFd root_;
   NodeFiles node_;
   ContainerMounts mounts_;
   mutable std::optional<NodeDirectory> node_directory_;

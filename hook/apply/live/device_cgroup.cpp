@@ -10,14 +10,11 @@
 #include <cerrno>
 #include <cstring>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
-using fabric::wrap;
 
 static_assert(sizeof(bpf_attr) >= 64, "query.revision of Linux 6.17 lies at offset 56");
 
@@ -183,7 +180,7 @@ class Group {
   }
 
   Result<void> allow_in(int directory, std::uint32_t id, std::uint32_t flags, DeviceChange& change) {
-    const UniqueFd old = TRY(open_program(id));
+    const UniqueFd old = TRY(open_bpf_program(id));
     // The program is read and extended, not replaced by a new one, so that rules of systemd and the runtime stay.
     const BpfProgram program = TRY(read_program(old.get()));
     if (!is_readable(program)) return not_readable(cgroup_);
@@ -227,7 +224,7 @@ Result<AttachedPrograms> query_device_programs(int cgroup) {
   return AttachedPrograms{{ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count)}, attr.query.attach_flags};
 }
 
-Result<UniqueFd> open_program(std::uint32_t id) {
+Result<UniqueFd> open_bpf_program(std::uint32_t id) {
   bpf_attr attr = zeroed();
   attr.prog_id = id;
   UniqueFd fd(call_bpf(BPF_PROG_GET_FD_BY_ID, attr));  // always close-on-exec
@@ -279,8 +276,8 @@ Result<void> attach_device_program(int cgroup, int program) {
 }
 
 V1Grant find_v1_grant(std::string_view devices_list, const DeviceNumber& device) {
-  for (const std::string_view line : fabric::split(devices_list, '\n')) {
-    const auto words = fabric::split(line, ' ');
+  for (const std::string_view line : base::split(devices_list, '\n')) {
+    const auto words = base::split(line, ' ');
     if (words.size() != 3) continue;
     if (words[0] == "a") return V1Grant::kAll;
     const std::size_t colon = words[1].find(':');

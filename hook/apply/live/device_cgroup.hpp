@@ -11,11 +11,11 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
+#include "base/process/cgroup.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/apply/live/bpf_program.hpp"
 #include "hook/apply/live/steps.hpp"
-#include "hook/base/process/cgroup.hpp"
-#include "hook/base/result.hpp"
 
 namespace hook {
 
@@ -58,14 +58,14 @@ struct AttachedPrograms {
 Result<AttachedPrograms> query_device_programs(int cgroup);
 
 // Opens a program by its id. Errors: ENOENT, it is gone. Requires CAP_SYS_ADMIN.
-Result<fabric::UniqueFd> open_program(std::uint32_t id);
+Result<base::UniqueFd> open_bpf_program(std::uint32_t id);
 
 // Returns the instructions of a loaded program, as the kernel's verifier has changed them. The result may be empty or
 // zeros (is_readable()).
 Result<BpfProgram> read_program(int program);
 
 // Loads a program. Kernels before 5.11 charge it to RLIMIT_MEMLOCK.
-Result<fabric::UniqueFd> load_device_program(const BpfProgram& program);
+Result<base::UniqueFd> load_device_program(const BpfProgram& program);
 
 // Replaces an attached program by another. Since Linux 5.6 this is atomic. Before, both programs are attached for a
 // moment, and an access needs the consent of both. attach_flags: as queried. Errors: ENOENT, the old program is gone.

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <string>
 
-#include "fabric/text.hpp"
-#include "hook/base/process/cgroup.hpp"
+#include "base/process/cgroup.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -21,13 +21,13 @@ bool is_around(const Cgroup& group, const Cgroup& other) {
 }  // namespace
 
 bool is_named_by(std::string_view cgroups_path, std::string_view path) {
-  const auto parts = fabric::split(cgroups_path, ':');
+  const auto parts = base::split(cgroups_path, ':');
   if (parts.size() == 3) {
     // The systemd driver of a runtime appends ".scope" to the name of the unit, unless the name is that of a slice.
     const bool slice = parts[2].ends_with(".slice");
     const std::string unit =
         slice ? std::string(parts[2]) : fmt::format("{}{}{}.scope", parts[1], parts[1].empty() ? "" : "-", parts[2]);
-    const auto components = fabric::split(path, '/');
+    const auto components = base::split(path, '/');
     return !parts[2].empty() && std::ranges::find(components, unit) != components.end();
   }
   while (cgroups_path.ends_with('/'))

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/ledger/identities.hpp"
 #include "hook/oci/container_spec.hpp"
 

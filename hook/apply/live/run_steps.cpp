@@ -15,19 +15,17 @@
 #include <cerrno>
 #include <iterator>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/process/cgroup.hpp"
+#include "base/process/run_in_child.hpp"
+#include "base/text.hpp"
 #include "hook/apply/live/device_cgroup.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
-#include "hook/base/process/cgroup.hpp"
-#include "hook/base/process/run_in_child.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr std::size_t kLongestMap = std::size_t{64} << 10;  // 340 lines (user_namespaces(7))
 
@@ -93,10 +91,10 @@ Result<MappedRoot> read_mapped_root(int proc, pid_t pid) {
 
 // Returns the id outside the user namespace to which the id 0 inside is mapped, from a text of uid_map or gid_map.
 std::optional<std::uint32_t> parse_map(std::string_view text) {
-  for (const std::string_view line : fabric::split(text, '\n')) {
+  for (const std::string_view line : base::split(text, '\n')) {
     std::vector<std::uint32_t> numbers;
-    for (const std::string_view word : fabric::split(line, ' ')) {
-      if (const auto number = fabric::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
+    for (const std::string_view word : base::split(line, ' ')) {
+      if (const auto number = base::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
     }
     // A line has the first id inside the user namespace, the first id outside, and the number of ids.
     if (numbers.size() == 3 && numbers[0] == 0 && numbers[2] > 0) return numbers[1];
@@ -117,9 +115,9 @@ using Warnings = std::vector<std::string>;
 // cannot change device rules.
 bool is_rootless() {
   if (geteuid() != 0) return true;
-  const auto map = fabric::sysfs::read_file("/proc/self/uid_map", 4096);
+  const auto map = base::read_file("/proc/self/uid_map", 4096);
   const auto* text = std::get_if<std::string>(&map);
-  return text && fabric::split(fabric::trim(*text), ' ').back() != "4294967295";
+  return text && base::split(base::trim(*text), ' ').back() != "4294967295";
 }
 
 Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& warnings) {

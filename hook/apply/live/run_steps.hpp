@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
+#include "base/process/identity.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/apply/live/container_root.hpp"
 #include "hook/apply/live/steps.hpp"
-#include "hook/base/process/identity.hpp"
-#include "hook/base/result.hpp"
 #include "hook/oci/engine.hpp"
 #include "hook/oci/state.hpp"
 
@@ -28,10 +28,10 @@ namespace hook {
 struct LiveContainer {
   OciState state;
   ProcessIdentity init;
-  fabric::UniqueFd pidfd;            // of init; invalid before Linux 5.3
-  fabric::UniqueFd mount_namespace;  // of init
-  std::string root_path;             // absolute: root.path of config.json, joined to the bundle
-  FileId rootfs;                     // identity of the directory root_path on the node
+  base::UniqueFd pidfd;            // of init; invalid before Linux 5.3
+  base::UniqueFd mount_namespace;  // of init
+  std::string root_path;           // absolute: root.path of config.json, joined to the bundle
+  FileId rootfs;                   // identity of the directory root_path on the node
   NodeFiles node;
   ContainerMounts mounts;
   std::optional<MappedRoot> owner;  // the node's uid and gid for 0 in the user namespace; nullopt: no user namespace

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/result.hpp"
 #include "fabric/lent_libraries.hpp"
 #include "hook/apply/memlock.hpp"
-#include "hook/base/result.hpp"
 
 namespace hook {
 namespace {

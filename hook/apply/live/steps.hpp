@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/oci/engine.hpp"
 #include "hook/oci/state.hpp"

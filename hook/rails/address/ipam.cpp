@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
@@ -107,8 +107,8 @@ bool is_kubernetes_name(std::string_view text) {
 }  // namespace
 
 std::string quote_output(std::string_view text) {
-  const std::string_view trimmed = fabric::trim(text);
-  return fabric::printable(trimmed.substr(0, kLongestQuote)) + (trimmed.size() > kLongestQuote ? "..." : "");
+  const std::string_view trimmed = base::trim(text);
+  return base::printable(trimmed.substr(0, kLongestQuote)) + (trimmed.size() > kLongestQuote ? "..." : "");
 }
 
 std::optional<std::string> cni_error_of(std::string_view text) {
@@ -146,7 +146,7 @@ std::string cni_args(const PodIdentity& pod) {
 }
 
 bool is_cni_args(std::string_view text) {
-  const auto parts = fabric::split(text, ';');
+  const auto parts = base::split(text, ';');
   if (parts.size() < 2 || parts[0] != kBegin) return false;
   // Each argument occurs at most once, in the order of kArgs, because cni_args() writes them so.
   auto next = std::begin(kArgs);

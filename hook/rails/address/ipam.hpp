@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/result.hpp"
+#include "base/json/json.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/rails/plan/rail.hpp"
 
@@ -97,9 +97,9 @@ class IpamHelper {
   ~IpamHelper();
 
  private:
-  IpamHelper(pid_t pid, fabric::UniqueFd channel);
+  IpamHelper(pid_t pid, base::UniqueFd channel);
   pid_t pid_ = -1;
-  fabric::UniqueFd channel_;
+  base::UniqueFd channel_;
 };
 
 // How one plugin ended. This type and run_plugins() are only for the helper process (ipam_plugins.cpp).

@@ -16,16 +16,14 @@
 #include <exception>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
-#include "hook/base/process/sandbox.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/timing.hpp"
+#include "base/json/json.hpp"
+#include "base/process/sandbox.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
+#include "base/timing.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr int kSlackMs = 2000;  // time for starting and killing plugins, in addition to their limit
 constexpr int kChannel = 3;     // descriptor number of the channel in the helper
@@ -186,14 +184,14 @@ std::string cause_of(const PluginEnd& end) {
   if (auto said = cni_error_of(end.out)) return *std::move(said);
   const std::string cause = WIFSIGNALED(end.status) ? fmt::format("signal {}", WTERMSIG(end.status))
                                                     : fmt::format("exit status {}", WEXITSTATUS(end.status));
-  return fabric::trim(end.out).empty() ? cause : cause + ": " + quote_output(end.out);
+  return base::trim(end.out).empty() ? cause : cause + ": " + quote_output(end.out);
 }
 
 Error plugin_error(const IpamCall& call, const PluginEnd& end, std::string cause) {
   const char* verb = call.command == IpamCall::Command::kAdd ? "get an address" : "release an address";
-  if (!fabric::trim(end.err).empty()) cause += "; it wrote: " + quote_output(end.err);
-  return Error{.message = fmt::format("cannot {} for `{}` by IPAM plugin `{}`: {}", verb,
-                                      fabric::printable(call.ifname), fabric::printable(call.plugin), cause),
+  if (!base::trim(end.err).empty()) cause += "; it wrote: " + quote_output(end.err);
+  return Error{.message = fmt::format("cannot {} for `{}` by IPAM plugin `{}`: {}", verb, base::printable(call.ifname),
+                                      base::printable(call.plugin), cause),
                .code = end.code,
                .hint = end.hint};
 }
@@ -264,7 +262,7 @@ std::vector<Result<IpamResult>> IpamHelper::run(const std::vector<IpamCall>& cal
     }
     broken = end.error();
     channel_.reset();  // closed: if an answer to this call arrives late, the next call must not take it for its own
-    results.push_back(fabric::wrap(*broken, fmt::format("cannot run IPAM plugin `{}`: its helper", call.plugin)));
+    results.push_back(base::wrap(*broken, fmt::format("cannot run IPAM plugin `{}`: its helper", call.plugin)));
   }
   return results;
 }

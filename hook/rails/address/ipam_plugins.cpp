@@ -18,18 +18,16 @@
 #include <cstring>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/process/open_program.hpp"
-#include "hook/base/result.hpp"
-#include "hook/base/timing.hpp"
-#include "hook/base/write_all.hpp"
+#include "base/process/open_program.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
+#include "base/timing.hpp"
+#include "base/unique_fd.hpp"
+#include "base/write_all.hpp"
 #include "hook/ledger/files.hpp"
 
 namespace hook {
 namespace {
-
-using fabric::UniqueFd;
 
 constexpr std::size_t kLongestId = 128;
 constexpr std::size_t kMostOfErrors = 4096;
@@ -58,7 +56,7 @@ bool is_ifname(std::string_view text) {
 // input of containers, and the restrictions of the parent do not apply to the helper.
 Result<void> check_call(const IpamCall& call) {
   const auto bad = [](std::string_view what, std::string_view value) {
-    return Error{fmt::format("`{}` is no {}", fabric::printable(value.substr(0, kLongestId)), what), EINVAL, {}};
+    return Error{fmt::format("`{}` is no {}", base::printable(value.substr(0, kLongestId)), what), EINVAL, {}};
   };
   const bool add = call.command == IpamCall::Command::kAdd;
   if (!is_file_name(call.plugin, kLongestId)) return bad("name of a plugin", call.plugin);
@@ -94,7 +92,7 @@ Result<FoundProgram> find_program(const IpamProgram& program) {
     auto fd = open_program(fmt::format("{}/{}", directory, program.plugin));
     if (fd) return FoundProgram{std::move(fd).value(), directory};
     if (fd.error().code != ENOENT) return std::move(fd).error();
-    tried += (tried.empty() ? "`" : ", `") + fabric::printable(directory) + "`";
+    tried += (tried.empty() ? "`" : ", `") + base::printable(directory) + "`";
   }
   return Error{fmt::format("it is not in {}", tried), ENOENT, kInstallHint};
 }

@@ -7,12 +7,12 @@
 #include <cstddef>
 #include <cstdlib>
 
-#include "fabric/netlink.hpp"
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/process/owner_remedy.hpp"
-#include "hook/base/process/sandbox.hpp"
+#include "base/file.hpp"
+#include "base/process/owner_remedy.hpp"
+#include "base/process/sandbox.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
+#include "fabric/read_network.hpp"
 #include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"
 
@@ -26,7 +26,7 @@ constexpr const char* kWriteIt = "write only the number into it, counted from 0"
 Result<std::uint64_t> index_in_file(const std::string& path) {
   constexpr std::size_t kLongest = 64;
   // O_NONBLOCK is set because opening a FIFO would wait for a process that writes.
-  const fabric::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat seen {};
   if (!fd.ok() || ::fstat(fd.get(), &seen) != 0) {
     Error error = sys_error(errno, "cannot read this node's index in `{}`", path);
@@ -40,9 +40,9 @@ Result<std::uint64_t> index_in_file(const std::string& path) {
   if (seen.st_uid != 0 || (seen.st_mode & 022) != 0)
     return Error{fmt::format("cannot read this node's index in `{}`: users other than root can write it", path), EPERM,
                  owner_remedy(path, seen)};
-  const auto read = fabric::sysfs::read_all(fd.get(), kLongest);
+  const auto read = base::read_all(fd.get(), kLongest);
   const auto* text = std::get_if<std::string>(&read);
-  const auto number = text ? fabric::parse_number<std::uint64_t>(fabric::trim(*text)) : std::nullopt;
+  const auto number = text ? base::parse_number<std::uint64_t>(base::trim(*text)) : std::nullopt;
   if (number) return *number;
   return Error{fmt::format("cannot read this node's index in `{}`: it has no number", path), EINVAL, kWriteIt};
 }
@@ -55,7 +55,7 @@ Result<std::uint64_t> index_in_name(const NodeIndex& by) {
                  "set NODE_NAME to the name of the node, for the program (for a hook: `env` of its entry)"};
   auto index = index_of_name(by, name);
   if (index) return index;
-  return fabric::wrap(std::move(index).error(), kContext);
+  return base::wrap(std::move(index).error(), kContext);
 }
 
 // Returns the number of the slice that contains one of the node's own addresses on the rail. All nodes can then have
@@ -122,7 +122,7 @@ std::vector<Address> named_values(const Config& config) {
 Error used_up(const VfRange& range, const Network& network, const Rail& rail) {
   return Error{fmt::format("network `{}`: cannot allocate a {} of {} for `{}`: no value of the range is free",
                            network.name, range.kind == VfRange::Kind::kMac ? "MAC address" : "GUID", to_string(range),
-                           fabric::printable(rail.hca)),
+                           base::printable(rail.hca)),
                EADDRNOTAVAIL, "run `rdma-hook recover`, or widen the range in config.json"};
 }
 
@@ -130,7 +130,7 @@ Result<std::uint64_t> take_one(const Config& config, const Network& network, VfR
                                const Rail& rail) {
   if (range.per_node) {
     auto slice = slice_of(range, TRY(node_number(config)));
-    if (!slice) return fabric::wrap(std::move(slice).error(), fmt::format("network `{}`", network.name));
+    if (!slice) return base::wrap(std::move(slice).error(), fmt::format("network `{}`", network.name));
     range = *slice;
   }
   AddressRange stock;
@@ -159,7 +159,7 @@ Result<std::vector<AddressRange>> node_ranges(const Config& config, const Networ
     const auto addresses = TRY(own());
     const std::uint64_t index = TRY(index_for(config.node_index.value_or(NodeIndex()), range, rail, addresses));
     auto slice = slice_of(range, index);
-    if (!slice) return fabric::wrap(std::move(slice).error(), fmt::format("network `{}`", network.name));
+    if (!slice) return base::wrap(std::move(slice).error(), fmt::format("network `{}`", network.name));
     slice->own = addresses;
     ranges.push_back(*std::move(slice));
   }

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/address.hpp"
 #include "fabric/inventory.hpp"
-#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/rails/plan/rail.hpp"
 

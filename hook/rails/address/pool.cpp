@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <ctime>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/config/node_slice.hpp"
 
 namespace hook {
@@ -27,10 +27,10 @@ std::string to_text(const PoolClaim& claim) {
 // Parses the target of a symbolic link in the directory. A malformed target becomes a claim of a key that no grant has.
 // Its address then stays allocated, which does less harm than an address that two containers get.
 PoolClaim parse_claim(std::string_view text) {
-  const auto parts = fabric::split(text, '@');
+  const auto parts = base::split(text, '@');
   if (parts.size() == 3) {
-    const auto rail = fabric::parse_number<unsigned>(parts[1]);
-    const auto nth = fabric::parse_number<unsigned>(parts[2]);
+    const auto rail = base::parse_number<unsigned>(parts[1]);
+    const auto nth = base::parse_number<unsigned>(parts[2]);
     if (rail && nth) return {std::string(parts[0]), *rail, *nth};
   }
   return {std::string(text), 0, 0};
@@ -99,7 +99,7 @@ Result<LedgerDirectory> open_network(const LedgerDirectory& root, const std::str
   // No network can have the name kStockOfAll, because is_file_name() refuses '@'.
   if (network != kStockOfAll && !is_file_name(network, kLongestNetwork)) {
     return make_error("cannot use network `{}`: that is no name of a network",
-                      fabric::printable(network.substr(0, kLongestNetwork)));
+                      base::printable(network.substr(0, kLongestNetwork)));
   }
   return open_directory(root.fd.get(), network, root.path + "/" + network, make);
 }
@@ -111,7 +111,7 @@ Result<LedgerDirectory> open_place(const LedgerDirectory& network, const std::st
 Result<void> check_key(std::string_view key) {
   if (is_file_name(key, kLongestKey)) return {};
   return make_error("internal error: grant key `{}` is not 1 to {} of [A-Za-z0-9_.-]",
-                    fabric::printable(key.substr(0, kLongestKey)), kLongestKey);
+                    base::printable(key.substr(0, kLongestKey)), kLongestKey);
 }
 
 // Checks a range again, as a safeguard: the checks of config.json find the same errors earlier, and report the line.
@@ -198,7 +198,7 @@ Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*
   std::set<Address> given;
   for (const AddressRange* range : ranges) {
     const Result<Address> address = take(*range, never, given);
-    if (!address) return fabric::wrap(address.error(), fmt::format("network `{}`", network));
+    if (!address) return base::wrap(address.error(), fmt::format("network `{}`", network));
     given.insert(*address);
     taken.push_back({*address, range->prefix, range->gateway});
   }
@@ -214,7 +214,7 @@ Result<void> release_in(const LedgerDirectory& root, const std::string& name, co
   const std::vector<std::string> there = TRY(list_names(*network));
   Result<void> first;
   for (const std::string& place : there) {
-    const auto rail = fabric::parse_number<unsigned>(place);
+    const auto rail = base::parse_number<unsigned>(place);
     // The directory "all" can have addresses of any rail, so it is always searched.
     if (rails && place != kEveryRail && !(rail && rails->contains(*rail))) continue;
     const auto remove = [&]() -> Result<void> {

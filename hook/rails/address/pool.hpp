@@ -20,8 +20,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/address.hpp"
-#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/rails/plan/rail.hpp"

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/address.hpp"
-#include "hook/base/result.hpp"
 
 namespace hook {
 

@@ -1,4 +1,4 @@
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/rails/align/align.hpp"
 
 #include <algorithm>
@@ -113,16 +113,16 @@ class RailMove {
           present_.erase(number);
         } else {
           failed =
-              fabric::wrap(std::move(removed).error(), fmt::format("`{}` still has the placeholder address {}",
-                                                                   rail_.name, fabric::to_string(placeholder(number))));
+              base::wrap(std::move(removed).error(), fmt::format("`{}` still has the placeholder address {}",
+                                                                 rail_.name, fabric::to_string(placeholder(number))));
         }
       }
       if (is_out_) {
         if (auto added = link_.add_address(position_); added) {
           is_out_ = false;
         } else {
-          failed = fabric::wrap(std::move(added).error(), fmt::format("`{}` has lost its address {}", rail_.name,
-                                                                      fabric::to_string(rail_.address)));
+          failed = base::wrap(std::move(added).error(), fmt::format("`{}` has lost its address {}", rail_.name,
+                                                                    fabric::to_string(rail_.address)));
         }
       }
       if (!failed) return {};
@@ -317,7 +317,7 @@ class Run {
   // Does each step for all rails before the next step, so that the kernel works for all rails during one wait.
   Result<bool> move_all(const Alignment& alignment, std::vector<RailMove>& moves) {
     const auto named = [&](Error error, std::size_t i) {
-      return fabric::wrap(std::move(error), fmt::format("cannot align `{}`", rails_[alignment.moves[i].rail].name));
+      return base::wrap(std::move(error), fmt::format("cannot align `{}`", rails_[alignment.moves[i].rail].name));
     };
     const unsigned rounds_left = limits_.rounds - report_.rounds + 1;
     const auto until = link_.now() + (deadline_ - link_.now()) / rounds_left;

@@ -13,15 +13,14 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
-using fabric::sysfs::Directory;
+using base::netlink::Attributes;
+using base::netlink::Bytes;
 
 // Parses one netdev.
 // whole: also parses the settings and the number of VFs, which only find_link() needs.
@@ -143,14 +142,14 @@ bool is_netdev_name(std::string_view name) {
 
 Result<void> check_name(const std::string& name) {
   if (is_netdev_name(name)) return {};
-  return Error{fmt::format("cannot use `{}` as the name of a netdev", fabric::printable(name)), EINVAL,
+  return Error{fmt::format("cannot use `{}` as the name of a netdev", base::printable(name)), EINVAL,
                "use up to 15 characters without `/`, `:`, `%` and spaces"};
 }
 
 std::string shown_link(Netlink& route, int ifindex) {
   const auto link = find_link(route, ifindex);
   if (!link || !*link) return fmt::format("netdev {}", ifindex);
-  return fmt::format("`{}`", fabric::printable((*link)->name));
+  return fmt::format("`{}`", base::printable((*link)->name));
 }
 
 Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb) {
@@ -206,11 +205,11 @@ Result<std::optional<Directory>> open_netdev(int sysfs, const Link& link) {
     // Another netdev can have taken the name since `link` was read, so the index is compared.
     const auto index = directory->read("ifindex");
     if (const auto* text = std::get_if<std::string>(&index))
-      return fabric::parse_number<int>(*text) == link.ifindex ? std::move(directory) : None();
-    code = std::get<fabric::Unreadable>(index).code;
+      return base::parse_number<int>(*text) == link.ifindex ? std::move(directory) : None();
+    code = std::get<base::Unreadable>(index).code;
   }
   if (code == ENOENT || code == ENODEV) return None();
-  return sys_error(code, "cannot read netdev `{}` in sysfs", fabric::printable(link.name));
+  return sys_error(code, "cannot read netdev `{}` in sysfs", base::printable(link.name));
 }
 
 Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
@@ -218,7 +217,7 @@ Result<std::uint64_t> netdev_identity(int sysfs, const Link& link) {
   if (!directory) return std::uint64_t{0};
   struct stat status {};
   if (::fstat(directory->fd(), &status) == 0) return std::uint64_t{status.st_ino};
-  return sys_error(errno, "cannot read netdev `{}` in sysfs", fabric::printable(link.name));
+  return sys_error(errno, "cannot read netdev `{}` in sysfs", base::printable(link.name));
 }
 
 // Finds the netdev with this identity. Reads all netdevs again if one changed its name between the dump and the read of

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/sysfs.hpp"
-#include "hook/base/result.hpp"
+#include "base/file.hpp"
+#include "base/result.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 #include "hook/rails/plan/rail.hpp"
@@ -53,7 +53,7 @@ Result<std::vector<Link>> all_links(Netlink& route);
 
 // Opens the netdev's directory in sysfs; nullopt if the netdev is gone or has been renamed since `link` was read.
 // sysfs: a descriptor of the sysfs of its namespace.
-Result<std::optional<fabric::sysfs::Directory>> open_netdev(int sysfs, const Link& link);
+Result<std::optional<base::Directory>> open_netdev(int sysfs, const Link& link);
 
 // Returns a number that identifies the netdev among all netdevs since the node's start, in any namespace and after any
 // change. It is the inode number of the netdev's directory in sysfs: the kernel assigns it once and keeps it when the

@@ -10,13 +10,12 @@
 #include <cerrno>
 #include <cstring>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::UniqueFd;
 using Ids = std::vector<std::uint32_t>;
 
 // The headers of Linux 6.1 do not have these constants.

@@ -1,5 +1,5 @@
-#include "hook/base/result.hpp"
-#include "hook/base/words.hpp"
+#include "base/result.hpp"
+#include "base/words.hpp"
 #include "hook/rails/netlink/records.hpp"
 
 #include <linux/fib_rules.h>
@@ -18,10 +18,10 @@
 namespace hook {
 namespace {
 
+using base::netlink::Attributes;
+using base::netlink::Bytes;
+using base::netlink::Message;
 using fabric::Address;
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
-using fabric::netlink::Message;
 using fabric::netlink::to_address;
 
 constexpr std::uint8_t kFamilies[] = {AF_INET, AF_INET6};

@@ -12,19 +12,16 @@
 #include <set>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/records.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::Attr;
-using fabric::Unreadable;
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
-using fabric::sysfs::Directory;
+using base::netlink::Attributes;
+using base::netlink::Bytes;
 
 // The flags that __dev_change_flags() accepts (net/core/dev.c). IFF_UP is left out, because links.hpp sets it.
 constexpr unsigned kSettableFlags = IFF_PROMISC | IFF_ALLMULTI | IFF_NOARP | IFF_DEBUG | IFF_NOTRAILERS | IFF_DYNAMIC |
@@ -85,7 +82,7 @@ Result<int> find_ethtool_family(Netlink& generic) {
   int family = 0;
   const auto asked = generic.read(request.take(), "find ethtool netlink", [&](const nlmsghdr* answer) {
     const Attributes attributes = to_message(answer).attributes(sizeof header);
-    family = fabric::netlink::value_of<std::uint16_t>(attributes.get(CTRL_ATTR_FAMILY_ID)).value_or(0);
+    family = base::netlink::value_of<std::uint16_t>(attributes.get(CTRL_ATTR_FAMILY_ID)).value_or(0);
   });
   if (!asked && asked.error().code != ENOENT) return asked.error();
   return family;
@@ -150,7 +147,7 @@ Attr<std::optional<std::string>> read_value(const Directory& netdev, const std::
 
 // Returns 0 or an errno.
 int write_value(const Directory& netdev, const std::string& path, const std::string& value) {
-  const fabric::UniqueFd file(::openat(netdev.fd(), path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
+  const base::UniqueFd file(::openat(netdev.fd(), path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
   if (!file.ok()) return errno;
   return ::write(file.get(), value.data(), value.size()) < 0 ? errno : 0;
 }
@@ -251,7 +248,7 @@ std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const
   for (const std::string& other : before.other_names) {
     if (contains(now.other_names, other)) continue;
     repairs.push_back({"restore an alternative name of",
-                       fmt::format("link property add dev {} altname {}", name, fabric::printable(other)),
+                       fmt::format("link property add dev {} altname {}", name, base::printable(other)),
                        name_request(RTM_NEWLINKPROP, ifindex, other)});
   }
   return repairs;

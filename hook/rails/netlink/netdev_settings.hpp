@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/netlink.hpp"
-#include "fabric/sysfs.hpp"
-#include "hook/base/result.hpp"
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "fabric/read_network.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
 namespace hook {
@@ -57,7 +57,7 @@ struct LinkSettings {
 };
 
 // Returns the settings in an RTM_NEWLINK message.
-LinkSettings link_settings(unsigned ifi_flags, const fabric::netlink::Attributes& attributes);
+LinkSettings link_settings(unsigned ifi_flags, const base::netlink::Attributes& attributes);
 
 // A change that restores one setting. Each change is a message of its own, so that a refused change does not affect the
 // other settings.
@@ -137,14 +137,14 @@ using SysfsSettings = std::array<std::vector<std::string>, kSysfsSettings.size()
 // netdev: its directory in sysfs.
 // name: the netdev's name in warnings.
 // warnings: gets a line for each setting that could not be read.
-SysfsSettings read_sysfs_settings(const fabric::sysfs::Directory& netdev, std::string_view name,
+SysfsSettings read_sysfs_settings(const base::Directory& netdev, std::string_view name,
                                   std::vector<std::string>& warnings);
 // Writes the values of `before` that differ, and always the values that NAPI instances can have (is_of_napis). Skips
 // settings for which `before` has no value. A queue for which `before` has no value, because it is new, gets the value
 // 0. Returns one warning for each setting that the kernel refused. The kernel refuses `threaded` for most netdevs that
 // are down.
 // netdev: its directory on a writable mount of sysfs.
-std::vector<std::string> restore_sysfs_settings(const fabric::sysfs::Directory& netdev, std::string_view name,
+std::vector<std::string> restore_sysfs_settings(const base::Directory& netdev, std::string_view name,
                                                 const SysfsSettings& before);
 
 // Returns true if a record may contain this value. The check is needed because values are written to sysfs as root.

@@ -18,15 +18,14 @@
 #include <cstring>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/process/run_in_child.hpp"
+#include "base/process/run_in_child.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::UniqueFd;
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
+using base::netlink::Attributes;
+using base::netlink::Bytes;
 
 // The kernel makes the answer during send(2), so an answer that is missing after this time will not arrive.
 constexpr time_t kTimeoutSeconds = 5;
@@ -46,7 +45,7 @@ int errno_of(Bytes body) {
   int code = 0;
   if (body.size() < sizeof code) return EPROTO;
   std::memcpy(&code, body.data(), sizeof code);
-  return fabric::netlink::errno_of(code);
+  return base::netlink::errno_of(code);
 }
 
 // Returns the text of NLMSGERR_ATTR_MSG, which libnl 3.7 does not read. The text follows the code; in NLMSG_ERROR the
@@ -65,7 +64,7 @@ std::string extended_text(const nlmsghdr* answer, Bytes body) {
   std::string text = Attributes(body.subspan(skip)).text(NLMSGERR_ATTR_MSG).value_or("");
   while (text.ends_with('.'))
     text.pop_back();
-  return fabric::printable(text);
+  return base::printable(text);
 }
 
 Error failure(std::string_view what, int code, const std::string& said = {}) {
@@ -280,7 +279,7 @@ void RequestBuilder::end(nlattr* nest) {
   if (message_ && nla_nest_end(message_.get(), nest) < 0) message_.reset();
 }
 
-fabric::netlink::Message to_message(const nlmsghdr* header) {
+base::netlink::Message to_message(const nlmsghdr* header) {
   return {header->nlmsg_type, body_of(header)};
 }
 
@@ -293,7 +292,7 @@ ifinfomsg link_header(int ifindex) {
 
 Result<UniqueFd> open_sysfs(SysfsAccess access) {
   // The hook's seccomp filter allows fsmount(2) only with the attributes kReadOnly or with 0
-  // (hook/base/process/sandbox_filter_gen.cpp).
+  // (base/process/sandbox_filter_gen.cpp).
   constexpr unsigned kReadOnly = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   const UniqueFd context(fsopen("sysfs", FSOPEN_CLOEXEC));
   UniqueFd sysfs;

@@ -10,9 +10,9 @@
 #include <optional>
 #include <string_view>
 
-#include "fabric/netlink.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
+#include "fabric/read_network.hpp"
 
 struct nl_sock;
 
@@ -32,7 +32,7 @@ class Netlink {
   // Like open(), but returns nullopt if the kernel does not have the protocol.
   static Result<std::optional<Netlink>> open_if_known(int protocol);
   // Takes over a socket that open_network_namespace() made in another namespace.
-  static Result<Netlink> adopt(fabric::UniqueFd fd, int protocol);
+  static Result<Netlink> adopt(base::UniqueFd fd, int protocol);
 
   // Sends the request and waits for the acknowledgement.
   // Errors: "cannot WHAT: " with the kernel's errno as code, and the text of its extended acknowledgement, if there is
@@ -62,17 +62,17 @@ class RequestBuilder {
  public:
   template <typename Header>
   RequestBuilder(int type, int flags, const Header& header)
-      : RequestBuilder(type, flags, fabric::netlink::bytes_of(header)) {}
+      : RequestBuilder(type, flags, base::netlink::bytes_of(header)) {}
   // header: the fixed header; attributes may already follow it.
-  RequestBuilder(int type, int flags, fabric::netlink::Bytes header);
+  RequestBuilder(int type, int flags, base::netlink::Bytes header);
 
-  void put(int type, fabric::netlink::Bytes value);
+  void put(int type, base::netlink::Bytes value);
   void put(int type, std::string_view text);  // adds a terminating zero
   // Adds a plain struct or integer, in host byte order.
   template <typename T>
   requires std::is_trivially_copyable_v<T> &&(!std::is_convertible_v<T, std::string_view>)&&(
-      !std::is_convertible_v<T, fabric::netlink::Bytes>)void put(int type, const T& value) {
-    put(type, fabric::netlink::bytes_of(value));
+      !std::is_convertible_v<T, base::netlink::Bytes>)void put(int type, const T& value) {
+    put(type, base::netlink::bytes_of(value));
   }
   // begin() starts a nested attribute of this type, and put() adds attributes to it until end(). end() takes the result
   // of begin().
@@ -87,7 +87,7 @@ class RequestBuilder {
 };
 
 // Returns header and attributes of an answer. The attributes end at the first malformed one.
-fabric::netlink::Message to_message(const nlmsghdr* header);
+base::netlink::Message to_message(const nlmsghdr* header);
 
 // Returns the header of RTM_GETLINK and similar requests.
 // ifindex: 0 stands for no particular netdev.
@@ -95,13 +95,13 @@ ifinfomsg link_header(int ifindex);
 
 // Descriptors of another network namespace. The sockets and the sysfs were opened there and can be used from outside.
 struct NetworkNamespace {
-  fabric::UniqueFd netns;       // of /proc/PID/ns/net or a pod's path
+  base::UniqueFd netns;         // of /proc/PID/ns/net or a pod's path
   Netlink route;                // NETLINK_ROUTE
   std::optional<Netlink> rdma;  // NETLINK_RDMA; nullopt: the kernel has none
-  fabric::UniqueFd packet;  // AF_PACKET, SOCK_RAW, protocol 0 (bind it before use); empty: not requested, or refused
+  base::UniqueFd packet;  // AF_PACKET, SOCK_RAW, protocol 0 (bind it before use); empty: not requested, or refused
   // A detached, read-only mount of the namespace's sysfs (fsopen, Linux 5.2), for openat(2). It is empty if it was not
   // requested or not permitted, or if the kernel is older.
-  fabric::UniqueFd sysfs;
+  base::UniqueFd sysfs;
 };
 
 // The descriptors that are opened only on request, because closing a packet socket or a mount waits some 10 ms for a
@@ -114,11 +114,11 @@ struct NetnsParts {
 enum class SysfsAccess { kRead, kWrite };
 // Mounts the sysfs of the caller's network namespace, detached. Returns an empty descriptor if the kernel is older than
 // Linux 5.2 or does not permit the mount.
-Result<fabric::UniqueFd> open_sysfs(SysfsAccess access = SysfsAccess::kRead);
+Result<base::UniqueFd> open_sysfs(SysfsAccess access = SysfsAccess::kRead);
 
 // Opens sockets and sysfs of another namespace: a forked child calls setns(2), opens them and passes them to the
 // caller. Errors: the descriptor is of no network namespace, or the namespace is gone.
-Result<NetworkNamespace> open_network_namespace(fabric::UniqueFd netns, const NetnsParts& parts);
+Result<NetworkNamespace> open_network_namespace(base::UniqueFd netns, const NetnsParts& parts);
 
 // Runs the function in a child process in that namespace, like run_in_child(). Needed for calls in which the kernel
 // checks the namespace of the calling process (move_rdma_device_from()).

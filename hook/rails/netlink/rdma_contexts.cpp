@@ -10,14 +10,14 @@
 #include <memory>
 #include <utility>
 
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
+using base::netlink::Attributes;
+using base::netlink::Bytes;
 
 constexpr const char* kCount = "cannot count the contexts of RDMA devices";
 constexpr std::size_t kBatch = 64;
@@ -54,13 +54,13 @@ bool is_unknown(int code) {
 // Parses the messages of one datagram. Returns true at the end of the dump.
 Result<bool> read_answers(Bytes rest, std::vector<RdmaUse>& devices) {
   while (rest.size() >= sizeof(nlmsghdr)) {
-    const auto header = *fabric::netlink::value_of<nlmsghdr>(rest);
+    const auto header = *base::netlink::value_of<nlmsghdr>(rest);
     if (header.nlmsg_len < sizeof header || header.nlmsg_len > rest.size()) return sys_error(EPROTO, "{}", kCount);
     const Bytes body = rest.subspan(NLMSG_HDRLEN, header.nlmsg_len - NLMSG_HDRLEN);
     rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(header.nlmsg_len), rest.size()));
     if (header.nlmsg_type == NLMSG_DONE || header.nlmsg_type == NLMSG_ERROR) {
-      const int code = fabric::netlink::value_of<int>(body).value_or(-EPROTO);
-      if (code < 0) return sys_error(fabric::netlink::errno_of(code), "{}", kCount);
+      const int code = base::netlink::value_of<int>(body).value_or(-EPROTO);
+      if (code < 0) return sys_error(base::netlink::errno_of(code), "{}", kCount);
       return true;
     }
     if (auto device = parse_rdma_use(Attributes(body))) devices.push_back(std::move(*device));
@@ -88,7 +88,7 @@ Result<std::vector<RdmaUse>> receive(int socket) {
 
 // Calls use() with each attribute of type `entry` in the table.
 void for_each_entry(Bytes table, unsigned entry, const std::function<void(const Attributes&)>& use) {
-  while (const auto header = fabric::netlink::value_of<nlattr>(table)) {
+  while (const auto header = base::netlink::value_of<nlattr>(table)) {
     if (header->nla_len < sizeof *header || header->nla_len > table.size()) return;
     const Bytes body = table.subspan(NLA_HDRLEN, header->nla_len - NLA_HDRLEN);
     if ((header->nla_type & NLA_TYPE_MASK) == entry) use(Attributes(body));
@@ -185,7 +185,7 @@ std::vector<RdmaContext> RdmaContextTable::number(std::uint64_t count) && {
 
 Result<std::optional<std::vector<RdmaUse>>> rdma_use() {
   using Uses = std::optional<std::vector<RdmaUse>>;
-  const fabric::UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
+  const base::UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
   if (!socket.ok()) return is_unknown(errno) ? Result<Uses>(Uses()) : sys_error(errno, "{}", kCount);
   nlmsghdr request{};
   request.nlmsg_len = NLMSG_LENGTH(0);

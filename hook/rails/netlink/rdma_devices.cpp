@@ -7,10 +7,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "base/words.hpp"
 #include "fabric/inventory.hpp"
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/words.hpp"
 
 namespace hook {
 namespace {
@@ -28,7 +28,7 @@ constexpr Word<int> kMoveHints[] = {
 
 // Starts a request. RDMA netlink has no fixed header, so the attributes follow at once.
 RequestBuilder request(unsigned command, int flags = 0) {
-  return RequestBuilder(static_cast<int>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command)), flags, fabric::netlink::Bytes());
+  return RequestBuilder(static_cast<int>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command)), flags, base::netlink::Bytes());
 }
 
 // Refuses names that are too long: the kernel would cut them (nla_strscpy) and change another device.
@@ -37,7 +37,7 @@ Result<void> check_name(std::string_view name, std::size_t longest, const char* 
                     std::ranges::all_of(name, [](char c) { return c > ' ' && c < 0x7f; }) &&
                     name.find_first_of("/%:") == std::string_view::npos;
   if (good) return {};
-  return Error{fmt::format("cannot use `{}`: it is no name of {}", fabric::printable(name.substr(0, longest)), what),
+  return Error{fmt::format("cannot use `{}`: it is no name of {}", base::printable(name.substr(0, longest)), what),
                EINVAL};
 }
 
@@ -120,7 +120,7 @@ Error explain_rdma_rename(Error refusal) {
 }
 
 Error explain_rdma_link(Error refusal, std::string_view type) {
-  const std::string shown = fabric::printable(type);
+  const std::string shown = base::printable(type);
   if (refusal.code == EINVAL) refusal.hint = fmt::format("run `modprobe rdma_{}` or `modprobe {}`", shown, shown);
   if (refusal.code == ENODEV) refusal.hint = "check that the netdev exists in this network namespace";
   if (refusal.code == EEXIST) refusal.hint = "find the device with this name or on this netdev: `rdma link`";
@@ -187,7 +187,7 @@ Result<std::optional<RdmaDevice>> find_software_device(Netlink& rdma, std::uint6
 std::uint64_t parse_node_guid(std::string_view text) {
   std::string digits(text);
   std::erase(digits, ':');
-  return fabric::parse_number<std::uint64_t>(digits, 16).value_or(0);
+  return base::parse_number<std::uint64_t>(digits, 16).value_or(0);
 }
 
 std::uint64_t node_guid_of_mac(const std::vector<std::uint8_t>& mac) {
@@ -228,14 +228,14 @@ Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_
   TRY_VOID(check_name(name, kLongestName, "an RDMA device"));
   TRY_VOID(check_name(netdev, kLongestNetdev, "a netdev"));
   auto made = rdma.change(rdma_link_request(name, type, netdev),
-                          fmt::format("make {} device `{}` on `{}`", fabric::printable(type), name, netdev));
+                          fmt::format("make {} device `{}` on `{}`", base::printable(type), name, netdev));
   if (made) return {};
   return explain_rdma_link(std::move(made).error(), type);
 }
 
 Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device) {
   auto removed = rdma.change(rdma_unlink_request(device.index),
-                             fmt::format("remove RDMA device `{}`", fabric::printable(device.name)));
+                             fmt::format("remove RDMA device `{}`", base::printable(device.name)));
   if (removed || removed.error().code != EINVAL) return removed;
   // The kernel also returns EINVAL if no device has the index any more. A missing device is no error.
   const auto devices = TRY(rdma_devices(rdma));
@@ -246,7 +246,7 @@ Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device) {
 }
 
 std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca, std::uint64_t node_guid) {
-  const auto verbs = fabric::sysfs::Directory::open(sysfs, "class/infiniband_verbs");
+  const auto verbs = base::Directory::open(sysfs, "class/infiniband_verbs");
   if (!verbs) return std::nullopt;
   for (const std::string& name : verbs->list()) {
     const auto number = fabric::uverbs_number(name);
@@ -254,7 +254,7 @@ std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca, std::uint6
     if (!device || device->read_text("ibdev") != hca) continue;
     const auto dev = device->read_text("dev");
     // The GUID is read after the device number. If another device took the name in between, the GUID differs.
-    const auto all = node_guid != 0 ? fabric::sysfs::Directory::open(sysfs, "class/infiniband") : std::nullopt;
+    const auto all = node_guid != 0 ? base::Directory::open(sysfs, "class/infiniband") : std::nullopt;
     const auto guid = all ? all->read_text((hca + "/node_guid").c_str()) : std::nullopt;
     if (node_guid != 0 && parse_node_guid(guid.value_or("")) != node_guid) return std::nullopt;
     if (dev) return NewNode{hca, *number, *dev};

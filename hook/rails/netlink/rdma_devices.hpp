@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/netlink.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "fabric/read_network.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
@@ -114,22 +114,22 @@ Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device);
 // Collects the processes of contexts from the kernel's tables of objects. Pure.
 class RdmaContextTable {
  public:
-  void add_context(const fabric::netlink::Attributes& entry);
-  void add_domain(const fabric::netlink::Attributes& entry);     // a PD
-  void add_in_domain(const fabric::netlink::Attributes& entry);  // a QP or MR; call it after all PDs were added
+  void add_context(const base::netlink::Attributes& entry);
+  void add_domain(const base::netlink::Attributes& entry);     // a PD
+  void add_in_domain(const base::netlink::Attributes& entry);  // a QP or MR; call it after all PDs were added
   std::vector<RdmaContext> take() &&;
   // For kernels that cannot list contexts (before Linux 5.14). Returns `count` contexts, numbered from 0. Each context
   // gets the processes of all objects that were added.
   std::vector<RdmaContext> number(std::uint64_t count) &&;
 
  private:
-  void add(std::optional<std::uint32_t> context, const fabric::netlink::Attributes& entry);
+  void add(std::optional<std::uint32_t> context, const base::netlink::Attributes& entry);
   std::map<std::uint32_t, std::vector<pid_t>> contexts_;
   std::map<std::uint32_t, std::uint32_t> domains_;  // by the number of the PD: the number of its context
   std::vector<pid_t> all_;
 };
 
 // Parses one message about a device; nullopt: another kind of message. Pure.
-std::optional<RdmaUse> parse_rdma_use(const fabric::netlink::Attributes& device);
+std::optional<RdmaUse> parse_rdma_use(const base::netlink::Attributes& device);
 
 }  // namespace hook

@@ -10,15 +10,15 @@
 #include <algorithm>
 #include <iterator>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 
 namespace hook {
 namespace {
 
+using base::netlink::Attributes;
+using base::netlink::Bytes;
+using base::netlink::Message;
 using fabric::Address;
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
-using fabric::netlink::Message;
 using fabric::netlink::to_address;
 
 constexpr std::size_t kIpv4Offset = 12;  // offset of the four IPv4 bytes in the IPv6 form
@@ -121,8 +121,8 @@ std::string rule_text(const Message& message) {
   }
   if (header.tos != 0) text += fmt::format(" tos {:#04x}", header.tos);
   if (const auto mark = attributes.u32(FRA_FWMARK)) text += fmt::format(" fwmark {:#x}", *mark);
-  if (const auto netdev = attributes.text(FRA_IIFNAME)) text += fmt::format(" iif {}", fabric::printable(*netdev));
-  if (const auto netdev = attributes.text(FRA_OIFNAME)) text += fmt::format(" oif {}", fabric::printable(*netdev));
+  if (const auto netdev = attributes.text(FRA_IIFNAME)) text += fmt::format(" iif {}", base::printable(*netdev));
+  if (const auto netdev = attributes.text(FRA_OIFNAME)) text += fmt::format(" oif {}", base::printable(*netdev));
   if (header.action == FR_ACT_TO_TBL) {
     return text + fmt::format(" lookup {}", table_text(attributes.u32(FRA_TABLE).value_or(header.table)));
   }
@@ -206,14 +206,14 @@ bool is_well_formed(const NetRecord& record) {
 
 void append_attribute(Payload& payload, unsigned type, Bytes value) {
   const nlattr header{static_cast<std::uint16_t>(NLA_HDRLEN + value.size()), static_cast<std::uint16_t>(type)};
-  const Bytes bytes = fabric::netlink::bytes_of(header);
+  const Bytes bytes = base::netlink::bytes_of(header);
   payload.insert(payload.end(), bytes.begin(), bytes.end());
   payload.insert(payload.end(), value.begin(), value.end());
   payload.resize(NLA_ALIGN(payload.size()));
 }
 
 void append_u32(Payload& payload, unsigned type, std::uint32_t value) {
-  append_attribute(payload, type, fabric::netlink::bytes_of(value));
+  append_attribute(payload, type, base::netlink::bytes_of(value));
 }
 
 void append_text(Payload& payload, unsigned type, const std::string& text) {

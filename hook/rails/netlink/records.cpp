@@ -10,14 +10,14 @@
 #include <cstring>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 namespace hook {
 namespace {
 
+using base::netlink::Attributes;
+using base::netlink::Bytes;
+using base::netlink::Message;
 using fabric::Address;
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
-using fabric::netlink::Message;
 using fabric::netlink::to_address;
 
 constexpr unsigned kTypeMask = static_cast<unsigned>(NLA_TYPE_MASK);
@@ -68,7 +68,7 @@ Payload address_for(const Message& message, int ifindex, std::string_view name) 
   // The kernel does not choose a deprecated address as source. It ignores IFA_F_DEPRECATED in a request, and sets this
   // flag if the preferred lifetime is zero.
   const ifa_cacheinfo deprecated{.ifa_prefered = 0, .ifa_valid = kForever, .cstamp = 0, .tstamp = 0};
-  if ((flags & IFA_F_DEPRECATED) != 0) append_attribute(payload, IFA_CACHEINFO, fabric::netlink::bytes_of(deprecated));
+  if ((flags & IFA_F_DEPRECATED) != 0) append_attribute(payload, IFA_CACHEINFO, base::netlink::bytes_of(deprecated));
   return payload;
 }
 
@@ -185,7 +185,7 @@ std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view hex) {
   std::vector<std::uint8_t> bytes;
   bytes.reserve(hex.size() / 2);
   for (std::size_t i = 0; i < hex.size(); i += 2)
-    bytes.push_back(*fabric::parse_number<std::uint8_t>(hex.substr(i, 2), 16));
+    bytes.push_back(*base::parse_number<std::uint8_t>(hex.substr(i, 2), 16));
   return bytes;
 }
 

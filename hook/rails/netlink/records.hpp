@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/address.hpp"
-#include "fabric/netlink.hpp"
-#include "hook/base/result.hpp"
+#include "fabric/read_network.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
 namespace hook {
@@ -34,38 +34,38 @@ using Payload = std::vector<std::uint8_t>;
 
 inline constexpr std::size_t kLongestPayload = 32 << 10;  // no message of a dump is longer (netlink_dump(), Linux 6.12)
 
-fabric::netlink::Message message_of(const NetRecord& record);
+base::netlink::Message message_of(const NetRecord& record);
 
 // Returns the address family of a payload, which is the first byte of the header of each type; AF_UNSPEC for an empty
 // payload.
-unsigned family_of(fabric::netlink::Bytes payload);
+unsigned family_of(base::netlink::Bytes payload);
 std::uint8_t family_of(const fabric::Address& address);
 unsigned address_bits(unsigned family);
 // Returns the 4 bytes of an IPv4 address, or the 16 of an IPv6 address.
-fabric::netlink::Bytes bytes_of(const fabric::Address& address);
+base::netlink::Bytes bytes_of(const fabric::Address& address);
 // Returns the routing table of a route: RTA_TABLE, or the table of the header if there is no such attribute.
-unsigned table_of(const rtmsg& header, const fabric::netlink::Attributes& attributes);
+unsigned table_of(const rtmsg& header, const base::netlink::Attributes& attributes);
 
 // Calls the function for each attribute. Returns false if the attributes are malformed.
 // type: includes flags such as NLA_F_NESTED.
-bool for_each_attribute(fabric::netlink::Bytes attributes,
-                        const std::function<void(unsigned type, fabric::netlink::Bytes value)>& function);
+bool for_each_attribute(base::netlink::Bytes attributes,
+                        const std::function<void(unsigned type, base::netlink::Bytes value)>& function);
 // Returns true if the record has a known type and family, a complete header, and well-formed attributes to the last
 // byte.
 bool is_well_formed(const NetRecord& record);
 
-void append_attribute(Payload& payload, unsigned type, fabric::netlink::Bytes value);
+void append_attribute(Payload& payload, unsigned type, base::netlink::Bytes value);
 void append_u32(Payload& payload, unsigned type, std::uint32_t value);
 // Appends a text with a terminating zero.
 void append_text(Payload& payload, unsigned type, const std::string& text);
 
 template <typename Header>
 Payload start_payload(const Header& header) {
-  const fabric::netlink::Bytes bytes = fabric::netlink::bytes_of(header);
+  const base::netlink::Bytes bytes = base::netlink::bytes_of(header);
   return {bytes.begin(), bytes.end()};
 }
 
-using fabric::netlink::value_of;
+using base::netlink::value_of;
 
 // Returns the record for a netdev with another index and name. Removes attributes that only dumps have (cache info,
 // statistics), and sets IFA_F_NODAD on IPv6 addresses. A label such as "eth0:1" gets the new name. A label without

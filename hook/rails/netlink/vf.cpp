@@ -12,18 +12,17 @@
 #include <string_view>
 #include <utility>
 
+#include "base/file.hpp"
+#include "base/text.hpp"
 #include "fabric/rdma_sysfs.hpp"
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
 #include "hook/rails/netlink/links.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::netlink::Attributes;
-using fabric::netlink::Bytes;
-using fabric::netlink::value_of;
-using fabric::sysfs::Directory;
+using base::netlink::Attributes;
+using base::netlink::Bytes;
+using base::netlink::value_of;
 
 NetlinkMessage vf_request(int pf_ifindex, const std::function<void(RequestBuilder&)>& put_attribute) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(pf_ifindex));
@@ -132,15 +131,15 @@ std::optional<VfSlot> find_vf_slot(const std::string& sys, const std::string& vf
   const auto netdevs = function ? function->open_at("net") : std::nullopt;
   if (!netdevs) return std::nullopt;
   std::optional<unsigned> vf;
-  fabric::sysfs::each_name(function->fd(), [&](std::string_view name) {
+  base::each_name(function->fd(), [&](std::string_view name) {
     constexpr std::string_view kPrefix = "virtfn";
     const auto number =
-        name.starts_with(kPrefix) ? fabric::parse_number<unsigned>(name.substr(kPrefix.size())) : std::nullopt;
+        name.starts_with(kPrefix) ? base::parse_number<unsigned>(name.substr(kPrefix.size())) : std::nullopt;
     if (number && function->read_link_name(std::string(name).c_str()) == vf_address) vf = number;
     return !vf;
   });
   std::string pf;
-  fabric::sysfs::each_name(netdevs->fd(), [&](std::string_view name) {
+  base::each_name(netdevs->fd(), [&](std::string_view name) {
     // In switchdev mode the physical function also has one representor for each VF, which is a netdev too. The text of
     // phys_port_name identifies representors.
     const auto port = netdevs->read_text(fmt::format("{}/phys_port_name", name).c_str());

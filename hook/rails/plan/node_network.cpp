@@ -10,10 +10,10 @@
 #include <cstring>
 #include <utility>
 
-#include "fabric/netlink.hpp"
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
-#include "hook/base/result.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
+#include "fabric/read_network.hpp"
 
 namespace hook {
 namespace {
@@ -26,7 +26,7 @@ namespace netlink = fabric::netlink;
 Result<std::string> read_sockets(const char* path) {
   constexpr std::size_t kLimit = std::size_t{4} << 20;
   constexpr std::size_t kStep = std::size_t{64} << 10;
-  const fabric::UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
+  const base::UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
   if (!fd.ok() && errno == ENOENT) return std::string();
   if (!fd.ok()) return sys_error(errno, "open `{}`", path);
   std::string text;
@@ -118,12 +118,12 @@ std::optional<Endpoint> parse_endpoint(std::string_view text) {
   if (ipv4) endpoint.address.bytes[10] = endpoint.address.bytes[11] = 0xff;
   std::size_t at = ipv4 ? kIpv4Begin : 0;
   for (std::size_t digit = 0; digit < colon; digit += kWordDigits) {
-    const auto word = fabric::parse_number<std::uint32_t>(text.substr(digit, kWordDigits), 16);
+    const auto word = base::parse_number<std::uint32_t>(text.substr(digit, kWordDigits), 16);
     if (!word) return std::nullopt;
     std::memcpy(&endpoint.address.bytes[at], &*word, sizeof *word);
     at += sizeof *word;
   }
-  const auto port = fabric::parse_number<std::uint16_t>(text.substr(colon + 1), 16);
+  const auto port = base::parse_number<std::uint16_t>(text.substr(colon + 1), 16);
   if (!port) return std::nullopt;
   endpoint.port = *port;
   return endpoint;
@@ -147,7 +147,7 @@ bool read_line(std::string_view line, Endpoint& local, Endpoint& remote, std::ui
   constexpr std::size_t kWords = 4;
   std::array<std::string_view, kWords> words;
   for (std::string_view& word : words) {
-    line = fabric::trim(line);
+    line = base::trim(line);
     const std::size_t end = line.find(' ');
     if (end == std::string_view::npos) return false;
     word = line.substr(0, end);
@@ -155,7 +155,7 @@ bool read_line(std::string_view line, Endpoint& local, Endpoint& remote, std::ui
   }
   const auto here = parse_endpoint(words[1]);
   const auto there = parse_endpoint(words[2]);
-  const auto number = fabric::parse_number<std::uint8_t>(words[3], 16);
+  const auto number = base::parse_number<std::uint8_t>(words[3], 16);
   if (!here || !there || !number) return false;
   local = *here;
   remote = *there;
@@ -185,7 +185,7 @@ void add_services(std::string_view text, std::map<fabric::Address, std::string>&
 
 Result<NodeNetwork> read_node_network(bool for_moves) {
   auto network = netlink::read_network(false);
-  if (!network) return fabric::wrap(std::move(network).error(), "read the node's network");
+  if (!network) return base::wrap(std::move(network).error(), "read the node's network");
   NodeNetwork node;
   node.netdevs = std::move(network->netdevs);
   node.routes = std::move(network->routes);
@@ -193,7 +193,7 @@ Result<NodeNetwork> read_node_network(bool for_moves) {
   // tables of a busy node are long.
   if (!for_moves) return node;
   if (auto added = add_multipath(node); !added) {
-    return fabric::wrap(std::move(added).error(), "read the node's default routes");
+    return base::wrap(std::move(added).error(), "read the node's default routes");
   }
   const std::string tcp = TRY(read_sockets("/proc/net/tcp"));
   const std::string tcp6 = TRY(read_sockets("/proc/net/tcp6"));

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/words.hpp"
 #include "fabric/address.hpp"
-#include "hook/base/words.hpp"
 #include "hook/config/config.hpp"
 
 namespace hook {

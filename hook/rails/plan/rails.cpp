@@ -5,15 +5,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.hpp"
 #include "fabric/inventory.hpp"
 #include "fabric/port_use.hpp"
-#include "fabric/text.hpp"
 
 namespace hook {
 namespace {
 
 using fabric::Netdev;
-using fabric::printable;
 
 constexpr int kInfinibandType = 32;            // ARPHRD_INFINIBAND
 constexpr unsigned kFirstReservedTable = 253;  // RT_TABLE_DEFAULT, _MAIN, _LOCAL
@@ -346,13 +345,13 @@ void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inv
     const fabric::Hca* hca = fabric::find_hca(inventory, rail->hca);
     const bool is_roce =
         hca && std::ranges::any_of(hca->ports, [](const fabric::Port& port) { return port.is_ethernet(); });
-    if (is_roce) names.push_back(fmt::format("{} ({})", fabric::printable(rail->name), fabric::printable(rail->hca)));
+    if (is_roce) names.push_back(fmt::format("{} ({})", base::printable(rail->name), base::printable(rail->hca)));
   }
   if (names.empty()) return;
   warnings.push_back(
       fmt::format("no address for {}: RoCE then has only IPv6 link-local addresses, if any; remedy: set \"addresses\" "
                   "for the rail, or \"ipam\", in its network",
-                  fabric::join(names, ", ")));
+                  base::join(names, ", ")));
 }
 
 std::optional<fabric::Address> gid_address(const RailConfig& config) {

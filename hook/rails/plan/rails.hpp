@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
 #include "fabric/address.hpp"
 #include "fabric/inventory.hpp"
-#include "hook/base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/netlink/records.hpp"

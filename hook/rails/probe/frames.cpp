@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "fabric/netlink.hpp"
+#include "fabric/read_network.hpp"
 #include "hook/rails/probe/probe.hpp"
 
 namespace hook {

@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/rails/netlink/links.hpp"
 
 #ifndef PACKET_IGNORE_OUTGOING
@@ -77,7 +77,7 @@ constexpr sock_filter kFilter[] = {
 static_assert(std::size(kFilter) == kDrop + 1);
 
 Error probe_error(int code, const char* what, const Probe& probe) {
-  return sys_error(code, "cannot {} `{}`", what, fabric::printable(probe.netdev));
+  return sys_error(code, "cannot {} `{}`", what, base::printable(probe.netdev));
 }
 
 template <typename T>
@@ -104,7 +104,7 @@ Result<void> check_netdev(int packet, const Probe& probe) {
   }
   if (address.sll_hatype == ARPHRD_ETHER) return {};
   return Error{.message = fmt::format("cannot send probes for duplicate addresses by `{}`: it is no Ethernet netdev",
-                                      fabric::printable(probe.netdev)),
+                                      base::printable(probe.netdev)),
                .hint = "set \"gateway_test\" and \"duplicate_test\" of its network to \"off\""};
 }
 

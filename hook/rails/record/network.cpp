@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/record.hpp"
+#include "base/json/record.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/files.hpp"
 
 namespace hook {
@@ -193,8 +193,8 @@ Result<NetworkRecord> parse_network_record(std::string_view text, const std::str
   // A record that has another key than its file name is refused, because it would restore netdevs that another grant
   // uses.
   if (record && !key.empty() && record->key != key)
-    record = make_error("it is the record of the grant `{}`", fabric::printable(record->key));
-  if (!record) return complete(fabric::wrap(std::move(record).error(), fmt::format("cannot read `{}`", path)));
+    record = make_error("it is the record of the grant `{}`", base::printable(record->key));
+  if (!record) return complete(base::wrap(std::move(record).error(), fmt::format("cannot read `{}`", path)));
   return record;
 }
 

@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/files.hpp"
 
 namespace hook {
@@ -29,7 +29,7 @@ Error too_large(const NetworkRecord& record) {
   });
   if (most != record.rails.end()) {
     message += fmt::format(", with {} addresses, routes and rules of `{}`", most->host.records.size(),
-                           fabric::printable(most->host.name));
+                           base::printable(most->host.name));
   }
   return {.message = std::move(message), .code = EFBIG, .hint = "remove routes from the netdev, or request fewer HCAs"};
 }

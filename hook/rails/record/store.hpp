@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "hook/base/presence.hpp"
-#include "hook/base/result.hpp"
+#include "base/presence.hpp"
+#include "base/result.hpp"
 #include "hook/rails/record/network.hpp"
 
 namespace hook {

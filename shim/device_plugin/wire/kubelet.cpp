@@ -15,8 +15,8 @@
 #include <thread>
 #include <utility>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "shim/device_plugin/wire/device_plugin.grpc.pb.h"
 #include "shim/device_plugin/wire/messages.hpp"
 
@@ -35,7 +35,7 @@ int why_not_listen(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
-  const fabric::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.ok() || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return errno;
   // The bind succeeded, so gRPC failed for another reason, and the next attempt may succeed.
@@ -308,7 +308,7 @@ class Service final : public DeviceServer {
     const bool is_known = done.has_value();
     for (const auto& hcas : containers) {
       for (const CountedHca* hca : hcas)
-        fabric::keep_first(done, settings_.check(*hca));
+        base::keep_first(done, settings_.check(*hca));
     }
     // A request for an unknown or unhealthy device fails at once. A request that already waited continues to wait,
     // because its HCA may have been removed from the resource meanwhile.
@@ -408,7 +408,7 @@ class Call final : public Registration {
     const grpc::Status status = stub_->Register(&context_, request_, &response_);
     {
       const std::lock_guard lock(mutex_);
-      result_ = status.ok() ? Result<void>() : Error{fabric::printable(status.error_message())};
+      result_ = status.ok() ? Result<void>() : Error{base::printable(status.error_message())};
     }
     wake_();
   }

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "shim/device_plugin/resources.hpp"
-#include "shim/result.hpp"
 
 namespace shim {
 

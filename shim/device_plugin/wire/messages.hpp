@@ -1,9 +1,9 @@
 // Converts between the resources and the messages of the device plugin API. Pure.
 #pragma once
 
+#include "base/result.hpp"
 #include "shim/device_plugin/resources.hpp"
 #include "shim/device_plugin/wire/device_plugin.pb.h"
-#include "shim/result.hpp"
 
 namespace shim {
 

@@ -3,14 +3,12 @@
 #include <cerrno>
 #include <chrono>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "shim/nri/wire/nri.pb.h"
 #include "shim/ttrpc/wire_fields.hpp"
 
 namespace shim {
 namespace {
-
-using fabric::UniqueFd;
 
 // Returns true for the known events except CreateContainer, which needs an answer.
 bool is_change(Event event) {
@@ -55,7 +53,7 @@ const NriDispatcher::Method NriDispatcher::kMethods[] = {
 Result<std::string> NriDispatcher::dispatch(const Request& request) {
   const std::string_view method = request.method;
   if (request.service != kPluginService)
-    return Error{fmt::format("service {}", fabric::printable(request.service)), ENOSYS};
+    return Error{fmt::format("service {}", base::printable(request.service)), ENOSYS};
   for (const Method& known : kMethods) {
     if (known.name != method) continue;
     if (!configured_ && known.handle != &NriDispatcher::configure)
@@ -63,7 +61,7 @@ Result<std::string> NriDispatcher::dispatch(const Request& request) {
       return Error{fmt::format("the runtime sent {} before Configure", method), EAGAIN};
     return known.handle != nullptr ? (this->*known.handle)(request) : answer(known.event, request.payload);
   }
-  return Error{fmt::format("method {}", fabric::printable(method)), ENOSYS};
+  return Error{fmt::format("method {}", base::printable(method)), ENOSYS};
 }
 
 // NRI before 0.7.0 does not report its request timeout. The timeout of the Configure request itself is then used: it is
@@ -136,9 +134,9 @@ Result<std::string> NriDispatcher::answer(Event method, std::string_view payload
 Result<void> check_identity(const PluginIdentity& identity) {
   const auto& [name, index] = identity;
   if (name.empty() || name.find_first_not_of(kOfNames) != std::string::npos)
-    return make_error("plugin name `{}`: expected letters, digits and `_.+-`", fabric::printable(name));
+    return make_error("plugin name `{}`: expected letters, digits and `_.+-`", base::printable(name));
   if (index.size() != 2 || index.find_first_not_of(kDigits) != std::string::npos)
-    return make_error("plugin index `{}`: expected two digits", fabric::printable(index));
+    return make_error("plugin index `{}`: expected two digits", base::printable(index));
   return {};
 }
 

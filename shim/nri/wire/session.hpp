@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "shim/nri/wire/messages.hpp"
-#include "shim/result.hpp"
 #include "shim/ttrpc/connection.hpp"
 #include "shim/ttrpc/rpc.hpp"
 
@@ -92,7 +92,7 @@ Result<void> check_identity(const PluginIdentity& identity);
 class NriSession {
  public:
   // The handler must outlive this object.
-  static Result<std::unique_ptr<NriSession>> open(fabric::UniqueFd socket, NriHandler& handler);
+  static Result<std::unique_ptr<NriSession>> open(base::UniqueFd socket, NriHandler& handler);
 
   // Calls RegisterPlugin. Serves requests meanwhile, because the runtime may send Configure before its answer. The
   // runtime waits 5 s from its accept, unless configured otherwise. Errors: as Connection::call().

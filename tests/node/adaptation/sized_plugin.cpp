@@ -11,15 +11,15 @@
 #include <string_view>
 #include <utility>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "shim/nri/wire/session.hpp"
 #include "shim/ttrpc/connection.hpp"
 
 namespace {
 
-using fabric::make_error;
-using fabric::Result;
+using base::make_error;
+using base::Result;
 
 constexpr int kExitClosed = 3;
 constexpr std::string_view kKey = "test/fill";
@@ -48,7 +48,7 @@ class Sized : public shim::NriHandler {
     const auto& annotations = request.container.annotations;
     const auto selection = annotations.find("test/size");
     if (request.event != shim::Event::kCreateContainer || selection == annotations.end()) return std::string();
-    const auto size = fabric::parse_number<std::size_t>(selection->second);
+    const auto size = base::parse_number<std::size_t>(selection->second);
     if (!size) return make_error("`{}` is no size", selection->second);
     // Some sizes are impossible, where a length needs one more byte.
     std::size_t value = *size;
@@ -69,7 +69,7 @@ Result<std::vector<shim::Event>> parse_events(int count, char** words) {
   std::vector<shim::Event> events;
   for (int i = 0; i < count; ++i) {
     if (std::string_view(words[i]) == "none") continue;
-    const auto number = fabric::parse_number<unsigned>(words[i]);
+    const auto number = base::parse_number<unsigned>(words[i]);
     if (!number || *number < 1 || *number > 30) return make_error("`{}` is no event", words[i]);
     events.push_back(static_cast<shim::Event>(*number));
   }

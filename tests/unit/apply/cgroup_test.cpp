@@ -13,18 +13,18 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/process/cgroup.hpp"
 #include "hook/apply/live/bpf_program.hpp"
 #include "hook/apply/live/device_cgroup.hpp"
 #include "hook/apply/live/own_cgroup.hpp"
 #include "hook/apply/live/run_steps.hpp"
-#include "hook/base/process/cgroup.hpp"
 #include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
 
 namespace hook {
 namespace {
 
-using fabric::UniqueFd;
+using base::UniqueFd;
 using namespace test_support;
 
 const bpf_insn kExit = instruction(BPF_JMP | BPF_EXIT);
@@ -296,7 +296,7 @@ TEST_F(DeviceCgroupV2Test, ReplacesOnlyDenyingProgram) {
   EXPECT_EQ(open_in(base_, "null"), 0);
   EXPECT_EQ(open_in(base_, "zero"), 0);
   // One prologue for both, although the kernel's verifier has rewritten it in between.
-  const BpfProgram program = read_program(open_program(ids(base_).at(0)).value().get()).value();
+  const BpfProgram program = read_program(open_bpf_program(ids(base_).at(0)).value().get()).value();
   const auto prologue = must(find_prologue(program));
   EXPECT_EQ(prologue.devices, (std::vector<DeviceNumber>{kNull, kZero}));
   EXPECT_EQ(program.size(), prologue.length + 2);

@@ -24,7 +24,7 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::UniqueFd;
+using base::UniqueFd;
 using namespace test_support;
 
 UniqueFd open_path(const std::string& path) {
@@ -230,16 +230,16 @@ class LiveContainerTest : public testing::Test {
     return fmt::format("/proc/{}/root{}{}", state_.pid, rootfs_.path(), path);
   }
   std::string of_process(const char* name) const { return read_file(fmt::format("/proc/{}/{}", state_.pid, name)); }
-  fabric::Result<LiveContainer> pin() const { return pin_container(state_, spec_); }
+  base::Result<LiveContainer> pin() const { return pin_container(state_, spec_); }
   // Runs in the container's mount namespace.
   void do_inside(const std::function<bool()>& what) const {
-    ASSERT_OK(run_in_mount_namespace(must(pin()).mount_namespace.get(), [&]() -> fabric::Result<void> {
+    ASSERT_OK(run_in_mount_namespace(must(pin()).mount_namespace.get(), [&]() -> base::Result<void> {
       if (what()) return {};
-      return fabric::sys_error(errno, "do it inside");
+      return base::sys_error(errno, "do it inside");
     }));
   }
   // Returns why the steps are refused; "": they are not.
-  static std::string refusal(const fabric::Result<LiveContainer>& container, const std::vector<Step>& steps = {kNode}) {
+  static std::string refusal(const base::Result<LiveContainer>& container, const std::vector<Step>& steps = {kNode}) {
     return error_message(container ? run_steps(*container, steps, Engine::kRunc) : container.error());
   }
   static MakeNode bound(const char* source) {
@@ -474,13 +474,13 @@ TEST(PinContainer, RefusesMountNamespaceOfNode) {
 TEST(RunInMountNamespace, ReturnsErrorsAndExitOfChild) {
   const UniqueFd own(open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC));
   if (geteuid() != 0) GTEST_SKIP() << "setns(2) needs CAP_SYS_ADMIN";
-  const auto failed = run_in_mount_namespace(own.get(), []() -> fabric::Result<void> {
-    return fabric::Error{std::string(5000, 'x'), EROFS, "remedy"};
+  const auto failed = run_in_mount_namespace(own.get(), []() -> base::Result<void> {
+    return base::Error{std::string(5000, 'x'), EROFS, "remedy"};
   });
   EXPECT_EQ(error_message(failed), std::string(1999, 'x'));
   EXPECT_EQ(error_code(failed), EROFS);
   EXPECT_EQ(error_hint(failed), "remedy");
-  EXPECT_EQ(error_message(run_in_mount_namespace(own.get(), []() -> fabric::Result<void> { _exit(3); })),
+  EXPECT_EQ(error_message(run_in_mount_namespace(own.get(), []() -> base::Result<void> { _exit(3); })),
             "cannot work in the container's mount namespace: the child process ended with exit status 3");
 }
 

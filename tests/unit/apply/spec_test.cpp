@@ -5,11 +5,11 @@
 
 #include <filesystem>
 
+#include "base/json/json.hpp"
 #include "fabric/snapshot.hpp"
 #include "hook/apply/base_spec.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/apply/edit_spec.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/program/commands.hpp"
 #include "support/inventories.hpp"
 #include "support/results.hpp"

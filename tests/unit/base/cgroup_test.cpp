@@ -1,4 +1,4 @@
-#include "hook/base/process/cgroup.hpp"
+#include "base/process/cgroup.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

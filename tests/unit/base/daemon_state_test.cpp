@@ -1,4 +1,4 @@
-#include "hook/base/process/daemon_state.hpp"
+#include "base/process/daemon_state.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>

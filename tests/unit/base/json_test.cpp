@@ -1,4 +1,4 @@
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -130,8 +130,8 @@ TEST(HookJson, EnforcesLimits) {
 
 TEST(HookJson, FindsLinesByPointer) {
   const auto lines =
-      hook::json_lines("{\n \"pools\": [\n  {\"name\": 1,\n   \"a/b~c\": [true,\n 2\n,\n{}]}\n ],\n \"x\":\n7}");
-  const hook::JsonLines expected = {{"", 1},
+      base::json_lines("{\n \"pools\": [\n  {\"name\": 1,\n   \"a/b~c\": [true,\n 2\n,\n{}]}\n ],\n \"x\":\n7}");
+  const base::JsonLines expected = {{"", 1},
                                     {"/pools", 2},
                                     {"/pools/0", 3},
                                     {"/pools/0/name", 3},
@@ -141,7 +141,7 @@ TEST(HookJson, FindsLinesByPointer) {
                                     {"/pools/0/a~1b~0c/2", 7},
                                     {"/x", 10}};
   EXPECT_EQ(lines, expected);
-  EXPECT_TRUE(hook::json_lines("{").empty());
+  EXPECT_TRUE(base::json_lines("{").empty());
 }
 
 TEST(HookJson, ReadsRegularFilesWithinLimit) {
@@ -151,16 +151,16 @@ TEST(HookJson, ReadsRegularFilesWithinLimit) {
   ASSERT_EQ(::mkfifo((dir / "fifo").c_str(), 0600), 0);
 
   const JsonLimits five = {.bytes = 5};
-  EXPECT_EQ(must(hook::read_text_file(dir / "fits", five)), "12345");
+  EXPECT_EQ(must(base::read_text_file(dir / "fits", five)), "12345");
   const auto error_of = [&](const char* name) {
-    const auto text = hook::read_text_file(dir / name, five);
+    const auto text = base::read_text_file(dir / name, five);
     return text ? "read" : text.error().message;
   };
   EXPECT_EQ(error_of("long"), "`" + (dir / "long") + "` is longer than 5 bytes");
   EXPECT_EQ(error_of(""), "`" + (dir / "") + "` is no regular file");
   EXPECT_EQ(error_of("fifo"), "`" + (dir / "fifo") + "` is no regular file");
   EXPECT_EQ(error_of("none"), "open `" + (dir / "none") + "`: No such file or directory");
-  EXPECT_EQ(hook::read_text_file(dir / "none").error().code, ENOENT);
+  EXPECT_EQ(base::read_text_file(dir / "none").error().code, ENOENT);
 }
 
 // The limit holds while the other end still writes, and has its own errno.
@@ -168,16 +168,16 @@ TEST(HookJson, RefusesPipeThatIsTooLongOrDoesNotEnd) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   ASSERT_EQ(::write(ends[1], "{}", 2), 2);
-  EXPECT_EQ(hook::read_text_fd(ends[0], 100, 20, "stdin").error().message,
+  EXPECT_EQ(base::read_text_fd(ends[0], 100, 20, "stdin").error().message,
             "cannot read stdin: it has not ended after 20 ms");
   ASSERT_EQ(::write(ends[1], "123456", 6), 6);
-  const auto text = hook::read_text_fd(ends[0], 5, 1000, "stdin");
+  const auto text = base::read_text_fd(ends[0], 5, 1000, "stdin");
   ASSERT_FALSE(text);
   EXPECT_EQ(text.error().message, "stdin is longer than 5 bytes");
   EXPECT_EQ(text.error().code, EFBIG);
   ASSERT_EQ(::write(ends[1], "12345", 5), 5);
   ::close(ends[1]);
-  EXPECT_EQ(must(hook::read_text_fd(ends[0], 5, 1000, "stdin")), "12345");
+  EXPECT_EQ(must(base::read_text_fd(ends[0], 5, 1000, "stdin")), "12345");
   ::close(ends[0]);
 }
 

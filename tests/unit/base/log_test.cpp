@@ -1,5 +1,5 @@
 // Outputs of a stage's messages. For syslog: tests/node.
-#include "hook/base/log.hpp"
+#include "base/log.hpp"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -12,8 +12,8 @@
 #include <algorithm>
 #include <thread>
 
-#include "fabric/unique_fd.hpp"
-#include "hook/base/timing.hpp"
+#include "base/timing.hpp"
+#include "base/unique_fd.hpp"
 #include "support/temp_dir.hpp"
 
 namespace hook {
@@ -55,8 +55,8 @@ struct Ends {
     reader.reset(ends[0]);
     writer.reset(ends[1]);
   }
-  fabric::UniqueFd reader;
-  fabric::UniqueFd writer;
+  base::UniqueFd reader;
+  base::UniqueFd writer;
 };
 
 TEST_F(LogTest, WritesToPipeAndSocketButNotToFile) {
@@ -69,7 +69,7 @@ TEST_F(LogTest, WritesToPipeAndSocketButNotToFile) {
   const test_support::TempDir directory;
   const std::string path = directory / "profile.sh";
   test_support::write_file(path, "");
-  const fabric::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  const base::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   say(fd.get());
   EXPECT_EQ(test_support::read_file(path), "");
 }
@@ -80,7 +80,7 @@ TEST_F(LogTest, WritesFixedLineToFileOnlyWithoutContainer) {
   const std::string path = directory / "errors";
   const auto written = [&](int flags, bool has_container) {
     test_support::write_file(path, "");
-    const fabric::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags));
+    const base::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags));
     ::dup2(fd.get(), STDERR_FILENO);
     Log log = Log::of_stage();
     if (!has_container) log.set_without_container();
@@ -108,14 +108,14 @@ TEST_F(LogTest, StageWritesWarningOnce) {
 TEST_F(LogTest, WritesNothingToDescriptorOpenedForAppend) {
   const test_support::TempDir directory;
   ASSERT_EQ(::mkfifo((directory / "fifo").c_str(), 0600), 0);
-  const fabric::UniqueFd fifo(::open((directory / "fifo").c_str(), O_RDWR | O_CLOEXEC));
+  const base::UniqueFd fifo(::open((directory / "fifo").c_str(), O_RDWR | O_CLOEXEC));
   const Ends pipe(Ends::kPipe);
   const Ends terminal(Ends::kTerminal);
   for (const auto& [reader, writer] :
        {std::pair(fifo.get(), fifo.get()), std::pair(pipe.reader.get(), pipe.writer.get()),
         std::pair(terminal.reader.get(), terminal.writer.get())}) {
     const std::string path = fmt::format("/proc/self/fd/{}", writer);
-    const fabric::UniqueFd appended(::open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC, 0700));
+    const base::UniqueFd appended(::open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC, 0700));
     ASSERT_TRUE(appended.ok());
     say(appended.get());
     EXPECT_EQ(heard(reader), "");

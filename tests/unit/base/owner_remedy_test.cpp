@@ -1,5 +1,5 @@
 // Remedies with commands that do no harm.
-#include "hook/base/process/owner_remedy.hpp"
+#include "base/process/owner_remedy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 namespace {
 
-using hook::owner_remedy;
+using base::owner_remedy;
 
 struct stat with_mode(mode_t mode) {
   struct stat status {};

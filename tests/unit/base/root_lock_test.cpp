@@ -1,5 +1,5 @@
 // Locks that only root can take, and the locks of earlier versions, which any user can hold.
-#include "hook/base/process/root_lock.hpp"
+#include "base/process/root_lock.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,14 +13,14 @@
 #include <csignal>
 #include <filesystem>
 
-#include "fabric/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
 
 using namespace hook;
-using fabric::UniqueFd;
+using base::UniqueFd;
 using test_support::must;
 using test_support::TempDir;
 

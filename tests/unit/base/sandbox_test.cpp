@@ -1,4 +1,4 @@
-#include "hook/base/process/sandbox.hpp"
+#include "base/process/sandbox.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

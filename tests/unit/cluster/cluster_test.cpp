@@ -5,8 +5,8 @@
 
 #include <regex>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "hook/cluster/apply_config.hpp"
 #include "hook/cluster/config_source.hpp"
 #include "hook/config/read_config.hpp"

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "fabric/snapshot.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/program/commands.hpp"
@@ -18,7 +18,7 @@
 
 namespace {
 
-using hook::Json;
+using base::Json;
 using namespace test_support;
 
 std::string error_of(const hook::ConfigPaths& paths) {
@@ -190,14 +190,14 @@ std::set<std::string> known_to_parser(const std::string& before, const std::stri
   std::set<std::string> keys;
   for (const auto& problem : parsed.problems) {
     if (!problem.remedy.starts_with(kKnown)) continue;
-    for (const auto key : fabric::split(std::string_view(problem.remedy).substr(kKnown.size()), ','))
-      keys.emplace(fabric::trim(key));
+    for (const auto key : base::split(std::string_view(problem.remedy).substr(kKnown.size()), ','))
+      keys.emplace(base::trim(key));
   }
   return keys;
 }
 
 TEST(HookConfigFiles, SchemaAndParserHaveTheSameKeys) {
-  const auto schema = hook::parse_json(read_file(CONFIG_DIR "/config.schema.json"), "schema");
+  const auto schema = base::parse_json(read_file(CONFIG_DIR "/config.schema.json"), "schema");
   ASSERT_TRUE(schema) << schema.error().message;
   // A new object of the schema needs a row here.
   std::set<std::string> objects;

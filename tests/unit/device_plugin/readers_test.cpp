@@ -9,7 +9,7 @@
 #include <ctime>
 #include <filesystem>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/rails/record/store.hpp"
 #include "support/inventories.hpp"
 #include "support/tree.hpp"
@@ -39,7 +39,7 @@ class DevicePluginReader : public test_support::LedgerScene {
   }
 
   hook::NodeSettings node_;
-  hook::Log log_ = hook::Log::to_stderr("rdma-device-plugin");
+  base::Log log_ = base::Log::to_stderr("rdma-device-plugin");
   std::optional<NodeReader> reader_;  // has read the ledger since its begin
 };
 
@@ -98,7 +98,7 @@ TEST(DevicePluginSilentPorts, AreThoseWhoseChangesCauseNoEventHere) {
   const auto paths = [&](const HcaHolds& holds) {
     std::string all;
     for (const auto& [path, state] : silent_ports(inventory, resources, holds))
-      all += path + "=" + fabric::value_or(state, std::string("unreadable")) + " ";
+      all += path + "=" + base::value_or(state, std::string("unreadable")) + " ";
     return all;
   };
   EXPECT_EQ(paths({}), "mlx5_1/ports/1/state=4: ACTIVE ");
@@ -111,7 +111,7 @@ TEST(DevicePluginSilentPorts, AreThoseWhoseChangesCauseNoEventHere) {
   EXPECT_EQ(paths({}), "mlx5_0/ports/1/state=4: ACTIVE mlx5_1/ports/1/state=4: ACTIVE ")
       << "its netdev is in another network namespace";
   inventory.hcas[0].ports[0].netdev = "rail0";
-  inventory.hcas[0].ports[0].link_layer = fabric::Unreadable{EIO};
+  inventory.hcas[0].ports[0].link_layer = base::Unreadable{EIO};
   resources[0].hcas.pop_back();
   EXPECT_EQ(paths(holds), "mlx5_0/ports/1/state=4: ACTIVE mlx5_1/ports/1/state=4: ACTIVE ") << "only announced HCAs";
 }
@@ -195,11 +195,11 @@ class DevicePluginAway : public test_support::LedgerScene {
       for (const CountedDevice& device : resource.devices)
         devices.push_back(device.id + (device.problem.empty() ? "" : "(" + device.problem + ")"));
     }
-    return fabric::join(devices, " ");
+    return base::join(devices, " ");
   }
 
   hook::NodeSettings node_;
-  hook::Log log_ = hook::Log::to_stderr("rdma-device-plugin");
+  base::Log log_ = base::Log::to_stderr("rdma-device-plugin");
 };
 
 TEST_F(DevicePluginAway, AnnouncesHcaThatPodHasSinceBefore) {
@@ -280,7 +280,7 @@ TEST(DevicePluginGrant, AddsHoldsOfGrant) {
 class DevicePluginHolders : public test_support::LedgerScene {
  protected:
   std::string held(HeldHcaReader& holders) {
-    std::vector<fabric::Error> unread;
+    std::vector<base::Error> unread;
     const auto read = holders.read(unread);
     if (!read || !unread.empty()) return "not read";
     const HcaHolds holds = holders.of(test_support::rails(2), "");
@@ -351,7 +351,7 @@ TEST_F(DevicePluginHolders, SeesChangeThatLeavesTheTimeAsItWas) {
 TEST_F(DevicePluginHolders, ReportsDamagedGrant) {
   ASSERT_EQ(give(web_, {test_support::kAlone}, {web_.key, "web", myself()}), "");
   test_support::write_file(path_ + "/grants/" + test_support::entries(path_ + "/grants"), "x");
-  std::vector<fabric::Error> unread;
+  std::vector<base::Error> unread;
   EXPECT_TRUE(holders_.read(unread));
   EXPECT_EQ(unread.size(), 1U);
 }

@@ -4,8 +4,8 @@
 
 #include <chrono>
 
+#include "base/text.hpp"
 #include "fabric/snapshot.hpp"
-#include "fabric/text.hpp"
 #include "shim/device_plugin/resources.hpp"
 #include "support/inventories.hpp"
 #include "support/rails.hpp"
@@ -43,7 +43,7 @@ std::string shown(const Resource& resource) {
   std::vector<std::string> parts;
   for (const CountedDevice& device : resource.devices)
     parts.push_back(device.id + (device.problem.empty() ? "" : "(" + device.problem + ")"));
-  return fabric::join(parts, " ");
+  return base::join(parts, " ");
 }
 
 std::string counted(const fabric::Inventory& inventory, const hook::Config& config, const HcaHolds& holds = {},
@@ -201,8 +201,7 @@ TEST(DevicePlugin, ReportsTopologyAndNodes) {
   EXPECT_EQ(resource.hcas[1].numa_node, std::nullopt);
   const auto hcas = hcas_of(resource, std::vector<std::string>{"mlx5_1#2", "mlx5_1#1", "mlx5_0#1"});
   ASSERT_TRUE(hcas);
-  EXPECT_EQ(fabric::join(nodes_of(*hcas), " "),
-            "/dev/infiniband/uverbs0 /dev/infiniband/rdma_cm /dev/infiniband/uverbs1")
+  EXPECT_EQ(base::join(nodes_of(*hcas), " "), "/dev/infiniband/uverbs0 /dev/infiniband/rdma_cm /dev/infiniband/uverbs1")
       << "several IDs of one HCA have one node";
 }
 
@@ -226,7 +225,7 @@ std::vector<std::string> ids_of(const Resource& resource) {
 std::string preferred(const Resource& resource, const std::vector<std::string>& available,
                       const std::vector<std::string>& must, std::size_t size) {
   const auto ids = preferred_ids(resource, available, must, size);
-  return ids ? fabric::join(*ids, " ") : ids.error().message;
+  return ids ? base::join(*ids, " ") : ids.error().message;
 }
 
 TEST(DevicePlugin, PrefersDistinctHcas) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/doctor/checks.hpp"
 #include "hook/doctor/doctor.hpp"
 #include "hook/rails/record/store.hpp"
@@ -90,20 +90,20 @@ TEST(Doctor, FindsProgramsInEngineFile) {
 
 TEST(Doctor, ReadsAcsFromConfigurationSpace) {
   std::string space(4096, '\0');
-  EXPECT_EQ(acs_control(space), fabric::Attr<unsigned>(0U));
+  EXPECT_EQ(acs_control(space), base::Attr<unsigned>(0U));
   const auto put = [&](std::size_t at, std::initializer_list<int> bytes) {
     for (const int byte : bytes)
       space[at++] = static_cast<char>(byte);
   };
   put(0x100, {0x01, 0x00, 0x81, 0x14});  // AER, version 1, next at 0x148
   put(0x148, {0x0d, 0x00, 0x01, 0x00, 0x5f, 0x00, 0x1d, 0x00});
-  EXPECT_EQ(acs_control(space), fabric::Attr<unsigned>(0x1dU));
+  EXPECT_EQ(acs_control(space), base::Attr<unsigned>(0x1dU));
   put(0x148, {0x02, 0x00, 0x01, 0x10});  // another, which leads back
-  EXPECT_EQ(acs_control(space), fabric::Attr<unsigned>(0U));
+  EXPECT_EQ(acs_control(space), base::Attr<unsigned>(0U));
   put(0x148, {0x02, 0x00, 0xc1, 0xff});  // the last four bytes: no room for its control
   put(0xffc, {0x0d, 0x00, 0x01, 0x00});
-  EXPECT_EQ(acs_control(space), fabric::Attr<unsigned>(0U));
-  EXPECT_EQ(acs_control(space.substr(0, 64)), fabric::Attr<unsigned>(fabric::Unreadable{EMSGSIZE}));
+  EXPECT_EQ(acs_control(space), base::Attr<unsigned>(0U));
+  EXPECT_EQ(acs_control(space.substr(0, 64)), base::Attr<unsigned>(base::Unreadable{EMSGSIZE}));
 }
 
 TEST(Doctor, FindsBridgesBetweenGpuAndHca) {
@@ -300,10 +300,10 @@ TEST(Doctor, FitsLongNamesIn80Columns) {
   const Check fine{"memlock", hca + ", " + label, {}};
   const std::string text = findings_text({check, fine}, false);
   std::string joined;
-  for (const std::string_view line : fabric::split(text, '\n')) {
+  for (const std::string_view line : base::split(text, '\n')) {
     EXPECT_LE(line.size(), 80U) << text;
     EXPECT_FALSE(line.ends_with(' ')) << text;
-    joined += fabric::trim(line);
+    joined += base::trim(line);
   }
   EXPECT_NE(joined.find(label.substr(4) + ": has"), std::string::npos) << "names are whole: " << joined;
   EXPECT_NE(findings_json({check}).find(label), std::string::npos);

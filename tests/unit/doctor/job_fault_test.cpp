@@ -31,7 +31,7 @@ TEST(JobFault, HealthyNodeAndWarningsAreNone) {
   KernelFacts facts = healthy_kernel();
   facts.rdma_cm = false;
   facts.nodes[0].seen = SeenNode{true, "231:0", 0600};
-  facts.nodes.push_back({"/dev/infiniband/rdma_cm", "10:122", fabric::Unreadable{ENOENT}});
+  facts.nodes.push_back({"/dev/infiniband/rdma_cm", "10:122", base::Unreadable{ENOENT}});
   auto inventory = test_support::rails(2);
   inventory.hcas[0].ports[0].state = "1: DOWN";
   EXPECT_EQ(reason_of(facts, inventory), "");
@@ -39,8 +39,8 @@ TEST(JobFault, HealthyNodeAndWarningsAreNone) {
 
 TEST(JobFault, UnknownIsNone) {
   KernelFacts facts = healthy_kernel();
-  facts.uverbs = fabric::Unreadable{EACCES};
-  facts.nodes[0].seen = fabric::Unreadable{EPERM};
+  facts.uverbs = base::Unreadable{EACCES};
+  facts.nodes[0].seen = base::Unreadable{EPERM};
   auto inventory = test_support::rails(2);
   EXPECT_EQ(reason_of(facts, inventory), "");
   for (fabric::Hca& hca : inventory.hcas)
@@ -58,7 +58,7 @@ TEST(JobFault, HcaCanBeInContainer) {
   EXPECT_FALSE(may_hide_hca(facts, inventory));
   facts.half_driven.push_back({"0000:05:00.0", "mlx5_core", "mlx5_ib", true, true});
   EXPECT_TRUE(may_hide_hca(facts, inventory));
-  facts.half_driven.back().loaded = fabric::Unreadable{EACCES};
+  facts.half_driven.back().loaded = base::Unreadable{EACCES};
   EXPECT_TRUE(may_hide_hca(facts, inventory));
   inventory.netns_mode = fabric::NetnsMode::kShared;
   EXPECT_FALSE(may_hide_hca(facts, inventory));
@@ -92,7 +92,7 @@ TEST(JobFault, NamesModuleNodeAndPorts) {
             "rdma: ib_uverbs: not loaded: no HCA has a device node; remedy: run 'modprobe ib_uverbs'");
   facts = healthy_kernel();
   for (ExpectedNode& node : facts.nodes)
-    node.seen = fabric::Unreadable{ENOENT};
+    node.seen = base::Unreadable{ENOENT};
   const auto reason = reason_of(facts, test_support::rails(2));
   EXPECT_TRUE(reason.starts_with("rdma: /dev/infiniband/uverbs0 and 1 more: missing")) << reason;
   auto inventory = test_support::rails(2);
@@ -114,7 +114,7 @@ TEST(JobFault, NodeWithoutHcaNeedsNicThatAlwaysHasRdma) {
   KernelFacts facts;
   facts.half_driven = {{"0000:01:00.0", "ice", "irdma", false, false},
                        {"0000:02:00.0", "", "mlx5_core", false},
-                       {"0000:03:00.0", "mlx5_core", "mlx5_ib", true, fabric::Unreadable{EACCES}},
+                       {"0000:03:00.0", "mlx5_core", "mlx5_ib", true, base::Unreadable{EACCES}},
                        {"0000:04:00.0", "mlx4_core", "mlx4_ib", true, true}};
   EXPECT_EQ(reason_of(facts, {}), "");
   facts.half_driven.push_back({"0000:05:00.0", "mlx5_core", "mlx5_ib", true, false});

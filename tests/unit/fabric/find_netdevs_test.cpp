@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/netlink.hpp"
 #include "fabric/port_use.hpp"
+#include "fabric/read_network.hpp"
 
 namespace {
 

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
+#include "base/unique_fd.hpp"
 #include "fabric/elf_file.hpp"
 #include "fabric/libraries.hpp"
-#include "fabric/unique_fd.hpp"
 #include "support/provider_file.hpp"
 #include "support/temp_dir.hpp"
 
@@ -19,8 +19,8 @@ namespace {
 using namespace test_support;
 using fabric::ElfFile;
 
-fabric::UniqueFd opened(const std::string& path) {
-  return fabric::UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+base::UniqueFd opened(const std::string& path) {
+  return base::UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 TEST(ElfFile, NamesLibrariesAndVersionsThatARealFileNeeds) {

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "fabric/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 #include "support/provider_file.hpp"
 #include "support/temp_dir.hpp"
 
@@ -20,7 +20,7 @@ using namespace test_support;
 std::optional<fabric::AbiRange> read(const std::string& file, std::string_view name) {
   const TempDir directory;
   write_file(directory / "provider", file);
-  const fabric::UniqueFd opened(::open((directory / "provider").c_str(), O_RDONLY | O_CLOEXEC));
+  const base::UniqueFd opened(::open((directory / "provider").c_str(), O_RDONLY | O_CLOEXEC));
   return fabric::read_provider_abi(opened.get(), name);
 }
 

@@ -169,7 +169,7 @@ TEST(RdmaSysfs, FindsTheNetdevOfSoftRoceByItsParent) {
 TEST(RdmaSysfs, DetectsSoftwareIwarp) {
   Inventory node = software_node("siw0", "siw", "eth0");
   node.hcas[0].ports[0].gids.resize(1);
-  node.hcas[0].ports[0].gids[0].ndev = fabric::Attr<std::string>("eth0");
+  node.hcas[0].ports[0].gids[0].ndev = base::Attr<std::string>("eth0");
   node.hcas[0].node_type = "4: RNIC";
   const Inventory seen = laid_out_and_read(node);
   EXPECT_EQ(seen.hcas[0].driver, "siw");
@@ -246,7 +246,7 @@ TEST(RdmaSysfs, ReportsTheErrnoOfUnreadableSlotsAndTypes) {
   lay_out(rails(1, 16), root.path(), {.full = true});
   make_unreadable(root.path() + kPort0 + "/gid_attrs/types/3");
   EXPECT_EQ(read_tree(root.path()).hcas[0].ports[0].gids.at(3).type,
-            (fabric::Attr<std::string>(fabric::Unreadable{EISDIR})));
+            (base::Attr<std::string>(base::Unreadable{EISDIR})));
   trap(root, kPort0, 0, 16);
   const Port port = read_tree(root.path()).hcas[0].ports[0];
   EXPECT_TRUE(port.gids.empty());
@@ -303,7 +303,7 @@ TEST(ReadsLittle, SkipsTheTablesOfUnusablePorts) {
 
 TEST(ReadsLittle, ReadsNetdevNamesOfGidsOnlyForAFullReport) {
   Inventory node = rails(1);
-  node.hcas[0].ports[0].gids[3].ndev = fabric::Attr<std::string>("rail0");
+  node.hcas[0].ports[0].gids[3].ndev = base::Attr<std::string>("rail0");
   EXPECT_FALSE(laid_out_and_read(node).hcas[0].ports[0].gids.at(3).ndev);
   EXPECT_TRUE(laid_out_and_read(node, true).hcas[0].ports[0].gids.at(3).ndev);
 }

@@ -68,9 +68,9 @@ TEST(SnapshotRead, ReadsEveryKey) {
   EXPECT_EQ(port.number, 2U);
   EXPECT_EQ(port.rate_gbps(), 2.5);
   EXPECT_EQ(port.gid_tbl_len, 128U);
-  EXPECT_EQ(port.gids.at(1).type, fabric::Attr<std::string>(fabric::Unreadable{EINVAL}));
+  EXPECT_EQ(port.gids.at(1).type, base::Attr<std::string>(base::Unreadable{EINVAL}));
   EXPECT_FALSE(port.gids.at(2).type) << "absent: not read";
-  EXPECT_EQ(hca.ports.at(1).phys_state, fabric::Attr<std::string>(fabric::Unreadable{2000}));
+  EXPECT_EQ(hca.ports.at(1).phys_state, base::Attr<std::string>(base::Unreadable{2000}));
   EXPECT_FALSE(parsed.hcas.at(1).is_accessible()) << "no uverbs node";
   EXPECT_TRUE(parsed.netdevs.at(1).dev_id_null);
   EXPECT_FALSE(parsed.netdevs.at(0).addresses.at(2).prefix);

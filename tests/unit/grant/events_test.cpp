@@ -1,8 +1,8 @@
 // Log lines about grants, and the reasons that a call notes for the grants that it releases.
 #include <gtest/gtest.h>
 
-#include "hook/base/failure.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/failure.hpp"
+#include "base/json/json.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/events.hpp"
 #include "support/results.hpp"

@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "hook/base/failure.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/failure.hpp"
+#include "base/json/json.hpp"
 #include "hook/grant/booking.hpp"
 #include "hook/grant/foresee.hpp"
 #include "hook/grant/grant.hpp"
@@ -24,7 +24,7 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::Result;
+using base::Result;
 using namespace test_support;
 using Strings = std::vector<std::string>;
 
@@ -150,7 +150,7 @@ TEST_F(GrantTest, BooksBeforeApplyAndSettlesAfter) {
 
 TEST_F(GrantTest, FreesHcasWhenApplyFails) {
   EXPECT_EQ(
-      error_message(give("web-1", asking_for("all", Mode::kExclusive), fabric::make_error("no room in the container"))),
+      error_message(give("web-1", asking_for("all", Mode::kExclusive), base::make_error("no room in the container"))),
       "no room in the container");
   EXPECT_FALSE(grant_of("web-1"));
   EXPECT_FALSE(outcome_.granted_mode);
@@ -165,7 +165,7 @@ TEST_F(GrantTest, CountsGrantOnceAndKeepsItWhenLaterCallFails) {
   ASSERT_TRUE(give("web-2", asking_for("mlx5_0")));
   ASSERT_TRUE(give("web-2", asking_for("mlx5_0")));
   EXPECT_FALSE(outcome_.granted_mode) << "counted once";
-  EXPECT_FALSE(give("web-2", asking_for("mlx5_0"), fabric::make_error("gone")));
+  EXPECT_FALSE(give("web-2", asking_for("mlx5_0"), base::make_error("gone")));
   EXPECT_FALSE(must(grant_of("web-2")).pending) << "the container may be running with it";
 }
 
@@ -175,7 +175,7 @@ TEST_F(GrantTest, KeepsGrantPendingThatCannotBeUndone) {
     fs::create_directory(node_.ledger + "/network");
     fs::permissions(node_.ledger + "/network", fs::perms::owner_all);
     std::ofstream(node_.ledger + "/network/" + owner_of("web-1").key + ".json") << "no record";
-    return fabric::make_error("no room in the container");
+    return base::make_error("no room in the container");
   };
   ASSERT_FALSE(give("web-1", asking_for("all", Mode::kExclusive), {}, "granted", damage));
   EXPECT_TRUE(must(grant_of("web-1")).pending);
@@ -194,9 +194,9 @@ TEST_F(GrantTest, ErrorsHaveReason) {
     EXPECT_TRUE(applied_.empty());
     EXPECT_FALSE(grant_of("web-2"));
   }
-  const auto unsaid = give("web-3", asking_for("mlx5_1"), fabric::make_error("of the way"));
+  const auto unsaid = give("web-3", asking_for("mlx5_1"), base::make_error("of the way"));
   EXPECT_EQ(failure_reason(unsaid.error()), FailureReason::kLedger);
-  const auto said = give("web-3", asking_for("mlx5_1"), about(FailureReason::kDevices, Result<void>(fabric::Error{})));
+  const auto said = give("web-3", asking_for("mlx5_1"), about(FailureReason::kDevices, Result<void>(base::Error{})));
   EXPECT_EQ(failure_reason(said.error()), FailureReason::kDevices);
 }
 
@@ -723,7 +723,7 @@ TEST_F(PassedDescriptor, KeepsExclusiveHcaUntilDescriptorIsClosed) {
 }
 
 TEST_F(PassedDescriptor, DoesNotKeepSharedHcaOrFailedStart) {
-  EXPECT_FALSE(give("web-1", asking_for("mlx5_0", Mode::kExclusive), fabric::make_error("no room in the container")));
+  EXPECT_FALSE(give("web-1", asking_for("mlx5_0", Mode::kExclusive), base::make_error("no room in the container")));
   EXPECT_FALSE(grant_of("web-1"));
   ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kShared)));
   EXPECT_FALSE(grant_of("web-1")->hcas.at(0).open);

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/plan/match.hpp"
@@ -210,7 +210,7 @@ std::string answer_for(const Node& node, const Request& request, const Config& c
   if (!inventory) return inventory.error().message;
   const Candidates among(*inventory, request, config);
   const auto plan = make_plan({among, {}, "/views/key", true});
-  return plan ? "given; " + fabric::join(plan->warnings, ", ") : plan.error().message;
+  return plan ? "given; " + base::join(plan->warnings, ", ") : plan.error().message;
 }
 
 TEST(ReadNodeFor, MissingFilesCountAsAbsent) {

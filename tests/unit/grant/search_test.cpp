@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "base/failure.hpp"
 #include "fabric/read_node.hpp"
-#include "hook/base/failure.hpp"
 #include "hook/grant/booking.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/search.hpp"
@@ -24,7 +24,7 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
+using base::Result;
 using namespace test_support;
 
 // A node with RoCE HCAs and a ledger.
@@ -188,12 +188,12 @@ TEST(Search, DecidesAmongAllAfterTheLastAttempt) {
   unsigned decisions = 0;
   const auto change = [&]() -> Result<void> {
     ++decisions;
-    return decisions <= kMostConflicts ? Result<void>(fabric::Error{"changed", ESTALE, {}}) : Result<void>();
+    return decisions <= kMostConflicts ? Result<void>(base::Error{"changed", ESTALE, {}}) : Result<void>();
   };
   EXPECT_EQ(must(create(node, ledger, container("a"), counting("1"), change)), "mlx5_0");
   EXPECT_EQ(decisions, kMostConflicts + 1);
   EXPECT_EQ(error_message(create(node, ledger, container("b"), counting("1"),
-                                 [] { return Result<void>(fabric::make_error("disk full")); })),
+                                 [] { return Result<void>(base::make_error("disk full")); })),
             "disk full");
 }
 

@@ -130,7 +130,7 @@ TEST(Obstacles, HaveReasonAndRemedy) {
       {"foreign", Obstacle::kForeign, foreign, kNetdevRemedy, [](Inventory& node) { node.netdevs.resize(1); }},
       {"foreign although the name is ours", Obstacle::kForeign, foreign, kNetdevRemedy,
        [&](Inventory& node) {
-         port(node).gids[3].ndev = fabric::Attr<std::string>("eth0");
+         port(node).gids[3].ndev = base::Attr<std::string>("eth0");
          node.netdevs.resize(1);
        }},
       {"no carrier", Obstacle::kNetdevDown, down, "ip link set rail0 up",

@@ -156,7 +156,7 @@ TEST(Choice, UsesPortsOfTheHighestRate) {
   set_rate(node, 2, "10 Gb/sec (1X QDR)");
   EXPECT_EQ(choose(node, "^mlx5_1").ports, Names{"mlx5_2:1"}) << "rates are compared as numbers";
   for (std::size_t i = 0; i < 3; ++i)
-    node.hcas[i].ports[0].rate = fabric::Unreadable{EINVAL};
+    node.hcas[i].ports[0].rate = base::Unreadable{EINVAL};
   EXPECT_EQ(choose(node).ports.size(), 3U) << "unknown rates are equal";
 }
 

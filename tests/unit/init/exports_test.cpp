@@ -251,7 +251,7 @@ TEST(FormatJson, HasExactlyTheseKeys) {
   fabric::Inventory node = test_support::rails(1);
   node.hcas.push_back(test_support::hca("rxe0", 7, {test_support::ethernet_port({})}));
   node.hcas.back().ports[0].rate = "2.5 Gb/sec (1X SDR)";
-  node.hcas.back().ports[0].link_layer = fabric::Unreadable{EINVAL};
+  node.hcas.back().ports[0].link_layer = base::Unreadable{EINVAL};
   const init::Settings settings = {{"NCCL_IB_GID_INDEX", {"9", "/etc/nccl.conf"}},
                                    {"NCCL_IB_TC", {"106", "environment"}}};
   const Json json = Json::parse(format_json(decide(node, settings, {})));

@@ -6,8 +6,8 @@
 #include <deque>
 #include <set>
 
-#include "fabric/command_line.hpp"
-#include "fabric/text.hpp"
+#include "base/options.hpp"
+#include "base/text.hpp"
 #include "init/exports.hpp"
 #include "support/arguments.hpp"
 #include "support/results.hpp"
@@ -19,7 +19,7 @@ using init::EnvFormat;
 using init::Options;
 using test_support::words;
 
-fabric::Result<Options> parse(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+base::Result<Options> parse(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
   arguments.insert(arguments.begin(), "rdma-init");
   // Kept until the end of the test, because options.program points into argv.
   static std::deque<std::vector<std::string>> kept;
@@ -31,7 +31,7 @@ fabric::Result<Options> parse(std::vector<std::string> arguments, std::vector<st
   return init::parse_options(static_cast<int>(kept.back().size()), argv.back().data(), variables.data());
 }
 
-fabric::Result<Options> parse(const char* line, const char* environment = "") {
+base::Result<Options> parse(const char* line, const char* environment = "") {
   return parse(words(line), words(environment));
 }
 
@@ -126,7 +126,7 @@ TEST(Options, WarnAboutUnknownVariablesWithoutTheirValue) {
                          unknown("no_lnik_local` is unknown (did you mean `RDMA_INIT_NO_LINK_LOCAL`?)"),
                          unknown("WHATEVER` is unknown"), unknown("RAIL` is unknown (did you mean `RDMA_INIT_RAILS`?)"),
                          unknown("?` is unknown")}));
-  EXPECT_EQ(warnings(std::vector<std::string>(1000, "RDMA_INIT_X=1")).size(), fabric::kMostUnknown);
+  EXPECT_EQ(warnings(std::vector<std::string>(1000, "RDMA_INIT_X=1")).size(), base::kMostUnknown);
   EXPECT_EQ(
       warnings({"RDMA_INIT_SERVICE_HOST=10.0.0.1", "RDMA_INIT_SERVICE_PORT_HTTP=80", "RDMA_INIT_PORT=tcp://10.0.0.1:80",
                 "RDMA_INIT_PORT_80_TCP=x", "RDMA_INIT_X_SERVICE_HOST=x", "RDMA_INITS=x", "RDMA_PING_TOKEN=x"}),
@@ -251,8 +251,8 @@ TEST(HelpText, ListsOnlyOptionsOfTheCommand) {
 TEST(HelpText, ListsValuesOfExport) {
   std::vector<std::string_view> words;
   const std::string help = init::help_text({});
-  for (const std::string_view line : fabric::split(help, '\n'))
-    for (const std::string_view word : fabric::split(line, ' '))
+  for (const std::string_view line : base::split(help, '\n'))
+    for (const std::string_view word : base::split(line, ' '))
       if (!word.empty()) words.push_back(word);
   const auto names = init::export_names();
   const std::string list = fmt::format(": {} or none (", fmt::join(names, ", "));

@@ -317,7 +317,7 @@ TEST(Reports, HaveNoControlCharacters) {
   const std::string evil = "\x1b]0;pwned\x07";
   node.hcas[0].name += evil;
   node.hcas[0].pci = evil;
-  node.hcas[0].ports[0].link_layer = fabric::Attr<std::string>("Ethernet");
+  node.hcas[0].ports[0].link_layer = base::Attr<std::string>("Ethernet");
   node.hcas.push_back(node.hcas[0]);
   node.hcas[1].ports[0].state = evil;
   node.hcas[1].ports[0].link_layer = evil;

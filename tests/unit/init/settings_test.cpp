@@ -1,5 +1,5 @@
 #include "init/settings.hpp"
-#include "fabric/rooted.hpp"
+#include "base/rooted.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -245,7 +245,7 @@ TEST(SitePolicy, NeverReplacesAValueOfTheEnvironment) {
 
 TEST(SitePolicy, ReadsTrustedFilesInOrder) {
   const test_support::TempDir root;
-  const fabric::Rooted files(root.path());
+  const base::Rooted files(root.path());
   EXPECT_TRUE(init::read_site_policy(files, "", true).problems.empty()) << "no folder";
   write_file(root / "etc/rdma-init/env.d/20-b.conf", "NCCL_A=b\nNCCL_B=b\n");
   write_file(root / "etc/rdma-init/env.d/10-a.conf", "NCCL_A=a\n");
@@ -286,21 +286,21 @@ TEST(SitePolicy, RefusesSymbolicLinks) {
   write_file(root / "etc/rdma-init/env.d/20.conf", "NCCL_B=2\n");
   ASSERT_EQ(::symlink("/secrets", (root / "etc/rdma-init/env.d/10.conf").c_str()), 0);
   for (const bool only_trusted : {false, true}) {
-    const auto policy = init::read_site_policy(fabric::Rooted(root.path()), "", only_trusted);
+    const auto policy = init::read_site_policy(base::Rooted(root.path()), "", only_trusted);
     EXPECT_EQ(values(policy.settings), "NCCL_B=2;");
     EXPECT_EQ(policy.problems, Problems{"/etc/rdma-init/env.d/10.conf is a symbolic link: ignored"});
   }
   write_file(root / "opt/10.conf", "NCCL_A=1\n");
   std::filesystem::remove_all(root / "etc/rdma-init/env.d");
   ASSERT_EQ(::symlink("/opt", (root / "etc/rdma-init/env.d").c_str()), 0);
-  const auto policy = init::read_site_policy(fabric::Rooted(root.path()), "", false);
+  const auto policy = init::read_site_policy(base::Rooted(root.path()), "", false);
   EXPECT_TRUE(policy.settings.empty());
   EXPECT_EQ(policy.problems, Problems{"/etc/rdma-init/env.d is a symbolic link: ignored"});
 }
 
 TEST(SitePolicy, IgnoresAFolderThatOtherUsersCanWrite) {
   const test_support::TempDir root;
-  const fabric::Rooted files(root.path());
+  const base::Rooted files(root.path());
   write_file(root / "etc/rdma-init/env.d/10.conf", "NCCL_A=1\n");
   const std::string folder = root / "etc/rdma-init/env.d";
   const auto is_refused = [&] {

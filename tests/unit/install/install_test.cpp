@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "hook/base/process/identity.hpp"
-#include "hook/base/process/open_program.hpp"
+#include "base/process/identity.hpp"
+#include "base/process/open_program.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/install.hpp"
@@ -63,12 +63,12 @@ EngineFacts facts_of(int major, const char* printed, InstallWay way) {
   return facts;
 }
 
-fabric::Result<std::optional<std::string>> nothing(const std::string&) {
+base::Result<std::optional<std::string>> nothing(const std::string&) {
   return std::optional<std::string>();
 }
 
 // Makes the plan with the files in `read`.
-fabric::Result<InstallPlan> plan_of(EngineFacts facts, const auto& read) {
+base::Result<InstallPlan> plan_of(EngineFacts facts, const auto& read) {
   for (const std::string& path : plan_files(facts))
     facts.files.insert_or_assign(path, read(path));
   return plan_install(facts);
@@ -166,7 +166,7 @@ TEST(InstallPlan, AddsBlockForContainerd1) {
 
 // The header and members can be written in several forms. A present equal value is no change.
 TEST(InstallPlan, EditsExistingTablesOfContainerd1) {
-  const auto read = [](const std::string& path) -> fabric::Result<std::optional<std::string>> {
+  const auto read = [](const std::string& path) -> base::Result<std::optional<std::string>> {
     if (path != kContainerdConfig) return std::optional<std::string>();
     return std::optional<std::string>(R"(version = 2
 [ "plugins".'io.containerd.grpc.v1.cri'.containerd.runtimes."nvidia" ] # of GPUs
@@ -238,10 +238,10 @@ TEST(Uninstall, KeepsProgramsWhileGrantsNeedThem) {
   ASSERT_TRUE(write_install_record(
       options.root,
       {"podman", "hook", "/opt/rdma-init/bin", "0.1.0", {}, directories, programs, InstallState::kInEffect}));
-  fabric::Result<HeldGrants> needed = HeldGrants{2, ""};
+  base::Result<HeldGrants> needed = HeldGrants{2, ""};
   options.needed_by = [&needed] { return needed; };
   std::string lines;
-  const fabric::Error refused = uninstall(options, lines).error();
+  const base::Error refused = uninstall(options, lines).error();
   EXPECT_EQ(refused.code, EBUSY);
   EXPECT_NE(refused.message.find("2 containers or pods have RDMA devices"), std::string::npos);
   EXPECT_EQ(refused.message.find("that ended"), std::string::npos);
@@ -250,13 +250,13 @@ TEST(Uninstall, KeepsProgramsWhileGrantsNeedThem) {
   EXPECT_EQ(lines, "would remove `/opt/rdma-init/bin/rdma-hook`\n");
   options.dry_run = false;
   needed = HeldGrants{1, "rail1 is away"};
-  const fabric::Error stale = uninstall(options, lines).error();
+  const base::Error stale = uninstall(options, lines).error();
   EXPECT_NE(stale.message.find("the HCAs of containers that ended cannot be released: rail1 is away"),
             std::string::npos);
   EXPECT_TRUE(stale.hint.starts_with("run `rdma-hook recover` and follow its remedy"));
   EXPECT_TRUE(std::filesystem::exists(program));
   EXPECT_TRUE(std::filesystem::exists(cluster));
-  needed = fabric::make_error("cannot look");
+  needed = base::make_error("cannot look");
   EXPECT_FALSE(uninstall(options, lines));
   EXPECT_TRUE(std::filesystem::exists(program));
   needed = HeldGrants();
@@ -334,7 +334,7 @@ TEST_F(AskProgram, RefusesProgramThatAnotherUserCanChange) {
   const std::string program = script("dir/program", "touch " + temp_ / "executed");
   const auto refused_for = [&](const std::string& changeable, mode_t mode) {
     EXPECT_EQ(::chmod(changeable.c_str(), mode), 0);
-    const fabric::Error error = query_program("", {program}).error();
+    const base::Error error = query_program("", {program}).error();
     EXPECT_EQ(error.message,
               fmt::format("cannot execute `{}`: users other than root can change `{}`", program, changeable));
     EXPECT_EQ(error.hint,

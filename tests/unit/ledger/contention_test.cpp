@@ -19,7 +19,7 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::Result;
+using base::Result;
 using namespace test_support;
 using test_support::book;
 
@@ -83,7 +83,7 @@ class Worker {
   }
 
  private:
-  fabric::Result<void> live() {
+  base::Result<void> live() {
     const auto ledger = TRY(Ledger::open(path_));
     TRY_VOID(ledger.repair_pending());
     const std::size_t first = random_() % kHcas;
@@ -243,8 +243,8 @@ TEST(LedgerContention, KeepsAllUsersOfPodThatStartAtOnce) {
 // An operation that is killed before each of its system calls in turn.
 struct Crash {
   const char* name;
-  std::function<fabric::Result<void>(const Ledger&)> before;
-  std::function<fabric::Result<void>(const Ledger&)> body;
+  std::function<base::Result<void>(const Ledger&)> before;
+  std::function<base::Result<void>(const Ledger&)> body;
   std::string holder = {};  // key of the grant that remains when it is done
 };
 
@@ -258,21 +258,21 @@ class LedgerCrash : public testing::Test {
   const std::vector<PlannedHca> hcas_ = {{"mlx5_0", Mode::kExclusive, 1, std::nullopt},
                                          {"mlx5_1", Mode::kSharedMulti, 2, std::nullopt}};
 
-  fabric::Result<void> give(const Ledger& ledger, const Owner& owner, const std::string& user,
-                            const std::vector<PlannedHca>& hcas) const {
+  base::Result<void> give(const Ledger& ledger, const Owner& owner, const std::string& user,
+                          const std::vector<PlannedHca>& hcas) const {
     GrantUser booked{user, "c", me_};
     booked.view = view_name(kView);
     TRY_VOID(book(ledger, owner, hcas, booked));
     (void)TRY(ledger.make_view(view_name(kView), kView));
     return ledger.settle(owner.key);
   }
-  fabric::Result<void> bind(const Ledger& ledger, const Owner& owner, const std::string& user) const {
+  base::Result<void> bind(const Ledger& ledger, const Owner& owner, const std::string& user) const {
     TRY(ledger.bind(kToken, owner, {user, "c", me_}));
     TRY_VOID(book(ledger, owner, hcas_, {user, "c", me_}));  // as createRuntime does
     return ledger.settle(owner.key);
   }
   std::vector<Crash> crashes() const {
-    const auto nothing = [](const Ledger&) -> fabric::Result<void> { return {}; };
+    const auto nothing = [](const Ledger&) -> base::Result<void> { return {}; };
     const auto container = [this](const Ledger& ledger) { return give(ledger, web_, web_.key, hcas_); };
     const auto token = [this](const Ledger& ledger) { return give(ledger, token_, token_.key, hcas_); };
     const auto pod = [this](const Ledger& ledger) {
@@ -287,7 +287,7 @@ class LedgerCrash : public testing::Test {
             {"give back", pod, [this](const Ledger& ledger) { return ledger.release_grant(pod_.key); }},
             {"bind", token, [this](const Ledger& ledger) { return bind(ledger, web_, web_.key); }, web_.key},
             {"bind to a pod",
-             [=](const Ledger& ledger) -> fabric::Result<void> {
+             [=](const Ledger& ledger) -> base::Result<void> {
                TRY_VOID(pod(ledger));
                return token(ledger);
              },

@@ -18,14 +18,14 @@ namespace hook {
 namespace {
 
 namespace fs = std::filesystem;
-using fabric::Result;
+using base::Result;
 using namespace test_support;
 
 enum class Seen { kThere, kGone, kUnknown };
 constexpr Seen kAll[] = {Seen::kThere, Seen::kGone, Seen::kUnknown};
 
 Result<Presence> result_of(Seen seen) {
-  if (seen == Seen::kUnknown) return fabric::sys_error(EACCES, "cannot look");
+  if (seen == Seen::kUnknown) return base::sys_error(EACCES, "cannot look");
   return seen == Seen::kGone ? Presence::kGone : Presence::kPresent;
 }
 
@@ -269,7 +269,7 @@ TEST_F(LedgerFailedLookup, ListsRecordsInAnotherPidNamespace) {
   };
   EXPECT_EQ(in_other_pid_namespace(list), 102);
   EXPECT_FALSE(
-      Ledger::for_each_recorded_at(path_ + "/none", [](const Grant&) { return fabric::Result<void>(); }).value());
+      Ledger::for_each_recorded_at(path_ + "/none", [](const Grant&) { return base::Result<void>(); }).value());
 }
 
 TEST_F(LedgerFailedLookup, EmptyLedgerMovesToOtherNamespaces) {

@@ -357,7 +357,7 @@ TEST_F(LedgerTest, LocksRenamedDeviceOnce) {
   ASSERT_TRUE(one);
   EXPECT_EQ(ledger_.lock({"mlx5_9"}, 20, devices).error().code, EAGAIN);
   ASSERT_TRUE(one->book(web_, {kAlone}, {web_.key, "web", myself()}));
-  one = fabric::make_error("unlocked");
+  one = base::make_error("unlocked");
   auto two = must(ledger_.lock({"mlx5_9"}, 20, devices));
   EXPECT_EQ(error_message(two.book(db_, {{"mlx5_9", Mode::kExclusive, 1, std::nullopt}}, {db_.key, "db", myself()})),
             "cannot allocate `mlx5_9`: " + web_.label + " holds it exclusively");

@@ -504,7 +504,7 @@ TEST_F(LedgerRecord, SettlesOnlyStepsOfThisLedger) {
 TEST_F(LedgerRecord, GrantWithUnreadableMarkerIsAnError) {
   ASSERT_EQ(give(web_, {kAlone}), "");
   int seen = 0;
-  const auto use = [&](const Grant&) -> fabric::Result<void> {
+  const auto use = [&](const Grant&) -> base::Result<void> {
     ++seen;
     return {};
   };

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "hook/base/text_digest.hpp"
+#include "base/text_digest.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/locks.hpp"
 #include "support/results.hpp"
@@ -41,7 +41,7 @@ class LedgerLeftovers : public ConsistentLedger {
   // Books with a view, and settles. Returns "" or the error.
   using LedgerScene::give;
   std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {
-    const auto given = [&]() -> fabric::Result<void> {
+    const auto given = [&]() -> base::Result<void> {
       GrantUser booked = user;
       booked.view = view_name(kView);
       TRY_VOID(book(ledger_, owner, hcas, booked));
@@ -242,8 +242,8 @@ const PlannedHca kThird{"mlx5_2", Mode::kShared, 1, std::nullopt};
 // Notes "KEY: mlx5_0 mlx5_1" for each call.
 class NotedEffects : public GrantEffects {
  public:
-  fabric::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
-                                   const StoredGrant*) const override {
+  base::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+                                 const StoredGrant*) const override {
     Strings names(held.size());
     std::transform(held.begin(), held.end(), names.begin(), [](const PlannedHca& hca) { return hca.name; });
     std::sort(names.begin(), names.end());
@@ -252,7 +252,7 @@ class NotedEffects : public GrantEffects {
       call += " " + name;
     calls.push_back(call);
     if (!fails) return {};
-    return fabric::Error{.message = "netdev `eth0` has not come back", .code = EAGAIN, .hint = "wait"};
+    return base::Error{.message = "netdev `eth0` has not come back", .code = EAGAIN, .hint = "wait"};
   }
   void wait_until(Deadline deadline) const override { deadlines.push_back(deadline); }
   mutable Strings calls;

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <set>
 
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "hook/grant/refused.hpp"
 #include "hook/program/refusal_list.hpp"
 #include "support/results.hpp"

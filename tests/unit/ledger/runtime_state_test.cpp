@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "hook/base/json/record.hpp"
+#include "base/json/record.hpp"
 #include "hook/ledger/gone.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "hook/ledger/runtime_state.hpp"

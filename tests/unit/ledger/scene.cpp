@@ -13,22 +13,22 @@
 #include <cstring>
 #include <filesystem>
 
-#include "hook/base/text_digest.hpp"
+#include "base/text_digest.hpp"
 
 namespace test_support {
 
-hook::ProcessIdentity myself() {
-  return hook::identify(getpid()).value();
+base::ProcessIdentity myself() {
+  return base::identify(getpid()).value();
 }
 
-hook::ProcessIdentity dead_process() {
+base::ProcessIdentity dead_process() {
   Child child;
   return child.identity();
 }
 
-std::string sight(const fabric::Result<hook::Presence>& seen) {
+std::string sight(const base::Result<base::Presence>& seen) {
   if (!seen) return std::string("unknown: ") + strerrorname_np(seen.error().code);
-  return *seen == hook::Presence::kGone ? "gone" : "present";
+  return *seen == base::Presence::kGone ? "gone" : "present";
 }
 
 int in_child(const std::function<int()>& body) {
@@ -59,7 +59,7 @@ Child::Child(const std::function<void()>& first) {
   char end = 0;
   EXPECT_EQ(read(ends[0], &end, 1), 0);
   close(ends[0]);
-  identity_ = hook::identify(pid).value();
+  identity_ = base::identify(pid).value();
 }
 
 Child::~Child() {
@@ -73,8 +73,8 @@ void Child::kill() {
   identity_.pid = 0;
 }
 
-fabric::Result<void> book(const hook::Ledger& ledger, const hook::Owner& owner,
-                          const std::vector<hook::PlannedHca>& hcas, const hook::GrantUser& user) {
+base::Result<void> book(const hook::Ledger& ledger, const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                        const hook::GrantUser& user) {
   std::vector<std::string> names;
   for (const auto& hca : hcas)
     names.push_back(hca.name);
@@ -96,7 +96,7 @@ std::string LedgerScene::give(const hook::Owner& owner, const std::vector<hook::
 }
 
 std::string LedgerScene::give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
-                              std::optional<hook::ProcessIdentity> process) const {
+                              std::optional<base::ProcessIdentity> process) const {
   return give(owner, hcas, hook::GrantUser{owner.key, "c", process});
 }
 
@@ -119,7 +119,7 @@ std::optional<hook::Grant> LedgerScene::find(const hook::Owner& owner) const {
 namespace {
 
 template <typename List, typename Name>
-std::string listed(const fabric::Result<std::optional<hook::Grant>>& grant, List hook::Grant::*list, Name name) {
+std::string listed(const base::Result<std::optional<hook::Grant>>& grant, List hook::Grant::*list, Name name) {
   if (!grant) return grant.error().message;
   if (!*grant) return "no grant";
   std::string text;
@@ -207,7 +207,7 @@ std::string ledger_problems(const std::string& path) {
   for (const hook::Grant& grant : *grants) {
     for (const auto& user : grant.users) {
       for (const std::string& id : {user.id, user.pod}) {
-        const auto found = path + "/ids/" + hook::text_digest(id) + "/" + grant.owner.key;
+        const auto found = path + "/ids/" + base::text_digest(id) + "/" + grant.owner.key;
         if (!id.empty() && !std::filesystem::is_symlink(found)) problems += id + " does not lead to " + found + "\n";
       }
     }

@@ -21,12 +21,12 @@ inline const hook::PlannedHca kOtherAlone{"mlx5_1", hook::Mode::kExclusive, 1, s
 inline const std::vector<hook::ViewEntry> kView = {{"infiniband", "mlx5_0", "../x"}};
 inline const std::string kToken = "00112233445566778899aabbccddeeff";
 
-hook::ProcessIdentity myself();
+base::ProcessIdentity myself();
 // Returns a process that has ended.
-hook::ProcessIdentity dead_process();
+base::ProcessIdentity dead_process();
 
 // Returns "present", "gone", or "unknown: " and the errno's name.
-std::string sight(const fabric::Result<hook::Presence>& seen);
+std::string sight(const base::Result<base::Presence>& seen);
 // Runs body in a child and returns its result: 0 to 255.
 int in_child(const std::function<int()>& body);
 // Call it in a child: makes /proc an empty directory. Returns false if this machine does not allow it.
@@ -40,16 +40,16 @@ class Child {
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
-  hook::ProcessIdentity identity() const { return identity_; }
+  base::ProcessIdentity identity() const { return identity_; }
   void kill();
 
  private:
-  hook::ProcessIdentity identity_;
+  base::ProcessIdentity identity_;
 };
 
 // Locks, reads the holdings as a hook does, and books, without settle().
-fabric::Result<void> book(const hook::Ledger& ledger, const hook::Owner& owner,
-                          const std::vector<hook::PlannedHca>& hcas, const hook::GrantUser& user);
+base::Result<void> book(const hook::Ledger& ledger, const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                        const hook::GrantUser& user);
 
 // A ledger in its own directory, with owners that request HCAs.
 class LedgerScene : public testing::Test {
@@ -63,7 +63,7 @@ class LedgerScene : public testing::Test {
   std::string give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
                    const hook::GrantUser& user) const;
   std::string give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
-                   std::optional<hook::ProcessIdentity> process = myself()) const;
+                   std::optional<base::ProcessIdentity> process = myself()) const;
   // Books in a process that ends before it settles.
   void book_and_die(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
                     const hook::GrantUser& user) const;

@@ -290,7 +290,7 @@ class LentLibraries : public LedgerViews {
   // Returns a view with the library as it is now. hca: of a set of its own.
   std::vector<ViewEntry> lent(const std::string& hca = "") const { return lent_from(library_, hca); }
   static std::vector<ViewEntry> lent_from(const std::string& path, const std::string& hca = "") {
-    const fabric::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     std::vector<ViewEntry> view;
     if (!hca.empty()) view.push_back({"infiniband", hca, "../../" + hca});
     view.push_back({"lib", "libx.so", "", *fabric::file_identity(file.get(), path), path});
@@ -505,7 +505,7 @@ TEST_F(LentLibraries, DoesNotLendMoreThanTheLengthOfTheFile) {
 TEST_F(LentLibraries, DoesNotLendFileThatIsWrittenWhileItIsCopied) {
   write_file(library_, std::string(300000, 'x'));
   const auto view = lent();
-  const fabric::UniqueFd events(::fanotify_init(FAN_CLASS_CONTENT | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC));
+  const base::UniqueFd events(::fanotify_init(FAN_CLASS_CONTENT | FAN_CLOEXEC | FAN_NONBLOCK, O_RDONLY | O_CLOEXEC));
   if (!events.ok() || ::fanotify_mark(events.get(), FAN_MARK_ADD, FAN_ACCESS_PERM, AT_FDCWD, library_.c_str()) != 0)
     GTEST_SKIP() << "the kernel has no permission events";
   std::atomic<bool> is_made{false};

@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "hook/base/failure.hpp"
-#include "hook/base/text_digest.hpp"
+#include "base/failure.hpp"
+#include "base/text_digest.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/program/commands.hpp"
 #include "support/results.hpp"

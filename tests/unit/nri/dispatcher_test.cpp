@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <fstream>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "unit/nri/peer.hpp"
 #include "unit/sanitized.hpp"
 
@@ -22,7 +22,7 @@ class DispatcherTest : public testing::Test {
   // Returns the bytes of the answer, or "ERRNO MESSAGE".
   std::string ask(std::string_view method, std::string_view payload, std::int64_t timeout_ns = 0) {
     auto answer = dispatcher_.dispatch({kPluginService, method, payload, timeout_ns});
-    if (!answer) return fabric::errno_name(answer.error().code) + " " + answer.error().message;
+    if (!answer) return base::errno_name(answer.error().code) + " " + answer.error().message;
     return *answer;
   }
   void configure() {

@@ -45,14 +45,14 @@ class GrantWorkerTest : public testing::Test {
     return text(1, pod) + text(2, text(1, id) + text(2, "pod") + text(3, "name-" + std::string(id)) + more);
   }
 
-  fabric::Result<std::string> run(const std::string& job) {
-    auto giver = GrantWorker::begin(node_, hook::read_config(node_.config), hook::Log::to_stderr("rdma-nri"));
+  base::Result<std::string> run(const std::string& job) {
+    auto giver = GrantWorker::begin(node_, hook::read_config(node_.config), base::Log::to_stderr("rdma-nri"));
     if (!giver) return giver.error();
     auto answer = giver->run(job);
     if (answer.afterwards) answer.afterwards();
     return std::move(answer.result);
   }
-  fabric::Result<std::string> run(Event method, std::string_view payload) {
+  base::Result<std::string> run(Event method, std::string_view payload) {
     return run(job_of({.method = method, .payload = payload}));
   }
 
@@ -61,7 +61,7 @@ class GrantWorkerTest : public testing::Test {
     for (const char* id : ids)
       ASSERT_TRUE(run(Event::kCreateContainer, request(id, "mlx5_0")));
   }
-  fabric::Result<std::string> stop_pod(std::string_view id = "pod") {
+  base::Result<std::string> stop_pod(std::string_view id = "pod") {
     return run(Event::kStopPodSandbox, text(1, text(1, id)));
   }
   // Books mlx5_0 as another program does.
@@ -158,7 +158,7 @@ TEST_F(GrantWorkerTest, ReleasesGrantsOfEndedNamespacesOnly) {
 
 // Requests do not wait for the log, which has the grant nevertheless.
 TEST_F(GrantWorkerTest, LogsAfterAnswer) {
-  auto worker = GrantWorker::begin(node_, hook::read_config(node_.config), hook::Log::to_stderr("rdma-nri"));
+  auto worker = GrantWorker::begin(node_, hook::read_config(node_.config), base::Log::to_stderr("rdma-nri"));
   ASSERT_TRUE(worker);
   testing::internal::CaptureStderr();
   const auto answer = worker->run(job_of({.method = Event::kCreateContainer, .payload = request("c1", "mlx5_1")}));
@@ -272,14 +272,14 @@ TEST_F(GrantWorkerTest, DamagedRecordBlocksOnlyItsOwnGrant) {
 // The runtime's report is not enough while the container's process lives.
 TEST_F(GrantWorkerTest, KeepsGrantOfContainerThatOutlivesPod) {
   const hook::Owner owner = hook::container_owner("c1", "/run/c1");
-  book(owner, {owner.key, "c1", hook::identify(::getpid()).value(), "", {}, "pod"});
+  book(owner, {owner.key, "c1", base::identify(::getpid()).value(), "", {}, "pod"});
   must(stop_pod());
   EXPECT_EQ(grants(), 1U);
 }
 
 // A grant of rdma-runtime without a hook: the requester became `runc create` and has ended.
 TEST_F(GrantWorkerTest, KeepsGrantWhenRuntimeStateShowsLivingContainer) {
-  const auto init = hook::identify(::getpid()).value();
+  const auto init = base::identify(::getpid()).value();
   const std::string state = directory_ / "runc/c1/state.json";
   const auto write_state = [&](std::uint64_t start_time) {
     test_support::write_file(state, fmt::format(R"({{"init_process_pid": {}, "init_process_start": {},
@@ -287,7 +287,7 @@ TEST_F(GrantWorkerTest, KeepsGrantWhenRuntimeStateShowsLivingContainer) {
                                                 init.pid, start_time, directory_.path()));
   };
   write_state(init.start_time);
-  hook::GrantUser user{"c1", "c1", hook::ProcessIdentity{init.pid, init.start_time + 1}, directory_.path(), {}, "pod"};
+  hook::GrantUser user{"c1", "c1", base::ProcessIdentity{init.pid, init.start_time + 1}, directory_.path(), {}, "pod"};
   user.state = hook::identify_runtime_state(hook::RuntimeState::Kind::kRunc, directory_ / "runc").value();
   book(hook::container_owner("c1", directory_.path()), user);
   const auto end_pod = [&] { return stop_pod().has_value() ? grants() : 99; };
@@ -306,7 +306,7 @@ TEST_F(GrantWorkerTest, RecoverRecordsPodsOfForeignGrants) {
     ::pause();
     ::_exit(0);
   }
-  book(netns_owner(), {"c1", "c1", hook::identify(container).value()});
+  book(netns_owner(), {"c1", "c1", base::identify(container).value()});
   const auto ledger = hook::Ledger::open(node_.ledger).value();
   EXPECT_EQ(doubtful_containers(ledger)->podless, Ids{"c1"});
   must(run(recover_job({}, {{"c1", "pod"}, {"c9", "pod"}})));

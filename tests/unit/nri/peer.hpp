@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 #include "shim/nri/wire/session.hpp"
 
 namespace shim_peer {
@@ -46,7 +46,7 @@ class Peer {
  public:
   // The other end belongs to the plugin.
   Peer();
-  fabric::UniqueFd take_plugin_end() { return std::move(plugin_); }
+  base::UniqueFd take_plugin_end() { return std::move(plugin_); }
   int fd() const { return runtime_.get(); }
 
   void send(std::string_view bytes) const;
@@ -60,14 +60,14 @@ class Peer {
   bool read_some(std::chrono::milliseconds patience);
   std::optional<Message> take_message();
 
-  fabric::UniqueFd plugin_;
-  fabric::UniqueFd runtime_;
+  base::UniqueFd plugin_;
+  base::UniqueFd runtime_;
   std::string input_;
   std::map<std::uint32_t, std::string> streams_;
 };
 
-using fabric::Error;
-using fabric::Result;
+using base::Error;
+using base::Result;
 
 // Values as NRI 0.12.2 sends them, with fields that the plugin does not know.
 std::string pod_message(std::string_view id);

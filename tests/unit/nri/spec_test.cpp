@@ -186,8 +186,8 @@ TEST(NriAdjustment, RefusesOtherDeviceAtPath) {
             "the container has `/dev/infiniband/uverbs0` as c 231:200, on this node it is c 231:192");
 }
 
-fabric::Result<NriPluginOptions> parse(std::vector<std::string> arguments,
-                                       const std::map<std::string, std::string>& environment = {}) {
+base::Result<NriPluginOptions> parse(std::vector<std::string> arguments,
+                                     const std::map<std::string, std::string>& environment = {}) {
   return parse_nri_options(test_support::pointers_to(arguments), [&](const char* name) {
     const auto found = environment.find(name);
     return found == environment.end() ? nullptr : found->second.c_str();

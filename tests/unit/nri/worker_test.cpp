@@ -10,8 +10,8 @@
 #include <new>
 #include <thread>
 
-#include "fabric/sysfs.hpp"
-#include "fabric/text.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
 #include "shim/nri/run.hpp"
 #include "shim/nri/worker.hpp"
 #include "support/results.hpp"
@@ -44,7 +44,7 @@ Result<std::string> ask(Worker& worker, std::string_view request) {
 
 pid_t pid_of(Worker& worker) {
   const auto text = ask(worker, "pid");
-  return text ? fabric::parse_number<pid_t>(*text).value_or(0) : 0;
+  return text ? base::parse_number<pid_t>(*text).value_or(0) : 0;
 }
 
 TEST(Worker, AnswersSuccessiveRequests) {
@@ -153,7 +153,7 @@ class RdmaPluginTest : public testing::Test {
 
   test_support::TempDir directory_;
   NriPluginOptions options_ = options();
-  hook::Log log_ = plugin_log(options_);
+  base::Log log_ = plugin_log(options_);
   ConfiguredWorker worker_{options_, log_};
   int due_ = 0;
   NamespaceEnds ends_ = NamespaceEnds::open().value();
@@ -284,7 +284,7 @@ class Sleeper {
 };
 
 TEST(EndContainer, KillsProcessInCgroupOfContainer) {
-  const auto cgroups = fabric::value_or(fabric::sysfs::read_file("/proc/self/cgroup", 1 << 16), std::string());
+  const auto cgroups = base::value_or(base::read_file("/proc/self/cgroup", 1 << 16), std::string());
   const std::string name = cgroups.substr(0, cgroups.find('\n'));
   ASSERT_FALSE(name.empty());
   const Sleeper sleeper;

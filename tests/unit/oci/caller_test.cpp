@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/program/commands.hpp"
 #include "support/arguments.hpp"

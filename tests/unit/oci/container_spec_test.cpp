@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
 #include "support/results.hpp"
 
 namespace hook {

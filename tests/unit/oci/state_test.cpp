@@ -26,8 +26,8 @@ struct Pipe {
     in.reset(ends[0]);
     out.reset(ends[1]);
   }
-  fabric::UniqueFd in;
-  fabric::UniqueFd out;
+  base::UniqueFd in;
+  base::UniqueFd out;
 };
 
 TEST(OciState, ReadsStatesOfRuncAndCrun) {
@@ -128,7 +128,7 @@ TEST(ReadStateText, RefusesMissingOrTooLongInput) {
   const Pipe pipe;
   EXPECT_EQ(read_state_text(pipe.in.get(), 20).error().message,
             "cannot read the container's state on stdin: it has not ended after 20 ms");
-  const fabric::UniqueFd zeros(open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  const base::UniqueFd zeros(open("/dev/zero", O_RDONLY | O_CLOEXEC));
   EXPECT_EQ(read_state_text(zeros.get(), 10000).error().message,
             "the container's state on stdin is longer than 1048576 bytes");
   EXPECT_EQ(read_state_text(1 << 20, 1000).error().message,
@@ -141,17 +141,17 @@ TEST(ProcessIdentity, IsPresentUntilProcessEnds) {
     pause();
     _exit(0);
   }
-  const auto identity = must(hook::identify(child));
-  EXPECT_EQ(sight(hook::read_presence(identity)), "present");
-  EXPECT_EQ(sight(hook::read_presence(hook::ProcessIdentity{child, identity.start_time + 1})), "gone")
+  const auto identity = must(base::identify(child));
+  EXPECT_EQ(sight(base::read_presence(identity)), "present");
+  EXPECT_EQ(sight(base::read_presence(base::ProcessIdentity{child, identity.start_time + 1})), "gone")
       << "another process with that pid";
   kill(child, SIGKILL);
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
-  EXPECT_EQ(sight(hook::read_presence(identity)), "gone") << "a zombie";
+  EXPECT_EQ(sight(base::read_presence(identity)), "gone") << "a zombie";
   waitpid(child, nullptr, 0);
-  EXPECT_EQ(sight(hook::read_presence(identity)), "gone");
-  EXPECT_EQ(hook::identify(child).error().code, ESRCH);
+  EXPECT_EQ(sight(base::read_presence(identity)), "gone");
+  EXPECT_EQ(base::identify(child).error().code, ESRCH);
 }
 
 // The process name imitates the fields behind it.
@@ -159,16 +159,16 @@ TEST(ProcessIdentity, NameIsNotParsed) {
   Pipe ready;
   const pid_t child = fork();
   if (child == 0) {
-    const fabric::UniqueFd comm(open("/proc/self/comm", O_WRONLY | O_CLOEXEC));
+    const base::UniqueFd comm(open("/proc/self/comm", O_WRONLY | O_CLOEXEC));
     if (write(comm.get(), "a) Z 1 (b) 2", 12) < 0 || write(ready.out.get(), "x", 1) < 0) _exit(1);
     pause();
     _exit(0);
   }
   char byte = 0;
   ASSERT_EQ(read(ready.in.get(), &byte, 1), 1);
-  const auto identity = must(hook::identify(child));
-  EXPECT_EQ(sight(hook::read_presence(identity)), "present");
-  EXPECT_GE(identity.start_time, hook::identify(getpid())->start_time);
+  const auto identity = must(base::identify(child));
+  EXPECT_EQ(sight(base::read_presence(identity)), "present");
+  EXPECT_GE(identity.start_time, base::identify(getpid())->start_time);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
 }
@@ -184,24 +184,24 @@ TEST(ProcessIdentity, IsPresentAfterFirstThreadEnds) {
     }).detach();
     syscall(SYS_exit, 0);
   }
-  const auto identity = must(hook::identify(child));
+  const auto identity = must(base::identify(child));
   usleep(50000);
-  EXPECT_EQ(sight(hook::read_presence(identity)), "present");
+  EXPECT_EQ(sight(base::read_presence(identity)), "present");
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  EXPECT_EQ(sight(hook::read_presence(identity)), "gone");
+  EXPECT_EQ(sight(base::read_presence(identity)), "gone");
 }
 
 TEST(ProcessIdentity, RefusesInvalidPids) {
   for (const pid_t pid : {0, -1, 4194304})
-    EXPECT_EQ(hook::identify(pid).error().code, ESRCH) << pid;
+    EXPECT_EQ(base::identify(pid).error().code, ESRCH) << pid;
 }
 
 // No descriptor is left, or /proc shows no processes: a living process must not count as gone.
 TEST(ProcessIdentity, FailedLookupIsUnknown) {
-  const auto self = must(hook::identify(getpid()));
+  const auto self = must(base::identify(getpid()));
   const auto says = [&](const char* expected, bool (*arrange)()) {
-    return in_child([&] { return arrange() ? sight(hook::read_presence(self)) == expected : 2; });
+    return in_child([&] { return arrange() ? sight(base::read_presence(self)) == expected : 2; });
   };
   EXPECT_EQ(says("unknown: EMFILE", [] { return setrlimit(RLIMIT_NOFILE, std::array<rlimit, 1>{}.data()) == 0; }), 1);
   if (geteuid() == 0) {

@@ -21,7 +21,7 @@ namespace {
 
 using namespace init::ping;
 using namespace test_support;
-using fabric::UniqueFd;
+using base::UniqueFd;
 
 constexpr double kLongWait = 120;  // seconds, for a busy machine
 constexpr const char* kToken = "job 7";
@@ -100,7 +100,7 @@ class RunningPoint {
 };
 
 // Returns the verdict of a rank, which tries again as a program does.
-fabric::Result<Verdict> be_rank(std::uint16_t port, unsigned rank, unsigned size) {
+base::Result<Verdict> be_rank(std::uint16_t port, unsigned rank, unsigned size) {
   const double deadline = clock_seconds() + kLongWait;
   for (;;) {
     Channel channel = TRY(Channel::connect("127.0.0.1", port, deadline));

@@ -14,7 +14,7 @@ using namespace init::ping;
 using namespace test_support;
 
 // variables: NAME=VALUE, separated by spaces.
-fabric::Result<Options> parse(std::string_view line, std::string_view variables = {}) {
+base::Result<Options> parse(std::string_view line, std::string_view variables = {}) {
   static std::vector<std::string> arguments;
   arguments = words(line);
   std::vector<char*> pointers = pointers_to(arguments);

@@ -11,7 +11,7 @@ using namespace init::ping;
 using namespace test_support;
 
 // variables: NAME=VALUE, separated by spaces.
-fabric::Result<Place> place_of(std::string_view variables, const Given& given = {}) {
+base::Result<Place> place_of(std::string_view variables, const Given& given = {}) {
   std::vector<std::string> entries = words(variables);
   std::vector<char*> environment = pointers_to(entries);
   environment.push_back(nullptr);

@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "fabric/text.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/plan/plan.hpp"
@@ -33,7 +33,7 @@ struct PlanScene {
   ViewMount view_mount = ViewMount::kBind;
   Lendable lendable = {};
   bool variables = false;
-  std::optional<fabric::Result<fabric::LentFile>> topology = {};
+  std::optional<base::Result<fabric::LentFile>> topology = {};
 };
 
 PlanScene requesting(std::string_view selection) {
@@ -53,7 +53,7 @@ PlanScene given(std::initializer_list<unsigned> numbers) {
   return scene;
 }
 
-fabric::Result<Plan> decide(const PlanScene& scene) {
+base::Result<Plan> decide(const PlanScene& scene) {
   const Candidates among(scene.inventory, scene.request, scene.config);
   PlanInput input{among, scene.holdings, "/run/v", scene.host_network, scene.view_mount, scene.variables};
   input.lendable = scene.lendable;
@@ -68,7 +68,7 @@ std::string hcas(const PlanScene& scene) {
   Strings names;
   for (const PlannedHca& hca : plan->hcas)
     names.push_back(hca.units > 1 ? fmt::format("{}*{}", hca.name, hca.units) : hca.name);
-  return fabric::join(names, " ");
+  return base::join(names, " ");
 }
 
 // Return the result with another request, of source "x", or another mode, which stays set in the scene.
@@ -98,7 +98,7 @@ std::string netdevs(const PlanScene& scene) {
   Strings texts;
   for (const PlannedNetdev& netdev : plan->netdevs)
     texts.push_back(fmt::format("{}={}:{}@{}", netdev.name, to_string(netdev.mode), netdev.host, netdev.rail));
-  return fabric::join(texts, " ");
+  return base::join(texts, " ");
 }
 
 std::string netdevs(PlanScene& scene, Mode mode) {
@@ -108,7 +108,7 @@ std::string netdevs(PlanScene& scene, Mode mode) {
 
 // Returns the HCAs that are locked for the decision.
 std::string locked(const PlanScene& scene) {
-  return fabric::join(Candidates(scene.inventory, scene.request, scene.config).names(), " ");
+  return base::join(Candidates(scene.inventory, scene.request, scene.config).names(), " ");
 }
 
 Holding held_by(std::string who) {
@@ -233,7 +233,7 @@ TEST(Plan, PlansDeviceNodes) {
       texts.push_back(fmt::format("{} {}:{} {:o} {}:{}", node.path.substr(16), node.major.value_or(0),
                                   node.minor.value_or(0), node.mode, node.uid, node.gid));
     }
-    return fabric::join(texts, ", ");
+    return base::join(texts, ", ");
   };
   EXPECT_EQ(paths(), "uverbs40 511:8 666 0:0, rdma_cm 10:58 666 0:0");
   scene.config.nodes.umad = true;
@@ -576,7 +576,7 @@ TEST(Plan, OrdersRails) {
       EXPECT_EQ(hca->rail, names.size());
       names.push_back(hca->name());
     }
-    return fabric::join(names, " ");
+    return base::join(names, " ");
   };
   inventory.hcas[0].pci = "10000:01:00.0";
   inventory.hcas[2].pci.reset();
@@ -632,7 +632,7 @@ TEST(Plan, DoesNotRequireRailWithoutAddress) {
     const auto plan = decide(scene);
     if (!plan) return plan.error().message;
     if (plan->env.contains("RDMA_INIT_REQUIRE")) return plan->env.at("RDMA_INIT_REQUIRE");
-    return fabric::join(plan->warnings, "; ");
+    return base::join(plan->warnings, "; ");
   };
   const std::string none =
       "RDMA_INIT_REQUIRE is not set: no rail of a RoCE port has an address, neither from its network in config.json "
@@ -678,7 +678,7 @@ TEST(Plan, FindsNetdevOfHca) {
   scene.holdings["mlx5_0"] = own();  // where it went
   EXPECT_EQ(netdevs(scene), "");
   scene.holdings.clear();
-  scene.inventory.hcas[0].ports[0].gids[0].ndev = fabric::Attr<std::string>("rail0");
+  scene.inventory.hcas[0].ports[0].gids[0].ndev = base::Attr<std::string>("rail0");
   EXPECT_EQ(netdevs(scene), "net1=exclusive:rail0@0");
   scene.inventory.hcas[0].ports[0].netdev = "rail1";
   EXPECT_EQ(netdevs(scene), "net1=exclusive:rail1@0");
@@ -787,7 +787,7 @@ TEST(Plan, MountsLentLibrariesForPoolsThatLend) {
   EXPECT_EQ(plan.mounts, (std::vector<PlannedMount>{mount("lib"), mount("needed")}));
   // Libraries that cannot be lent do not keep the container from starting.
   scene.lendable.clear();
-  scene.lendable.emplace("mlx5", fabric::Error{"cannot lend `libx`: it is not on the node", 0, "install it"});
+  scene.lendable.emplace("mlx5", base::Error{"cannot lend `libx`: it is not on the node", 0, "install it"});
   plan = *decide(scene);
   EXPECT_TRUE(plan.mounts.empty());
   EXPECT_EQ(plan.warnings.back(), "cannot lend `libx`: it is not on the node; remedy: install it");
@@ -815,7 +815,7 @@ TEST(Plan, MountsTheAdministratorsTopologyFile) {
   EXPECT_FALSE(decide(scene)->env.contains("RDMA_INIT_SITE")) << "the plan has no mount";
   // The container starts without a file that cannot be read.
   scene.view_mount = ViewMount::kBind;
-  scene.topology = fabric::Error{"cannot lend `/etc/vm.xml`: no", 0, "make root its owner"};
+  scene.topology = base::Error{"cannot lend `/etc/vm.xml`: no", 0, "make root its owner"};
   plan = *decide(scene);
   EXPECT_TRUE(plan.mounts.empty());
   EXPECT_FALSE(plan.env.contains("RDMA_INIT_SITE"));
@@ -948,7 +948,7 @@ class FindUverbs : public testing::Test {
   }
   // Returns "uverbsN MAJ:MIN".
   std::string found(const std::string& hca) {
-    const fabric::UniqueFd sys(::open(temp_.path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    const base::UniqueFd sys(::open(temp_.path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     const auto node = find_uverbs(sys.get(), hca);
     if (!node) return "none";
     EXPECT_EQ(node->hca, hca);

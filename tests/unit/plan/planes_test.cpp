@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/text.hpp"
-#include "hook/base/warnings.hpp"
+#include "base/text.hpp"
+#include "base/warnings.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/request/parsers.hpp"
@@ -202,7 +202,7 @@ Measured measure(bool with_rails) {
     const Plan plans[] = {*scenes[0].plan(), *scenes[1].plan()};
     bool is_warned = false;
     for (unsigned at = 0; at < 2; ++at) {
-      const bool warns = fabric::join(plans[at].warnings, "\n").find("planes") != std::string::npos;
+      const bool warns = base::join(plans[at].warnings, "\n").find("planes") != std::string::npos;
       is_warned = is_warned || warns;
       if (warns && has_ascending_pair(scenes[at])) ++measured.possible;
     }

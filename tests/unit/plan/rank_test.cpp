@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/plan/rank.hpp"
 #include "hook/request/parsers.hpp"
 #include "support/inventories.hpp"
@@ -56,14 +56,14 @@ struct RankScene {
   }
   std::string text() {
     const auto names = ranked();
-    return names ? fabric::join(*names, " ") : "too few";
+    return names ? base::join(*names, " ") : "too few";
   }
 };
 
 TEST(Rank, LooksOnlyAtHcasThatItNeeds) {
   RankScene scene("2");
   EXPECT_EQ(scene.text(), "mlx5_0 mlx5_1");
-  EXPECT_EQ(fabric::join(scene.looked_at, " "), "mlx5_0 mlx5_1");
+  EXPECT_EQ(base::join(scene.looked_at, " "), "mlx5_0 mlx5_1");
   scene.holdings["mlx5_0"].exclusive_owner = "container web";
   EXPECT_EQ(scene.text(), "mlx5_1 mlx5_2");
   scene.inventory.hcas[1].ports.front().state = "1: DOWN";

@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
+#include "base/json/json.hpp"
+#include "base/text.hpp"
 #include "fabric/snapshot.hpp"
-#include "fabric/text.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/program/commands.hpp"
 #include "support/arguments.hpp"
@@ -137,7 +137,7 @@ TEST(Devices, FitsLongNamesIn80Columns) {
   }
   std::string text;
   write_devices_text(node, {}, holders, [&](const std::string& part) { text += part; });
-  for (const std::string_view line : fabric::split(text, '\n')) {
+  for (const std::string_view line : base::split(text, '\n')) {
     EXPECT_LE(line.size(), 80U) << text;
     EXPECT_FALSE(line.ends_with(' ')) << text;
   }

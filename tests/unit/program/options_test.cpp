@@ -12,7 +12,7 @@ namespace {
 using namespace hook;
 using test_support::must;
 
-fabric::Result<Options> parse(const char* line) {
+base::Result<Options> parse(const char* line) {
   auto words = test_support::words(line);
   return hook::parse_options(test_support::pointers_to(words));
 }
@@ -158,7 +158,7 @@ TEST(HookOptions, ErrorsNameTheArgument) {
        "`startContainer` runs in the container or after its start: HCAs cannot be granted there"},
       {"poststart", ENOTSUP, "`poststart` runs in the container or after its start: HCAs cannot be granted there"}};
   for (const auto& [line, code, message] : rows) {
-    const fabric::Error error = parse(line).error();
+    const base::Error error = parse(line).error();
     EXPECT_EQ(error.message, message);
     EXPECT_EQ(error.code, code) << line;
     EXPECT_FALSE(error.hint.empty()) << line;

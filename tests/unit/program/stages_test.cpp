@@ -9,9 +9,9 @@
 
 #include <filesystem>
 
+#include "base/failure.hpp"
+#include "base/json/json.hpp"
 #include "fabric/read_node.hpp"
-#include "hook/base/failure.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/program/commands.hpp"
 #include "support/inventories.hpp"
@@ -22,7 +22,7 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
+using base::Result;
 
 class StagesTest : public testing::Test {
  protected:
@@ -79,7 +79,7 @@ TEST_F(StagesTest, InvalidStateOrBundleCountsAsStateError) {
 }
 
 TEST_F(StagesTest, UnreadableConfigurationRefusesOnlyRequests) {
-  const Result<Config> broken = fabric::make_error("config.json:3: error");
+  const Result<Config> broken = base::make_error("config.json:3: error");
   const auto create = [&](Call& call) { return create_runtime(call, broken); };
   EXPECT_EQ(failure_reason(run(create, state(4711)).error()), FailureReason::kConfig);
   write_config(R"({"process": {"args": ["true"]}})");

@@ -315,7 +315,7 @@ TEST_F(RestoreRails, RestoresSettingsThatTheContainerChanged) {
 }
 
 // Opens the directory of a netdev in the network namespace of the process.
-fabric::sysfs::Directory netdev_directory(Netlink& route, const char* name) {
+base::Directory netdev_directory(Netlink& route, const char* name) {
   const auto link = find_link(route, name);
   const auto sysfs = open_sysfs(SysfsAccess::kWrite);
   EXPECT_TRUE(link && *link && sysfs && sysfs->ok()) << name;
@@ -595,7 +595,7 @@ TEST_F(RestoreRails, ReturnsNetdevIfItsNameIsTakenOnTheNode) {
 void make_decoy(Netlink& route, const Link& of, const char* name) {
   RequestBuilder request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, link_header(of.ifindex));
   request.put(IFLA_IFNAME, std::string_view(name));
-  request.put(IFLA_ADDRESS, fabric::netlink::Bytes(of.mac));
+  request.put(IFLA_ADDRESS, base::netlink::Bytes(of.mac));
   nlattr* info = request.begin(IFLA_LINKINFO);
   request.put(IFLA_INFO_KIND, std::string_view("veth"));
   request.end(info);

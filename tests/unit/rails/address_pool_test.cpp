@@ -29,7 +29,7 @@ AddressRange range(std::string_view subnet, unsigned prefix, std::string_view fr
 }
 
 // Returns the addresses with their prefixes, or the error.
-std::string shown(const fabric::Result<std::vector<RailAddress>>& taken) {
+std::string shown(const base::Result<std::vector<RailAddress>>& taken) {
   if (!taken) return taken.error().message;
   std::string text;
   for (const RailAddress& one : *taken) {
@@ -146,7 +146,7 @@ TEST_F(AddressPoolTest, ReleasesOtherAddressesAfterAnError) {
   for (const std::string locked : {"0", "1"}) {  // because the directory has no fixed order
     ASSERT_TRUE(pool.take("fabric", 0, 0, ranges, "a") && pool.take("fabric", 1, 0, ranges, "a"));
     const std::string path = temp_ / "addresses/fabric/" + locked;
-    const fabric::UniqueFd place(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const base::UniqueFd place(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     ASSERT_EQ(flock(place.get(), LOCK_EX), 0);
     EXPECT_EQ(error_message(pool.release_grant("a", {})),
               "cannot lock `" + path + "` within 1 ms: another process holds it");

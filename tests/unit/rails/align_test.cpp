@@ -323,7 +323,7 @@ TEST_F(RunAlignment, AlignsRailsAndChangesNothingIfTheyAgree) {
   expect_restored();
   use({port_with(256, 2, 1, 0), port_with(256, 2, 1, 1)});
   link->fails = [](const std::string& what) {
-    return what.starts_with("read") ? Result<void>() : fabric::make_error("{}", what);
+    return what.starts_with("read") ? Result<void>() : base::make_error("{}", what);
   };
   const auto agreed = must(run());
   EXPECT_EQ(agreed.text, "");
@@ -448,7 +448,7 @@ TEST_F(RunAlignment, RestoresAddressesIfAnyCallFails) {
     link->fails = [&](const std::string& what) {
       if (call++ != failing) return Result<void>();
       failed = what;
-      return Result<void>(fabric::sys_error(ENOBUFS, "cannot {}", what));
+      return Result<void>(base::sys_error(ENOBUFS, "cannot {}", what));
     };
     const auto report = run();
     if (failing == 0) calls = 200;
@@ -469,7 +469,7 @@ TEST_F(RunAlignment, RestoresAddressAtTheSixthTry) {
   unsigned tries = 0;
   link->fails = [&](const std::string& what) {
     if (what != "add_address 1" || ++tries > 5) return Result<void>();
-    return Result<void>(fabric::sys_error(ENOBUFS, "cannot add"));
+    return Result<void>(base::sys_error(ENOBUFS, "cannot add"));
   };
   const auto start = link->now();
   EXPECT_EQ(error_message(run()),
@@ -485,7 +485,7 @@ TEST_F(RunAlignment, RemovesPlaceholderBeforeTheAddressIsAdded) {
   link->fails = [&](const std::string& what) {
     if (what != "read 1" || failed || !model.ports[1].find(placeholder(6), kOwnNetdev)) return Result<void>();
     failed = true;
-    return Result<void>(fabric::sys_error(EIO, "cannot read"));
+    return Result<void>(base::sys_error(EIO, "cannot read"));
   };
   const auto start = link->now();
   EXPECT_FALSE(run());
@@ -497,7 +497,7 @@ TEST_F(RunAlignment, RemovesPlaceholderBeforeTheAddressIsAdded) {
 TEST_F(RunAlignment, NamesAddressThatCannotBeRestored) {
   use({port_with(64, 2, 2, 0), port_with(64, 2, 0, 1), port_with(64, 2, 1, 2)});
   link->fails = [](const std::string& what) {
-    return what == "add_address 1" ? Result<void>(fabric::sys_error(EPERM, "cannot add")) : Result<void>();
+    return what == "add_address 1" ? Result<void>(base::sys_error(EPERM, "cannot add")) : Result<void>();
   };
   EXPECT_EQ(error_message(run()),
             "cannot align `rail1`: cannot add: Operation not permitted; `rail1` has lost its address 10.1.1.2: cannot "

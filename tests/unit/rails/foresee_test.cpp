@@ -52,7 +52,7 @@ struct ForesightScene {
     for (const std::string& one : keys)
       EXPECT_TRUE(pool->take("n", rail, 0, network().ranges, one)) << one;
   }
-  fabric::Result<Foreseen> foresee() const {
+  base::Result<Foreseen> foresee() const {
     return foresee_rails({.plan = plan,
                           .config = config,
                           .inventory = inventory,

@@ -497,12 +497,12 @@ InfinibandNode::~InfinibandNode() {
   netns_of_fd.clear();
 }
 
-fabric::UniqueFd InfinibandNode::open_socket(int protocol, int netns) {
-  return fabric::UniqueFd(open_scripted(protocol, netns));
+base::UniqueFd InfinibandNode::open_socket(int protocol, int netns) {
+  return base::UniqueFd(open_scripted(protocol, netns));
 }
 
-fabric::UniqueFd InfinibandNode::open_netns(int netns) {
-  fabric::UniqueFd fd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+base::UniqueFd InfinibandNode::open_netns(int netns) {
+  base::UniqueFd fd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
   netns_of_fd[fd.get()] = netns;
   return fd;
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 
 namespace test_support {
@@ -62,7 +62,7 @@ struct NodeRequest {
   int socket_netns = 0;   // where the socket was opened
   int process_netns = 0;  // where the sender is
   bool is_dump = false;
-  fabric::netlink::Message message;
+  base::netlink::Message message;
 };
 
 // The answer of the kernel: messages, then an acknowledgement or the end of the dump.
@@ -85,9 +85,9 @@ class InfinibandNode {
   InfinibandNode& operator=(const InfinibandNode&) = delete;
 
   // Opens a socket of this namespace, for Netlink::adopt().
-  static fabric::UniqueFd open_socket(int protocol, int netns);
+  static base::UniqueFd open_socket(int protocol, int netns);
   // Opens a descriptor that stands for the namespace in IFLA_NET_NS_FD, RDMA_NLDEV_NET_NS_FD and setns(2).
-  static fabric::UniqueFd open_netns(int netns);
+  static base::UniqueFd open_netns(int netns);
   // Returns the namespace of a descriptor. Throws std::out_of_range if it has none.
   static int netns_of(int fd);
 
@@ -112,8 +112,8 @@ class InfinibandNode {
   hook::NetlinkMessage show_link(const IbLink& link, bool with_vfs) const;
   NodeReply set_link(const NodeRequest& request);
   int move_link(IbLink& link, int netns, const std::string& name, std::string& line);
-  int change_link(IbLink& link, const fabric::netlink::Attributes& wanted, std::string& line);
-  void set_vf_guids(const fabric::netlink::Attributes& info, std::string& line);
+  int change_link(IbLink& link, const base::netlink::Attributes& wanted, std::string& line);
+  void set_vf_guids(const base::netlink::Attributes& info, std::string& line);
   NodeReply new_link(const NodeRequest& request);
   NodeReply answer_rdma(const NodeRequest& request);
   NodeReply set_rdma(const NodeRequest& request);

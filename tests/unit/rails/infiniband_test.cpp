@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/rails/links.hpp"
 #include "hook/rails/undo.hpp"
 #include "support/results.hpp"
@@ -21,7 +21,7 @@
 namespace hook {
 namespace {
 
-using fabric::Result;
+using base::Result;
 using namespace test_support;
 using Strings = std::vector<std::string>;
 using Steps = Strings;
@@ -44,7 +44,7 @@ NodeSockets open_node() {
 
 NetworkNamespace open_container() {
   return {InfinibandNode::open_netns(kContainerNetns), open_scripted(NETLINK_ROUTE, kContainerNetns),
-          open_scripted(NETLINK_RDMA, kContainerNetns), fabric::UniqueFd(), fabric::UniqueFd()};
+          open_scripted(NETLINK_RDMA, kContainerNetns), base::UniqueFd(), base::UniqueFd()};
 }
 
 // Returns a record of the node's present state.
@@ -302,7 +302,7 @@ TEST(Infiniband, DeletesSoftwareDeviceOfTheRecordIfItWasRenamed) {
   swap_names(scene, 3, 4);
   EXPECT_OK(place(record));
   const auto steps = scene.kernel.take_steps();
-  EXPECT_EQ(std::count(steps.begin(), steps.end(), "node: mlx5_3 is deleted"), 1) << fabric::join(steps, "\n");
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), "node: mlx5_3 is deleted"), 1) << base::join(steps, "\n");
   NodeSockets node = open_node();
   Strings warnings;
   ASSERT_FALSE(describe_host(node, rail, &hca, "/nowhere", warnings)) << "renamed between the inventory and the record";

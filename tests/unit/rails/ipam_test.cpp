@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "fabric/text.hpp"
+#include "base/text.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
@@ -35,7 +35,7 @@ std::string shown(const IpamResult& result) {
   return text;
 }
 
-std::string shown(const fabric::Result<IpamResult>& result) {
+std::string shown(const base::Result<IpamResult>& result) {
   return result ? shown(*result) : "error: " + result.error().message;
 }
 
@@ -106,7 +106,7 @@ class Ipam : public testing::Test {
     EXPECT_EQ(chmod(path.c_str(), 0755), 0);
     return path;
   }
-  std::vector<fabric::Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000) {
+  std::vector<base::Result<IpamResult>> run(const std::vector<IpamCall>& calls, int timeout_ms = 10000) {
     if (restarts_) helper_ = IpamHelper::start(programs_of(calls, temp_.path())).value();
     return helper_.run(calls, timeout_ms);
   }
@@ -255,7 +255,7 @@ TEST_F(Ipam, RefusesGarbageAndTooMuchOutput) {
 }
 
 bool lives(const std::string& pid) {
-  const auto number = fabric::parse_number<pid_t>(fabric::trim(pid));
+  const auto number = base::parse_number<pid_t>(base::trim(pid));
   if (!number) return false;
   std::string stat = "/proc/" + std::to_string(*number) + "/stat";
   if (access(stat.c_str(), F_OK) != 0) return false;
@@ -291,7 +291,7 @@ TEST_F(Ipam, KillsHangingPluginsWithTheirChildren) {
     EXPECT_EQ(results[i].error().code, ETIMEDOUT);
   }
   const std::string text = read_file(pids);
-  const auto lines = fabric::split(fabric::trim(text), '\n');
+  const auto lines = base::split(base::trim(text), '\n');
   ASSERT_EQ(lines.size(), 2U);
   for (const auto line : lines)
     EXPECT_TRUE(ends(std::string(line))) << line;
@@ -410,7 +410,7 @@ TEST_F(Ipam, EndsHelperAndPluginsWithTheParent) {
   ASSERT_EQ(kill(parent, SIGKILL), 0);
   waitpid(parent, nullptr, 0);
   const std::string text = read_file(pids);
-  const auto lines = fabric::split(fabric::trim(text), '\n');
+  const auto lines = base::split(base::trim(text), '\n');
   ASSERT_EQ(lines.size(), 2U);
   for (const auto line : lines)
     EXPECT_TRUE(ends(std::string(line))) << line;
@@ -470,7 +470,7 @@ TEST_F(Ipam, InheritsNoDescriptor) {
 TEST(IpamHelperLife, FailsIfTheHelperWasKilled) {
   auto helper = must(IpamHelper::start({}));
   siginfo_t info{};
-  const auto pid = must(fabric::parse_number<pid_t>(fabric::split(fabric::trim(children()), ' ').back()));
+  const auto pid = must(base::parse_number<pid_t>(base::split(base::trim(children()), ' ').back()));
   ASSERT_EQ(kill(pid, SIGKILL), 0);
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
   for (int round = 0; round < 2; ++round) {

@@ -71,19 +71,19 @@ class ModelLink : public hook::AlignLink {
  public:
   ModelLink(KernelGidModel& model, std::vector<fabric::Address> addresses);
 
-  fabric::Result<void> remove_address(std::size_t rail) override;
-  fabric::Result<void> add_address(std::size_t rail) override;
-  fabric::Result<void> add_placeholders(std::size_t rail, unsigned from, unsigned to) override;
-  fabric::Result<void> remove_placeholder(std::size_t rail, unsigned number) override;
-  fabric::Result<hook::GidTable> read(std::size_t rail, const std::vector<fabric::Address>& wanted,
-                                      unsigned at_least) override;
+  base::Result<void> remove_address(std::size_t rail) override;
+  base::Result<void> add_address(std::size_t rail) override;
+  base::Result<void> add_placeholders(std::size_t rail, unsigned from, unsigned to) override;
+  base::Result<void> remove_placeholder(std::size_t rail, unsigned number) override;
+  base::Result<hook::GidTable> read(std::size_t rail, const std::vector<fabric::Address>& wanted,
+                                    unsigned at_least) override;
   void wait() override;
   Clock::time_point now() override { return now_; }
 
   std::function<void()> meanwhile;
   // Called before every call, which fails with its error. what: "remove_address 1", "add_placeholder 0 3", "read 2".
-  std::function<fabric::Result<void>(const std::string& what)> fails = [](const std::string&) {
-    return fabric::Result<void>();
+  std::function<base::Result<void>(const std::string& what)> fails = [](const std::string&) {
+    return base::Result<void>();
   };
   // The addresses that are configured on each rail's netdev.
   std::vector<std::set<fabric::Address>> configured;
@@ -92,7 +92,7 @@ class ModelLink : public hook::AlignLink {
   unsigned most_placeholders = 0;
 
  private:
-  fabric::Result<void> change(std::size_t rail, bool is_add, const fabric::Address& gid, const std::string& what);
+  base::Result<void> change(std::size_t rail, bool is_add, const fabric::Address& gid, const std::string& what);
 
   KernelGidModel& model_;
   std::vector<fabric::Address> addresses_;

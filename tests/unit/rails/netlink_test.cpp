@@ -550,20 +550,20 @@ TEST_F(OpenNetns, LeavesNoDescriptorOrProcess) {
 TEST_F(OpenNetns, RunsAFunctionInside) {
   const UniqueFd netns = open_path(path());
   const ino_t inside = inode_of(netns.get());
-  const auto check = [&]() -> fabric::Result<void> {
+  const auto check = [&]() -> base::Result<void> {
     if (inode_of(open_path("/proc/self/ns/net").get()) == inside) return {};
-    return fabric::make_error("elsewhere");
+    return base::make_error("elsewhere");
   };
   EXPECT_OK(run_in_network_namespace(netns.get(), check));
   EXPECT_EQ(check().error().message, "elsewhere");
-  const auto failed = run_in_network_namespace(netns.get(), []() -> fabric::Result<void> {
-    return fabric::Error{"failed inside", EBUSY, "a hint"};
+  const auto failed = run_in_network_namespace(netns.get(), []() -> base::Result<void> {
+    return base::Error{"failed inside", EBUSY, "a hint"};
   });
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().message, "failed inside");
   EXPECT_EQ(failed.error().code, EBUSY);
   EXPECT_EQ(failed.error().hint, "a hint");
-  const auto died = run_in_network_namespace(netns.get(), []() -> fabric::Result<void> { _exit(7); });
+  const auto died = run_in_network_namespace(netns.get(), []() -> base::Result<void> { _exit(7); });
   ASSERT_FALSE(died);
   EXPECT_TRUE(has_text(died.error().message, "ended with exit status 7"));
 }
@@ -643,7 +643,7 @@ TEST(RdmaDevices, ExplainRefusals) {
   EXPECT_TRUE(has_text(explain_rdma_link(Error{"x", ENODEV, {}}, "rxe").hint, "this network namespace"));
   EXPECT_TRUE(has_text(explain_rdma_link(Error{"x", EEXIST, {}}, "siw").hint, "rdma link"));
   // assign_name() of the kernel returns ENFILE: "Too many open files in system".
-  const auto refusal = [](const char* what) { return fabric::sys_error(ENFILE, "cannot {}", what); };
+  const auto refusal = [](const char* what) { return base::sys_error(ENFILE, "cannot {}", what); };
   const std::string meant = "an RDMA device has this name, and names are unique over all network namespaces";
   for (const Error& error : {explain_rdma_link(refusal("make rxe device `rxe0` on `net1`"), "rxe"),
                              explain_rdma_rename(refusal("rename RDMA device 3 to `rxe0`")),

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "hook/base/json/json.hpp"
+#include "base/json/json.hpp"
 #include "hook/rails/record/store.hpp"
 #include "support/inventories.hpp"
 #include "support/results.hpp"

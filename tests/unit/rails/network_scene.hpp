@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "fabric/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/rails/netlink/netlink.hpp"
 #include "support/results.hpp"
 
@@ -51,8 +51,8 @@ inline Netlink open_route() {
   return std::move(opened).value();
 }
 
-inline fabric::UniqueFd own_netns() {
-  return fabric::UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+inline base::UniqueFd own_netns() {
+  return base::UniqueFd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
 }
 
 // Each test runs in its own network namespace. The process returns to its first namespace afterwards.
@@ -67,7 +67,7 @@ class NetnsTest : public testing::Test {
     }
   }
 
-  const fabric::UniqueFd home_ = own_netns();
+  const base::UniqueFd home_ = own_netns();
   const bool is_allowed_ = unshare(CLONE_NEWNET) == 0;
   Netlink route_ = open_route();
 };

@@ -188,7 +188,7 @@ class CheckClosed : public testing::Test {
     fs::remove(process + "/fd/3");
     fs::create_symlink("/dev/full", process + "/fd/3");
   }
-  fabric::Result<void> check(bool descriptors = true) {
+  base::Result<void> check(bool descriptors = true) {
     PlannedHca hca{"mlx5_0", Mode::kExclusive, 1, std::nullopt};
     hca.open = OpenState{.index = {}, .contexts = {}, .node = kFull};
     warnings_.clear();

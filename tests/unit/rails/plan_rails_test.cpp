@@ -15,7 +15,7 @@
 namespace hook {
 namespace {
 
-using fabric::netlink::Message;
+using base::netlink::Message;
 using namespace test_support;
 using Services = std::map<fabric::Address, std::string>;
 using Strings = std::vector<std::string>;

@@ -14,7 +14,7 @@
 #include <chrono>
 #include <csignal>
 
-#include "fabric/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/rails/probe/probe.hpp"
 #include "support/inventories.hpp"
 

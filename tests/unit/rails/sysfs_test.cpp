@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "fabric/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 #include "hook/rails/add.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/vf.hpp"
@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace fabric;
-using fabric::sysfs::Directory;
+using base::Directory;
 using namespace test_support;
 using Strings = std::vector<std::string>;
 
@@ -53,7 +53,7 @@ class GidTableTree : public testing::Test {
     set(9, address("10.1.0.9"), "RoCE v2");
   }
   Result<GidTable> read(const std::vector<Address>& wanted, unsigned at_least = 0, const std::string& hca = "mlx5_0") {
-    const fabric::UniqueFd sysfs(open(root_.path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    const base::UniqueFd sysfs(open(root_.path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     return read_gid_table(sysfs.get(), hca, 1, wanted, at_least);
   }
   std::string error(const std::vector<Address>& wanted = {kOwn}, const std::string& hca = "mlx5_0") {

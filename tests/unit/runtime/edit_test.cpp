@@ -6,7 +6,7 @@
 
 namespace {
 
-using hook::Json;
+using base::Json;
 using namespace shim;
 using test_support::must;
 

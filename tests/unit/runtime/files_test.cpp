@@ -17,7 +17,7 @@ using namespace shim;
 using shim_scene::program;
 using namespace test_support;
 
-const hook::ProcessIdentity kSelf = hook::identify(::getpid()).value();
+const base::ProcessIdentity kSelf = base::identify(::getpid()).value();
 
 shim::ProgramId id_of(const std::string& path) {
   const struct stat status = shim_scene::status_of(path);
@@ -125,7 +125,7 @@ TEST(Marker, RefusesDamagedFiles) {
   const std::string whole = shim::marker_text({"id", {1, 2, 3, 4}, {true, std::nullopt}});
   ASSERT_TRUE(shim::parse_marker(whole));
   EXPECT_FALSE(shim::parse_marker(whole)->process.memlock);
-  const auto json = hook::Json::parse(whole);
+  const auto json = base::Json::parse(whole);
   for (const char* name : {"id", "config", "ipc_lock"}) {
     auto damaged = json;
     damaged[name] = -1;
@@ -167,7 +167,7 @@ TEST(RuntimeLog, FormatsLinesAsJsonAndText) {
   EXPECT_EQ(shim::log_line("warning", "a \"b\"\nc", kTime, false),
             "time=\"2026-01-02T03:04:05Z\" level=warning msg=\"a \\\"b\\\"?c\"\n");
   const std::string cut = shim::log_line("error", std::string(1999, 'x') + "\xc3\xa4", kTime, true);
-  EXPECT_TRUE(hook::Json::accept(cut));
+  EXPECT_TRUE(base::Json::accept(cut));
   EXPECT_LT(cut.size(), 2200U);
 }
 
@@ -191,8 +191,8 @@ TEST(RuntimeLog, AppendsToExistingFile) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "rdma-runtime: error: second; remedy: third\n");
   const std::string text = read_file(invocation.log);
   const auto end = text.find('\n');
-  EXPECT_EQ(hook::Json::parse(text.substr(0, end))["level"], "warning");
-  const auto error = hook::Json::parse(text.substr(end));
+  EXPECT_EQ(base::Json::parse(text.substr(0, end))["level"], "warning");
+  const auto error = base::Json::parse(text.substr(end));
   EXPECT_EQ(error["level"], "error");
   EXPECT_EQ(error["msg"], "rdma-runtime: second; remedy: third");
 }

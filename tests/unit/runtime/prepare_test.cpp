@@ -6,7 +6,7 @@
 
 namespace {
 
-using hook::Json;
+using base::Json;
 using namespace shim_scene;
 using namespace test_support;
 

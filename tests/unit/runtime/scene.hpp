@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "base/json/json.hpp"
 #include "hook/apply/edit_spec.hpp"
-#include "hook/base/json/json.hpp"
 #include "hook/config/read_config.hpp"
 #include "shim/runtime/prepare.hpp"
 #include "support/temp_dir.hpp"
@@ -50,7 +50,7 @@ class Prepare : public testing::Test {
   void write_config(const std::string& text) { test_support::write_file(config_path(), text); }
   // A container with its own PID namespace that requests HCAs, behind runc, which has a state directory.
   std::string write_config_for_runc() {
-    hook::Json requesting = hook::Json::parse(kAsking);
+    base::Json requesting = base::Json::parse(kAsking);
     requesting["linux"]["namespaces"] = {{{"type", "pid"}}, {{"type", "mount"}}};
     runtime_ = "/usr/sbin/runc";
     invocation_.root = directory_ / "bundle";
@@ -58,14 +58,14 @@ class Prepare : public testing::Test {
     return requesting.dump();
   }
   std::string config_path() const { return directory_ / "bundle/config.json"; }
-  hook::Json config() const { return hook::Json::parse(test_support::read_file(config_path())); }
+  base::Json config() const { return base::Json::parse(test_support::read_file(config_path())); }
   std::string marker_path() const { return directory_ / "bundle/rdma-runtime.json"; }
   bool has_log() const { return ::access((directory_ / "log").c_str(), F_OK) == 0; }
   bool has_marker() const { return ::access(marker_path().c_str(), F_OK) == 0; }
 
   // A substitute for hook::grant_in_spec().
-  fabric::Result<void> grant(hook::ContainerRequest& requesting, const hook::ProcessIdentity& requester,
-                             hook::Call& call, const hook::Publish& publish) {
+  base::Result<void> grant(hook::ContainerRequest& requesting, const base::ProcessIdentity& requester, hook::Call& call,
+                           const hook::Publish& publish) {
     ++booked_;
     EXPECT_EQ(requester, self_);
     EXPECT_EQ(call.container, "ID");
@@ -80,17 +80,17 @@ class Prepare : public testing::Test {
     };
   }
 
-  fabric::Result<void> start() {
+  base::Result<void> start() {
     invocation_.action = shim::Action::kStart;
     return prepare(shim::Dialect::kRunc);
   }
 
-  fabric::Result<void> restore(shim::Dialect dialect = shim::Dialect::kRunc) {
+  base::Result<void> restore(shim::Dialect dialect = shim::Dialect::kRunc) {
     invocation_.action = shim::Action::kRestore;
     return prepare(dialect);
   }
 
-  fabric::Result<void> prepare(shim::Dialect dialect) {
+  base::Result<void> prepare(shim::Dialect dialect) {
     settings_.admin = hook::read_config(settings_.node.config);
     const shim::RuntimeLog log(invocation_, dialect);
     return shim::prepare_new({runtime_, invocation_, dialect}, settings_, granting(), self_, log);
@@ -104,7 +104,7 @@ class Prepare : public testing::Test {
 
   void write_state(const std::string& bundle) {
     test_support::write_file(directory_ / "root/ID/state.json",
-                             hook::Json{{"config", {{"labels", {"bundle=" + bundle}}}}}.dump());
+                             base::Json{{"config", {{"labels", {"bundle=" + bundle}}}}}.dump());
   }
 
   static hook::Plan plan() {
@@ -116,7 +116,7 @@ class Prepare : public testing::Test {
     return plan;
   }
 
-  const hook::ProcessIdentity self_ = hook::identify(::getpid()).value();
+  const base::ProcessIdentity self_ = base::identify(::getpid()).value();
   test_support::TempDir directory_;
   shim::Settings settings_;
   shim::Invocation invocation_;

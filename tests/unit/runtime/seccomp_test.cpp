@@ -7,7 +7,7 @@
 
 namespace {
 
-using hook::Json;
+using base::Json;
 using namespace shim;
 
 const SeccompContext kPlain{"amd64", {}};

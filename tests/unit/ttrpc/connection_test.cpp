@@ -25,17 +25,17 @@ using Clock = Connection::Clock;
 class ConnectionTest : public testing::Test {
  protected:
   // Answers with the request itself: "METHOD(PAYLOAD)".
-  fabric::Result<std::string> handle(const Request& request) {
+  base::Result<std::string> handle(const Request& request) {
     const auto& [service, method, payload, timeout] = request;
     asked_.emplace_back(method);
-    if (method == "Fail") return fabric::Error{"pool `a` is empty", 0, "add HCAs"};
+    if (method == "Fail") return base::Error{"pool `a` is empty", 0, "add HCAs"};
     if (method == "Throw") throw std::runtime_error("no memory");
     if (method == "Nested") {
       const auto nested = connection_->call("S", "M", "", std::chrono::seconds(1));
       return nested.error();
     }
     if (method == "Large") return std::string(std::stoul(std::string(payload)), 'L');
-    if (service != "nri.pkg.api.v1alpha1.Plugin") return fabric::Error{"service", ENOSYS};
+    if (service != "nri.pkg.api.v1alpha1.Plugin") return base::Error{"service", ENOSYS};
     return std::string(method) + "(" + std::string(payload.substr(0, 100)) + ")";
   }
 
@@ -176,8 +176,8 @@ TEST_F(ConnectionTest, FailsWhenRuntimeClosesWithinMessage) {
 TEST_F(ConnectionTest, StopsWhenDescriptorIsReadable) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
-  const fabric::UniqueFd reading(ends[0]);
-  fabric::UniqueFd writing(ends[1]);
+  const base::UniqueFd reading(ends[0]);
+  base::UniqueFd writing(ends[1]);
   EXPECT_EQ(connection_->serve(reading.get(), Clock::now()).value(), Connection::Ended::kDeadline);
   writing.reset();
   EXPECT_EQ(connection_->serve(reading.get()).value(), Connection::Ended::kStopped);

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "fabric/result.hpp"
+#include "base/result.hpp"
 #include "nccl_selection.hpp"
 
 namespace trainer {
 
-using fabric::Result;
+using base::Result;
 
 // The address by which a twin connects to this end.
 struct EndpointAddress {

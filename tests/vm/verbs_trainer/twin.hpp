@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "fabric/result.hpp"
-#include "fabric/unique_fd.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
 #include "rc_endpoint.hpp"
 
 namespace trainer {
@@ -22,11 +22,11 @@ class Twin {
   Result<EndpointAddress> exchange_address(const EndpointAddress& own);
 
  private:
-  explicit Twin(fabric::UniqueFd socket) : socket_(std::move(socket)) {}
-  static Result<Twin> with_timeout(fabric::UniqueFd socket, int timeout);
+  explicit Twin(base::UniqueFd socket) : socket_(std::move(socket)) {}
+  static Result<Twin> with_timeout(base::UniqueFd socket, int timeout);
   Result<std::string> read_line();
 
-  fabric::UniqueFd socket_;
+  base::UniqueFd socket_;
 };
 
 }  // namespace trainer

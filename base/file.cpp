@@ -1,0 +1,117 @@
+#include "base/file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace base {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+// O_NONBLOCK: open(2) of a FIFO in place of an attribute would otherwise block the start of a container.
+constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+
+}  // namespace
+
+std::optional<Directory> Directory::open(const std::string& path) {
+  return open(AT_FDCWD, path.c_str());
+}
+
+std::optional<Directory> Directory::open(int at, const char* path) {
+  UniqueFd fd(::openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.ok()) return std::nullopt;
+  return Directory(std::move(fd));
+}
+
+Attr<std::string_view> Directory::read_into(const char* name, std::span<char> buffer) const {
+  const UniqueFd fd(::openat(fd_.get(), name, kReadFlags));
+  if (!fd.ok()) return Unreadable{errno};
+  // One read() returns the complete attribute: the kernel formats it at the first read.
+  const ssize_t count = TEMP_FAILURE_RETRY(::read(fd.get(), buffer.data(), buffer.size()));
+  if (count < 0) return Unreadable{errno};
+  return trim(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
+}
+
+Attr<std::string> Directory::read(const char* name) const {
+  char buffer[kPage];
+  const auto text = read_into(name, buffer);
+  if (const auto* failed = std::get_if<Unreadable>(&text)) return *failed;
+  return std::string(std::get<std::string_view>(text));
+}
+
+std::optional<std::string> Directory::read_text(const char* name) const {
+  auto value = read(name);
+  auto* text = std::get_if<std::string>(&value);
+  if (!text || text->empty()) return std::nullopt;
+  return std::move(*text);
+}
+
+std::optional<int> Directory::read_int(const char* name) const {
+  const auto text = read_text(name);
+  return text ? parse_number<int>(*text) : std::nullopt;
+}
+
+// A target longer than the buffer would be cut, but targets in sysfs are far below one page.
+std::optional<std::string> Directory::read_link(const char* name) const {
+  char buffer[kPage];
+  const ssize_t length = ::readlinkat(fd_.get(), name, buffer, sizeof buffer);
+  if (length <= 0) return std::nullopt;
+  return std::string(buffer, static_cast<std::size_t>(length));
+}
+
+std::optional<std::string> Directory::read_link_name(const char* name) const {
+  auto target = read_link(name);
+  if (!target) return std::nullopt;
+  return target->substr(target->rfind('/') + 1);
+}
+
+bool Directory::contains(const char* name) const {
+  return ::faccessat(fd_.get(), name, F_OK, 0) == 0;
+}
+
+bool Directory::has_one_directory(const char* name) const {
+  struct stat info {};
+  return ::fstatat(fd_.get(), name, &info, 0) == 0 && S_ISDIR(info.st_mode) && info.st_nlink == 3;
+}
+
+std::vector<std::string> Directory::list(int* error) const {
+  std::vector<std::string> names;
+  const auto add = [&](std::string_view name) {
+    names.emplace_back(name);
+    return true;
+  };
+  // next_names() starts at the current position of the descriptor. At the first listing this is the start, so no
+  // lseek() is needed.
+  const bool again = std::exchange(listed_, true);
+  const bool whole = again ? each_name(fd_.get(), add) : next_names(fd_.get(), add);
+  if (!whole && error) *error = errno;
+  std::ranges::sort(names, natural_less);
+  return names;
+}
+
+Attr<std::string> read_all(int fd, std::size_t limit) {
+  std::string text;
+  char buffer[16 * kPage];
+  for (;;) {
+    // A directory is no empty file: read(2) fails for it with EISDIR (generic_read_dir() of fs/libfs.c).
+    const ssize_t count = TEMP_FAILURE_RETRY(::read(fd, buffer, sizeof buffer));
+    if (count < 0) return Unreadable{errno};
+    if (count == 0) return text;
+    text.append(buffer, static_cast<std::size_t>(count));
+    // The size that fstat() returns is 0 for procfs, so the limit is checked while reading.
+    if (text.size() > limit) return Unreadable{EFBIG};
+  }
+}
+
+Attr<std::string> read_file(const std::string& path, std::size_t limit) {
+  const UniqueFd fd(::open(path.c_str(), kReadFlags));
+  if (!fd.ok()) return Unreadable{errno};
+  return read_all(fd.get(), limit);
+}
+
+}  // namespace base

@@ -1,0 +1,238 @@
+#include "base/process/cgroup.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/file.hpp"
+#include "base/text.hpp"
+
+namespace base {
+namespace {
+
+// Decodes a field of mountinfo: it has `\` and three octal digits for a space, tab, newline or backslash.
+std::string unescape(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 3 < text.size()) {
+      if (const auto code = parse_number<unsigned>(text.substr(i + 1, 3), 8); code && *code < 256) {
+        result.push_back(static_cast<char>(*code));
+        i += 3;
+        continue;
+      }
+    }
+    result.push_back(text[i]);
+  }
+  return result;
+}
+
+bool lists(std::string_view comma_separated, std::string_view word) {
+  const auto words = split(comma_separated, ',');
+  return std::ranges::find(words, word) != words.end();
+}
+
+std::string_view last_component(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? path : path.substr(slash + 1);
+}
+
+std::string_view parent_of(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == 0 || slash == std::string_view::npos ? std::string_view("/") : path.substr(0, slash);
+}
+
+bool names_unit(std::string_view path) {
+  const std::string_view name = last_component(path);
+  return name.ends_with(".scope") || name.ends_with(".service");
+}
+
+const char* name_of(CgroupKind kind) {
+  if (kind == CgroupKind::kV2) return "cgroup2";
+  return kind == CgroupKind::kV1Rdma ? "cgroup (rdma)" : "cgroup (devices)";
+}
+
+// Limits in bytes: /proc/PID/cgroup has one line for each hierarchy, cgroup.procs one for each process.
+constexpr std::size_t kLongestProcCgroup = std::size_t{1} << 20;
+constexpr std::size_t kLongestProcs = std::size_t{1} << 20;
+
+long magic_of(CgroupKind kind) {
+  return kind == CgroupKind::kV2 ? CGROUP2_SUPER_MAGIC : CGROUP_SUPER_MAGIC;
+}
+
+// Reads a file of /proc. Checks that the file is on procfs, because another file may be mounted at this path.
+Result<std::string> read_proc(const std::string& path, std::size_t limit) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.ok()) return sys_error(errno, "cannot open `{}`", path);
+  if (!is_on(fd.get(), PROC_SUPER_MAGIC)) {
+    return Error{fmt::format("cannot use `{}`: it is not on a proc file system", path), 0,
+                 "mount proc at /proc where the hook runs"};
+  }
+  return read_text(fd.get(), limit, path);
+}
+
+bool lists_process(const Cgroup& cgroup, pid_t pid) {
+  const auto directory = open_cgroup(cgroup);
+  if (!directory) return false;
+  const UniqueFd fd(openat(directory->get(), "cgroup.procs", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.ok()) return false;
+  const auto text = read_all(fd.get(), kLongestProcs);
+  const auto* processes = std::get_if<std::string>(&text);
+  if (!processes) return false;
+  const std::string wanted = std::to_string(pid);
+  for (const std::string_view line : split(*processes, '\n')) {
+    if (line == wanted) return true;
+  }
+  return false;
+}
+
+// Tries the usual mount points, the likely ones first. The path may be relative to the root of another cgroup namespace
+// and denote a wrong group here. A group that lists the process is the right one.
+std::optional<Cgroup> find_usual(CgroupKind kind, const std::string& path, pid_t pid) {
+  constexpr std::pair<CgroupKind, const char*> kPoints[] = {{CgroupKind::kV2, "/sys/fs/cgroup"},
+                                                            {CgroupKind::kV2, "/sys/fs/cgroup/unified"},
+                                                            {CgroupKind::kV1Devices, "/sys/fs/cgroup/devices"},
+                                                            {CgroupKind::kV1Rdma, "/sys/fs/cgroup/rdma"}};
+  for (const auto& [of_kind, point] : kPoints) {
+    Cgroup cgroup{kind, point, path};
+    if (of_kind == kind && lists_process(cgroup, pid)) return cgroup;
+  }
+  return std::nullopt;
+}
+
+Result<std::optional<Cgroup>> find_mounted(CgroupKind kind, const std::string& path) {
+  const std::string mountinfo = TRY(read_proc("/proc/self/mountinfo", kLongestMountinfo));
+  bool mounted = false;
+  for (const CgroupMount& mount : parse_cgroup_mounts(mountinfo)) {
+    if (mount.kind != kind) continue;
+    mounted = true;
+    const auto below = path_below(mount, path);
+    if (!below) continue;
+    Cgroup cgroup{kind, mount.point, *below};
+    if (open_cgroup(cgroup)) return std::optional<Cgroup>(std::move(cgroup));
+  }
+  if (!mounted) return std::optional<Cgroup>();
+  return Error{fmt::format("cannot find the container's cgroup `{}` below any {} mount", path, name_of(kind)), ENOENT,
+               "run the hook in the cgroup namespace and the mount namespace of the node"};
+}
+
+Result<CgroupPaths> paths_of(pid_t pid) {
+  return parse_proc_cgroup(TRY(read_proc(fmt::format("/proc/{}/cgroup", pid), kLongestProcCgroup)));
+}
+
+// Returns nullopt if the process is in no group of this kind, or no hierarchy of this kind is mounted.
+Result<std::optional<Cgroup>> find_group(CgroupKind kind, const std::optional<std::string>& path, pid_t pid) {
+  if (!path) return std::optional<Cgroup>();
+  auto found = find_usual(kind, *path, pid);
+  return found ? std::move(found) : find_mounted(kind, *path);
+}
+
+}  // namespace
+
+Result<std::string> read_text(int fd, std::size_t limit, const std::string& path) {
+  auto text = read_all(fd, limit);
+  if (auto* whole = std::get_if<std::string>(&text)) return std::move(*whole);
+  return sys_error(std::get<Unreadable>(text).code, "cannot read `{}`", path);
+}
+
+CgroupPaths parse_proc_cgroup(std::string_view text) {
+  CgroupPaths paths;
+  for (const std::string_view line : split(text, '\n')) {
+    // A line of /proc/PID/cgroup is "5:devices:/docker/ID" or "0::/system.slice/x"; the path may contain colons.
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
+    if (second == std::string_view::npos) continue;
+    const std::string_view controllers = line.substr(first + 1, second - first - 1);
+    const std::string_view path = line.substr(second + 1);
+    if (!path.starts_with('/')) continue;
+    if (line.substr(0, first) == "0" && controllers.empty()) paths.v2 = path;
+    if (lists(controllers, "devices")) paths.v1_devices = path;
+    if (lists(controllers, "rdma")) paths.v1_rdma = path;
+  }
+  return paths;
+}
+
+std::vector<CgroupMount> parse_cgroup_mounts(std::string_view mountinfo) {
+  std::vector<CgroupMount> mounts;
+  for (const std::string_view line : split(mountinfo, '\n')) {
+    // A line of mountinfo is "36 35 0:30 ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER_OPTIONS".
+    const std::size_t dash = line.find(" - ");
+    if (dash == std::string_view::npos) continue;
+    const auto left = split(line.substr(0, dash), ' ');
+    const auto right = split(line.substr(dash + 3), ' ');
+    if (left.size() < 6 || right.size() < 3) continue;
+    const auto add = [&](CgroupKind kind) { mounts.push_back({kind, unescape(left[3]), unescape(left[4])}); };
+    if (right[0] == "cgroup2") add(CgroupKind::kV2);
+    if (right[0] != "cgroup") continue;
+    if (lists(right[2], "devices")) add(CgroupKind::kV1Devices);
+    if (lists(right[2], "rdma")) add(CgroupKind::kV1Rdma);
+  }
+  return mounts;
+}
+
+std::optional<std::string> path_below(const CgroupMount& mount, std::string_view cgroup_path) {
+  if (mount.root == "/") {
+    // The group is above the root of the reader's cgroup namespace, so no mount shows it.
+    if (cgroup_path == "/.." || cgroup_path.starts_with("/../")) return std::nullopt;
+    return std::string(cgroup_path);
+  }
+  if (!cgroup_path.starts_with(mount.root)) return std::nullopt;
+  const std::string_view rest = cgroup_path.substr(mount.root.size());
+  if (rest.empty()) return "/";
+  if (!rest.starts_with('/') || rest == "/.." || rest.starts_with("/../")) return std::nullopt;
+  return std::string(rest);
+}
+
+std::vector<Cgroup> with_ancestors(const Cgroup& cgroup) {
+  std::vector<Cgroup> groups{cgroup};
+  while (groups.back().path != "/") {
+    Cgroup parent = groups.back();
+    parent.path = parent_of(groups.back().path);
+    groups.push_back(std::move(parent));
+  }
+  return groups;
+}
+
+bool is_systemds(const Cgroup& cgroup) {
+  return names_unit(cgroup.path) || names_unit(parent_of(cgroup.path));
+}
+
+bool is_unit(const Cgroup& cgroup) {
+  return names_unit(cgroup.path);
+}
+
+bool is_inside_scope(const Cgroup& cgroup) {
+  return last_component(parent_of(cgroup.path)).ends_with(".scope");
+}
+
+Result<UniqueFd> open_cgroup(const Cgroup& cgroup) {
+  const std::string directory = cgroup.directory();
+  UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.ok()) return sys_error(errno, "cannot open the cgroup `{}`", directory);
+  if (!is_on(fd.get(), magic_of(cgroup.kind))) {
+    return make_error("cannot use the cgroup `{}`: it is not on a cgroup file system", directory);
+  }
+  return fd;
+}
+
+Result<std::vector<Cgroup>> device_cgroups(pid_t pid) {
+  const CgroupPaths paths = TRY(paths_of(pid));
+  std::vector<Cgroup> groups;
+  for (const auto& [kind, path] :
+       {std::pair(CgroupKind::kV1Devices, paths.v1_devices), std::pair(CgroupKind::kV2, paths.v2)}) {
+    auto found = TRY(find_group(kind, path, pid));
+    if (found) groups.push_back(std::move(*found));
+  }
+  return groups;
+}
+
+Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid) {
+  const CgroupPaths paths = TRY(paths_of(pid));
+  return paths.v1_rdma ? find_group(CgroupKind::kV1Rdma, paths.v1_rdma, pid)
+                       : find_group(CgroupKind::kV2, paths.v2, pid);
+}
+
+}  // namespace base

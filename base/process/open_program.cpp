@@ -1,0 +1,93 @@
+#include "base/process/open_program.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <vector>
+
+#include "base/process/owner_remedy.hpp"
+#include "base/text.hpp"
+
+namespace base {
+namespace {
+
+constexpr int kMostLinks = 40;  // MAXSYMLINKS of the kernel
+
+// Returns true if only root, or the caller's user, can change the file. The mode of a symbolic link has no effect.
+bool is_roots(const struct stat& status) {
+  if (status.st_uid != 0 && status.st_uid != ::geteuid()) return false;
+  const bool sticky = S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
+  return S_ISLNK(status.st_mode) || sticky || (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// Opens one component of the path without following a symbolic link, and checks its owner and mode.
+Result<UniqueFd> open_step(const UniqueFd& directory, const std::string& name, const std::string& shown,
+                           struct stat& status) {
+  UniqueFd fd(::openat(directory.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  const std::string path = printable(shown);
+  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return sys_error(errno, "open `{}`", path);
+  if (is_roots(status)) return fd;
+  return Error{fmt::format("users other than root can change `{}`", path), EACCES, owner_remedy(shown, status)};
+}
+
+// Pushes the components of `path` in reverse order, so that the next step is always the last element.
+void put_before(std::vector<std::string>& steps, std::string_view path) {
+  const auto parts = split(path, '/');
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (!part->empty() && *part != ".") steps.emplace_back(*part);
+  }
+}
+
+// Opens a path of which only root can change each component. Follows symbolic links below root.
+// status: gets the status of the last component. Errors: EACCES, another user can change a component.
+Result<UniqueFd> walk(std::string_view path, const std::string& root, struct stat& status) {
+  const std::string top = root + "/";
+  std::vector<std::string> steps;
+  put_before(steps, path);
+  const UniqueFd none;
+  UniqueFd here = TRY(open_step(none, top, "/", status));
+  std::string shown;
+  for (int links = 0; !steps.empty();) {
+    const std::string name = std::move(steps.back());
+    steps.pop_back();
+    if (name == ".." && shown.empty()) continue;  // at the root directory, ".." is the root directory itself
+    const std::string at = name == ".." ? shown.substr(0, shown.rfind('/')) : fmt::format("{}/{}", shown, name);
+    UniqueFd next = TRY(open_step(here, name, at, status));
+    if (S_ISLNK(status.st_mode)) {
+      char target[PATH_MAX];
+      const ssize_t size = ::readlinkat(next.get(), "", target, sizeof target);
+      if (size <= 0 || ++links > kMostLinks)
+        return sys_error(size < 0 ? errno : ELOOP, "follow the symbolic link `{}`", printable(at));
+      const std::string_view leads(target, static_cast<std::size_t>(size));
+      put_before(steps, leads);
+      if (!leads.starts_with('/')) continue;
+      here = TRY(open_step(none, top, "/", status));
+      shown.clear();
+    } else {
+      here = std::move(next);
+      shown = at;
+    }
+  }
+  return here;
+}
+
+}  // namespace
+
+Result<UniqueFd> open_program(std::string_view path, const std::string& root) {
+  struct stat status {};
+  UniqueFd fd = TRY(walk(path, root, status));
+  if (!S_ISREG(status.st_mode)) return Error{fmt::format("`{}` is no regular file", printable(path)), EACCES};
+  return fd;
+}
+
+Result<void> check_program_directory(std::string_view directory, const std::string& root) {
+  struct stat status {};
+  auto walked = walk(directory, root, status);
+  if (walked || walked.error().code == ENOENT) return {};
+  return std::move(walked).error();
+}
+
+}  // namespace base

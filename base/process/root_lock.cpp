@@ -1,0 +1,182 @@
+#include "base/process/root_lock.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "base/file.hpp"
+#include "base/text.hpp"
+
+namespace base {
+namespace {
+
+constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 20'000'000};
+constexpr const char* kOurPrograms = "rdma-";
+constexpr std::size_t kLargestInfo = std::size_t{1} << 16;    // of a file in /proc, in bytes
+constexpr std::size_t kLargestLocks = std::size_t{16} << 20;  // of /proc/locks, in bytes
+
+struct LockHolder {
+  std::string pid;
+  std::string program;  // name of its executable file, or of the process if that cannot be read; empty: unknown
+  std::string user;     // its real user, which a set-user-ID program does not change; empty: it cannot be read
+};
+
+// Returns whether one of the process's descriptors holds the flock(2) lock of this inode. /proc/PID/fdinfo/FD has the
+// line "lock:\t1: FLOCK  ADVISORY  WRITE 123 08:02:4711 0 EOF" then (lock_get_status() of fs/locks.c, Linux 4.1). The
+// device is not compared, because stat(2) reports another one than the kernel's for overlayfs and btrfs.
+bool holds_lock(const std::string& pid, ino_t inode) {
+  const std::string path = fmt::format("/proc/{}/fdinfo", pid);
+  const auto directory = Directory::open(path);
+  if (!directory) return false;
+  const std::string end = fmt::format(":{} 0 EOF\n", inode);
+  const auto descriptors = directory->list();
+  return std::ranges::any_of(descriptors, [&](const std::string& fd) {
+    const auto info = value_or(read_file(path + "/" + fd, kLargestInfo), std::string());
+    return info.find(" FLOCK ") != std::string::npos && info.find(end) != std::string::npos;
+  });
+}
+
+// Returns the processes that took a flock(2) lock of this inode by /proc/locks, which any process can read: it has
+// lines such as "1: FLOCK  ADVISORY  WRITE 123 08:02:4711 0 EOF". Descriptors of a process with more capabilities than
+// this one cannot be read.
+std::vector<std::string> takers_of_lock(ino_t inode) {
+  constexpr std::size_t kPid = 4;  // the field, counted from 0
+  std::vector<std::string> pids;
+  const auto locks = value_or(read_file("/proc/locks", kLargestLocks), std::string());
+  const std::string end = fmt::format(":{} 0 EOF", inode);
+  for (const std::string_view line : split(locks, '\n')) {
+    std::vector<std::string_view> fields = split(line, ' ');
+    std::erase(fields, std::string_view());
+    if (fields.size() > kPid && fields[1] == "FLOCK" && line.ends_with(end)) pids.emplace_back(fields[kPid]);
+  }
+  return pids;
+}
+
+LockHolder describe_process(const std::string& pid) {
+  LockHolder holder{pid, {}, {}};
+  std::error_code failed;
+  const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), failed);
+  // The name of the process has at most 15 characters, and the process can change it. For a process of the caller's
+  // user that is no matter: it could execute any program.
+  const auto name = read_file(fmt::format("/proc/{}/comm", pid), kLargestInfo);
+  holder.program = failed ? std::string(trim(value_or(name, std::string()))) : program.filename().string();
+  const auto status = value_or(read_file(fmt::format("/proc/{}/status", pid), kLargestInfo), std::string());
+  const std::size_t at = status.find("\nUid:\t");
+  if (at != std::string::npos) {
+    const std::string_view uids = std::string_view(status).substr(at + 6);
+    holder.user = uids.substr(0, uids.find('\t'));
+  }
+  return holder;
+}
+
+// Returns the first process that holds the lock and passes the test.
+std::optional<LockHolder> find_holder(int fd, const std::function<bool(const LockHolder&)>& test) {
+  struct stat status {};
+  const auto proc = Directory::open("/proc");
+  if (!proc || ::fstat(fd, &status) != 0) return std::nullopt;
+  for (const std::string& name : proc->list()) {
+    if (!parse_number<pid_t>(name) || !holds_lock(name, status.st_ino)) continue;
+    if (LockHolder holder = describe_process(name); test(holder)) return holder;
+  }
+  for (const std::string& pid : takers_of_lock(status.st_ino))
+    if (LockHolder holder = describe_process(pid); test(holder)) return holder;
+  return std::nullopt;
+}
+
+std::string to_text(const LockHolder& holder) {
+  return fmt::format("process {} ({}, user {})", holder.pid, holder.program.empty() ? "?" : printable(holder.program),
+                     holder.user.empty() ? "?" : holder.user);
+}
+
+// A stranger cannot be a process of this user that executes a program of this name: the real user stays the stranger's
+// in a set-user-ID program.
+bool is_our_program(const LockHolder& holder) {
+  return holder.program.starts_with(kOurPrograms) && holder.user == std::to_string(::geteuid());
+}
+
+bool is_same_file(const struct stat& left, const struct stat& right) {
+  return left.st_dev == right.st_dev && left.st_ino == right.st_ino;
+}
+
+}  // namespace
+
+bool is_private(const struct stat& status) {
+  const bool group_opens = status.st_gid != 0 && (status.st_mode & S_IRGRP) != 0;
+  const bool others_change = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  return status.st_uid == ::geteuid() && !group_opens && !others_change && (status.st_mode & S_IROTH) == 0;
+}
+
+Result<bool> lock_within(int fd, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + patience;
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return sys_error(errno, "lock");
+    if (Clock::now() >= deadline) return false;
+    ::nanosleep(&kPause, nullptr);
+  }
+  return true;
+}
+
+std::string lock_holder(int fd) {
+  const auto holder = find_holder(fd, [](const LockHolder&) { return true; });
+  return holder ? to_text(*holder) : "an unknown process";
+}
+
+Result<OldLock> take_old_lock(int fd, std::string_view path, std::chrono::milliseconds patience) {
+  const auto try_for = [&](std::chrono::milliseconds time) -> Result<bool> {
+    auto locked = lock_within(fd, time);
+    if (locked.has_value()) return locked;
+    return wrap(std::move(locked).error(), fmt::format("`{}`", printable(path)));
+  };
+  if (TRY(try_for(std::chrono::milliseconds(0)))) return OldLock{true, {}};
+  // A stranger that is seen can hold the lock for ever, so waiting would not help.
+  const auto is_stranger = [](const LockHolder& holder) { return !is_our_program(holder); };
+  auto ours = find_holder(fd, is_our_program);
+  if (!ours)
+    if (const auto stranger = find_holder(fd, is_stranger)) return OldLock{false, to_text(*stranger)};
+  if (TRY(try_for(patience))) return OldLock{true, {}};
+  ours = find_holder(fd, is_our_program);
+  if (!ours) return OldLock{false, lock_holder(fd)};
+  return Error{fmt::format("{} has locked `{}`", to_text(*ours), printable(path)), EAGAIN,
+               "try again when that process has ended"};
+}
+
+Result<LockFile> LockFile::take(const std::string& path, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + patience;
+  for (;;) {
+    UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+    struct stat opened {};
+    struct stat named {};
+    if (!fd.ok() || ::fstat(fd.get(), &opened) != 0) {
+      Error error = sys_error(errno, "make the lock file `{}`", printable(path));
+      if (error.code == ELOOP || error.code == EISDIR) error.hint = "remove it";
+      return error;
+    }
+    if (!S_ISREG(opened.st_mode) || !is_private(opened))
+      return Error{fmt::format("`{}` is not a file that only root can open", printable(path)), EPERM, "remove it"};
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto locked = lock_within(fd.get(), std::max(left, std::chrono::milliseconds(0)));
+    if (!locked.has_value()) return wrap(locked.error(), fmt::format("`{}`", printable(path)));
+    if (!*locked)
+      return Error{fmt::format("{} has locked `{}`", lock_holder(fd.get()), printable(path)), EAGAIN,
+                   "try again; if the error persists, check that process"};
+    // The process that held the lock removed the file before it released the lock. Then this descriptor is of a file
+    // without a name, and another process can have made and locked a new file.
+    if (::lstat(path.c_str(), &named) == 0 && is_same_file(opened, named)) return LockFile(path, std::move(fd));
+  }
+}
+
+LockFile::~LockFile() {
+  if (fd_.ok()) ::unlink(path_.c_str());
+}
+
+}  // namespace base

@@ -1,0 +1,129 @@
+#include "base/process/run_in_child.hpp"
+
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+namespace base {
+namespace {
+
+// The report of the child, sent as one message together with the descriptors that are `present`.
+struct Report {
+  int failed = 0;
+  int code = 0;
+  char message[2000] = {};
+  char hint[2000] = {};
+  bool present[kChildFiles] = {};
+};
+using Rights = std::array<char, CMSG_SPACE(kChildFiles * sizeof(int))>;
+
+template <std::size_t N>
+void copy_text(char (&target)[N], const std::string& text) {
+  std::memcpy(target, text.data(), std::min(text.size(), N - 1));
+}
+
+// The report is not const, because msghdr has no const pointers.
+bool send_report(int channel, Report& report, const ChildFiles& files) {
+  std::array<int, kChildFiles> fds{};
+  std::size_t count = 0;
+  for (std::size_t place = 0; place < kChildFiles; ++place) {
+    report.present[place] = files[place].ok();
+    if (files[place].ok()) fds[count++] = files[place].get();
+  }
+  iovec text{&report, sizeof report};
+  alignas(cmsghdr) Rights rights{};
+  msghdr message{};
+  message.msg_iov = &text;
+  message.msg_iovlen = 1;
+  if (count > 0) {
+    message.msg_control = rights.data();
+    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(count * sizeof(int));
+    std::memcpy(CMSG_DATA(header), fds.data(), count * sizeof(int));
+  }
+  return sendmsg(channel, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof report);
+}
+
+// Returns false if the child ended without a report, or if this process could not receive all descriptors
+// (RLIMIT_NOFILE).
+bool receive_report(int channel, Report& report, ChildFiles& files) {
+  iovec text{&report, sizeof report};
+  alignas(cmsghdr) Rights rights{};
+  msghdr message{};
+  message.msg_iov = &text;
+  message.msg_iovlen = 1;
+  message.msg_control = rights.data();
+  message.msg_controllen = rights.size();
+  ssize_t count = 0;
+  do {
+    count = recvmsg(channel, &message, MSG_CMSG_CLOEXEC);
+  } while (count < 0 && errno == EINTR);
+  std::array<int, kChildFiles> fds{};
+  std::size_t arrived = 0;
+  const cmsghdr* header = count < 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+    arrived = std::min<std::size_t>((header->cmsg_len - CMSG_LEN(0)) / sizeof(int), kChildFiles);
+    std::memcpy(fds.data(), CMSG_DATA(header), arrived * sizeof(int));
+  }
+  std::size_t used = 0;
+  for (std::size_t place = 0; place < kChildFiles && used < arrived; ++place) {
+    if (report.present[place]) files[place].reset(fds[used++]);
+  }
+  const auto expected = static_cast<std::size_t>(std::count(report.present, report.present + kChildFiles, true));
+  return count == static_cast<ssize_t>(sizeof report) && arrived == expected;
+}
+
+[[noreturn]] void be_the_child(int channel, pid_t parent, const std::function<Result<void>(ChildFiles&)>& function) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // the parent died before prctl()
+  Report report;
+  ChildFiles files;
+  if (auto done = function(files); !done) {
+    report.failed = 1;
+    report.code = done.error().code;
+    copy_text(report.message, done.error().message);
+    copy_text(report.hint, done.error().hint);
+    files = {};
+  }
+  _exit(send_report(channel, report, files) ? 0 : 1);
+}
+
+}  // namespace
+
+Result<ChildFiles> run_in_child(std::string_view where, const std::function<Result<void>(ChildFiles&)>& function) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return sys_error(errno, "cannot make a pair of sockets for {}", where);
+  }
+  const UniqueFd ours(ends[0]);
+  UniqueFd theirs(ends[1]);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) return sys_error(errno, "cannot fork");
+  if (child == 0) be_the_child(theirs.get(), parent, function);
+  theirs.reset();
+  Report report;
+  ChildFiles files;
+  const bool told = receive_report(ours.get(), report, files);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!told) {
+    const bool killed = WIFSIGNALED(status);
+    return make_error("cannot work in {}: the child process ended with {} {}", where, killed ? "signal" : "exit status",
+                      killed ? WTERMSIG(status) : WEXITSTATUS(status));
+  }
+  if (report.failed != 0) return Error{report.message, report.code, report.hint};
+  return files;
+}
+
+}  // namespace base

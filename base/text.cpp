@@ -1,0 +1,278 @@
+#include "base/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <numeric>
+
+namespace base {
+namespace {
+
+constexpr int kMaxErrno = 4095;  // MAX_ERRNO, include/linux/err.h
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// Removes the digits at the start of text and returns them without leading zeros.
+std::string_view take_number(std::string_view& text) {
+  text.remove_prefix(std::min(text.find_first_not_of('0'), text.size()));
+  const std::string_view number = text.substr(0, text.find_first_not_of("0123456789"));
+  text.remove_prefix(number.size());
+  return number;
+}
+
+// Returns the length of the valid UTF-8 sequence at the start of text, 0 if there is none. Overlong forms, surrogates
+// and values above U+10FFFF are not valid (Unicode 15, table 3-7).
+std::size_t utf8_length(std::string_view text) {
+  const auto at = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const auto continues = [&](std::size_t i) { return (at(i) & 0xc0U) == 0x80U; };
+  const unsigned lead = at(0);
+  const unsigned second = at(1);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead < 0xe0) return continues(1) ? 2 : 0;
+  if (lead >= 0xe0 && lead < 0xf0) {
+    const bool bad = (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0);
+    return !bad && continues(1) && continues(2) ? 3 : 0;
+  }
+  if (lead >= 0xf0 && lead < 0xf5) {
+    const bool bad = (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90);
+    return !bad && continues(1) && continues(2) && continues(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+// Returns true if a terminal interprets or reorders the valid UTF-8 sequence: C0 and C1 controls, line and paragraph
+// separators, and bidirectional controls (Unicode 15, UAX #9, table 1).
+bool is_control(std::string_view sequence) {
+  const auto lead = static_cast<unsigned char>(sequence[0]);
+  if (sequence.size() == 1) return lead < 0x20 || lead == 0x7f;
+  const auto is_from_to = [&](std::string_view first, std::string_view last) {
+    return sequence.size() == first.size() && sequence >= first && sequence <= last;
+  };
+  return is_from_to("\xc2\x80", "\xc2\x9f") ||          // U+0080 to U+009F
+         is_from_to("\xd8\x9c", "\xd8\x9c") ||          // U+061C
+         is_from_to("\xe2\x80\x8e", "\xe2\x80\x8f") ||  // U+200E, U+200F
+         is_from_to("\xe2\x80\xa8", "\xe2\x80\xae") ||  // U+2028 to U+202E
+         is_from_to("\xe2\x81\xa6", "\xe2\x81\xa9");    // U+2066 to U+2069
+}
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+// Returns the Levenshtein distance, ignoring case.
+std::size_t distance(std::string_view left, std::string_view right) {
+  std::vector<std::size_t> row(right.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < right.size(); ++j) {
+      const std::size_t replaced = diagonal + (lower(left[i]) == lower(right[j]) ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::optional<double> parse_decimal(std::string_view text) {
+  // from_chars() for double would add 40 kB of tables to a static program, so the digits are parsed here.
+  const std::size_t point = text.find('.');
+  const std::string_view fraction = point == std::string_view::npos ? std::string_view() : text.substr(point + 1);
+  const auto whole = parse_number<std::uint32_t>(text.substr(0, point));
+  if (!whole || (point != std::string_view::npos && fraction.empty())) return std::nullopt;
+  double value = *whole;
+  double weight = 1;
+  for (const char c : fraction) {
+    if (!is_digit(c)) return std::nullopt;
+    weight /= 10;
+    value += weight * (c - '0');
+  }
+  return value;
+}
+
+std::optional<std::pair<unsigned, unsigned>> version_of(std::string_view text) {
+  const auto parts = split(text, '.');
+  if (parts.size() < 2) return std::nullopt;
+  const auto first = parse_number<unsigned>(parts[0]);
+  const auto second = parse_number<unsigned>(parts[1].substr(0, parts[1].find_first_not_of("0123456789")));
+  return first && second ? std::optional(std::pair(*first, *second)) : std::nullopt;
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
+bool glob_match(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0;
+  std::size_t t = 0;
+  // After a mismatch, try a longer match for the last '*' only: a longer match for an earlier '*' cannot succeed where
+  // this fails. So the cost is at most the product of the lengths.
+  std::size_t star = std::string_view::npos;  // last '*' in the pattern, and the text position tried after it
+  std::size_t retry = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      retry = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++retry;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*')
+    ++p;
+  return p == pattern.size();
+}
+
+bool natural_less(std::string_view left, std::string_view right) {
+  std::string_view l = left;
+  std::string_view r = right;
+  while (!l.empty() && !r.empty()) {
+    if (is_digit(l[0]) && is_digit(r[0])) {
+      const std::string_view l_number = take_number(l);
+      const std::string_view r_number = take_number(r);
+      // Without leading zeros, the longer number is the larger one, at any length.
+      if (l_number.size() != r_number.size()) return l_number.size() < r_number.size();
+      if (l_number != r_number) return l_number < r_number;
+    } else {
+      if (l[0] != r[0]) return l[0] < r[0];
+      l.remove_prefix(1);
+      r.remove_prefix(1);
+    }
+  }
+  if (l.size() != r.size()) return l.size() < r.size();
+  // "a01" and "a1" are equal up to here. A strict order must separate them.
+  return left < right;
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string one_line(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (;;) {
+    const auto* const rest = std::ranges::find_if_not(text, [](char c) { return c >= ' ' && c <= '~'; });
+    const auto plain = static_cast<std::size_t>(rest - text.begin());
+    out += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) break;
+    const std::size_t length = utf8_length(text);
+    if (length == 0 || is_control(text.substr(0, length))) {
+      out += '?';
+    } else {
+      out += text.substr(0, length);
+    }
+    // One invalid byte is replaced; the next byte may start a valid sequence.
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out;
+}
+
+bool is_obeyed_by_shell(char c) {
+  return std::string_view("`$;|&<>()'\"").find(c) != std::string_view::npos;
+}
+
+std::string printable(std::string_view text) {
+  return printable(text, std::string::npos);
+}
+
+std::string printable(std::string_view text, std::size_t longest) {
+  std::string out;
+  std::size_t whole = 0;  // size without the last character
+  for (const char c : one_line(text)) {
+    const bool continues = (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+    if (!continues) whole = out.size();
+    if (is_obeyed_by_shell(c)) {
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", c);
+    } else {
+      out += c;
+    }
+    if (out.size() <= longest) continue;
+    out.resize(whole);
+    break;
+  }
+  return out;
+}
+
+std::string errno_name(int code) {
+  const char* name = strerrorname_np(code);
+  return name ? name : fmt::format("E{}", code);
+}
+
+std::optional<int> errno_number(std::string_view name) {
+  // Each of these numbers has two names, and strerrorname_np() returns the other one (asm-generic/errno.h,
+  // bits/errno.h).
+  if (name == "EWOULDBLOCK") return EWOULDBLOCK;
+  if (name == "EDEADLOCK") return EDEADLOCK;
+  if (name == "ENOTSUP") return ENOTSUP;
+  // EHWPOISON, 133, is the last number (asm-generic/errno.h).
+  for (int code = 1; code < 134; ++code) {
+    const char* known = strerrorname_np(code);
+    if (known && name == known) return code;
+  }
+  // A number without a name: errno_name() writes it as "E999".
+  if (name.empty() || name[0] != 'E') return std::nullopt;
+  const auto number = parse_number<int>(name.substr(1));
+  if (!number || *number < 1 || *number > kMaxErrno) return std::nullopt;
+  return number;
+}
+
+std::string_view json_cause(std::string_view message) {
+  constexpr std::string_view kPosition = "parse error at ";
+  const auto end = message.starts_with("[json.exception") ? message.find("] ") : std::string_view::npos;
+  if (end != std::string_view::npos) message.remove_prefix(end + 2);
+  if (message.starts_with(kPosition)) message.remove_prefix(kPosition.size());
+  return message;
+}
+
+std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words) {
+  // distance() takes time in proportion to the product of both lengths, so a text above this length is not compared.
+  constexpr std::size_t kLongestWord = 64;
+  std::string_view nearest;
+  std::size_t least = kLongestWord;
+  for (const std::string_view word : words) {
+    const std::size_t apart = text.size() > kLongestWord ? kLongestWord : distance(text, word);
+    if (apart >= least || apart > std::max<std::size_t>(1, word.size() / 3)) continue;
+    least = apart;
+    nearest = word;
+  }
+  return nearest;
+}
+
+}  // namespace base

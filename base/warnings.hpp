@@ -1,0 +1,24 @@
+// Lists of warnings in which each text appears once.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/base.hpp"
+
+namespace base {
+
+// Appends the warning, unless the list has it.
+inline void add_once(std::string warning, std::vector<std::string>& warnings) {
+  if (std::ranges::find(warnings, warning) == warnings.end()) warnings.push_back(std::move(warning));
+}
+
+// Appends the warnings that the list does not have.
+inline void append_once(std::vector<std::string> more, std::vector<std::string>& warnings) {
+  for (std::string& warning : more)
+    add_once(std::move(warning), warnings);
+}
+
+}  // namespace base
