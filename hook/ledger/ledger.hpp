@@ -1,25 +1,61 @@
 // The record of grants: one directory of small files, so that a start costs the same on a node without containers and
 // on a node with a thousand. A crash leaves no half-written file, because each file is written under another name and
-// then renamed. The next call repairs the leftovers of a killed process.
-//
-//   DIR/lock                          one byte for each grant and each view, which a change locks: locks.hpp
-//   DIR/place -> PLACE                the PID and time namespace of the processes in the records
-//   DIR/hca/DEVICE/lock               flock(2), held only while a call decides about that HCA
-//   DIR/hca/DEVICE/holders/KEY@UNITS  a grant that holds the HCA; empty
-//   DIR/hca/DEVICE/exclusive -> KEY   the grant that holds the HCA exclusively, "shared" or "none": index.hpp
-//   DIR/grants/KEY.json               a grant: owner, time, HCAs and users, with a checksum
-//   DIR/pending/                      changes that are under way, with pid and start time of their process: store.hpp
-//   DIR/ids/DIGEST/KEY -> KEY         a grant with a user of this container or pod id: index.hpp
-//   DIR/views/SET/                    the view of /sys/class of containers with these HCAs: views.hpp
-//   DIR/copies/CONTENT                a file of the node that views lend: copies.hpp
-//   DIR/lent/SET/KEY -> KEY           a grant with a user of this view, which has copies: index.hpp
-//   DIR/network/, DIR/addresses/      rails and their addresses: hook/rails
-//   DIR/refusals                      the last refusals of containers: refusals.hpp
-//   DIR/runtime/                      the runtime that made each container: runtime_records.hpp
+// then renamed. The next call repairs the leftovers of a killed process. A boot empties the directory.
 //
 // DIR is /run/rdma-hook, mode 0700, owned by root. A directory that other users own or can access is refused, and
-// symlinks are not followed. The top of ledger.cpp explains the order of writes. A child made by fork() must open its
-// own ledger: it inherits the parent's descriptors, so a lock of the parent stays taken until the child has ended too.
+// symlinks are not followed. All programs of the node write it. Its entries:
+//
+//   DIR/lock
+//       One byte for each key of a grant and each name of a view. Who changes that grant or view locks the byte
+//       (F_OFD_SETLK, locks.hpp). Empty.
+//   DIR/place -> PLACE
+//       The PID and time namespace of the processes in the records. The first record makes it; a program in other
+//       namespaces does not write (check_place()).
+//   DIR/hca/DEVICE/lock
+//       flock(2), held while a call decides about that HCA (locks.hpp). Its line names the process, for messages only.
+//       The directory of an HCA stays until the next boot: without one, the HCA was never held.
+//   DIR/hca/DEVICE/holders/KEY@UNITS
+//       A grant that holds the HCA. Empty. Needs the lock of KEY, and a new one also that of DEVICE (index.hpp).
+//   DIR/hca/DEVICE/exclusive -> KEY
+//       The grant that holds the HCA exclusively, "shared" or "none". Locks as for holders (index.hpp).
+//   DIR/grants/KEY.json
+//       A grant: owner, time, HCAs and users, as JSON with a checksum, about 1 kB for an HCA and at most 1 MiB
+//       (record.hpp). Needs the lock of KEY. Ends with the owner.
+//   DIR/pending/
+//       Changes that are under way, with pid and start time of their process (store.hpp). The process that makes a
+//       change removes its entry; if it was killed, the next call does.
+//   DIR/ids/DIGEST/KEY -> KEY
+//       A grant with a user of this container or pod id (index.hpp). Needs the lock of KEY.
+//   DIR/lent/SET/KEY -> KEY
+//       A grant with a user of this view, which has copies (index.hpp). Needs the lock of KEY.
+//   DIR/views/SET/
+//       The view of /sys/class of containers with these HCAs (views.hpp). Needs the lock of SET. recover() removes it
+//       after its last user.
+//   DIR/copies/CONTENT
+//       A file of the node that views lend (copies.hpp). Needs the lock of "copies". Ends with its last link in a view.
+//   DIR/network/KEY.json
+//       The rails of a grant, and the state of the netdevs before them, as JSON (hook/rails/record/). Needs the lock of
+//       KEY. Written before the first change of a netdev, removed after the last one is undone.
+//   DIR/addresses/NETWORK/PLACE/ADDRESS -> KEY
+//       An address in use (hook/rails/address/pool.hpp). Needs flock(2) of the directory PLACE. Ends with the grant.
+//   DIR/runtime/
+//       The runtime that made each container, a link for each (runtime_records.hpp). rdma-runtime makes them, also
+//       without a grant. Who replaces or sweeps them has flock(2) of the directory ending.
+//   DIR/refusals
+//       The last 64 refusals, as JSON, at most 64 KiB, with flock(2) of refusals.lock (refusals.hpp).
+//   DIR/metrics
+//       At most 512 counters of 128 bytes, changed in place with flock(2) of the file (hook/metrics/counters.hpp).
+//   DIR/state/PROGRAM.PID
+//       What a long-running program reports to --probe. It holds a lock on the file as long as it lives
+//       (base/process/daemon_state.hpp).
+//
+// The top of ledger.cpp explains the order of writes. A child made by fork() must open its own ledger: it inherits the
+// parent's descriptors, so a lock of the parent stays taken until the child has ended too.
+//
+// Why not one file: each start would read and write the records of all containers, and would wait for a start that
+// waits for a device. SQLite adds 1.2 MB to each static program, and its locks end when the process closes any
+// descriptor of the file (fcntl(2)). LMDB adds 70 kB, but a killed reader keeps old pages, and a full file fails a
+// start. A daemon with the state in its memory must run before each container can start or end.
 #pragma once
 
 #include <chrono>
