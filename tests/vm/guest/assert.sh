@@ -37,9 +37,10 @@ assert_greater() {
   echo "ok: $1: $2 > $3"
 }
 
-# wait_until WHAT SECONDS COMMAND...: polls. The limit ends a hang; it is no measure of speed.
+# wait_until WHAT SECONDS COMMAND...: polls. The limit ends a hang; it is no measure of speed. SECONDS is enough on an idle machine; on
+# one with other work five times of it.
 wait_until() {
-  local what=$1 limit=$2 end
+  local what=$1 limit=$(($2 * 5)) end
   shift 2
   end=$((SECONDS + limit))
   until "$@"; do
