@@ -88,8 +88,9 @@ Result<std::uint64_t> number_of_entry(const NodeIndex& by, std::string_view name
     const auto number = match(pattern, name);
     if (!number || *number > UINT64_MAX - lowest) continue;
     if (index)
-      return Error{fmt::format("`{}` matches `{}` and `{}` of \"node_index\"", base::shown(name, kShownName), first, pattern),
-                   EINVAL, "add an entry with the whole name, which precedes patterns, or correct a pattern"};
+      return Error{
+          fmt::format("`{}` matches `{}` and `{}` of \"node_index\"", base::shown(name, kShownName), first, pattern),
+          EINVAL, "add an entry with the whole name, which precedes patterns, or correct a pattern"};
     index = lowest + *number;
     first = pattern;
   }

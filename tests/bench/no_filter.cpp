@@ -4,7 +4,7 @@
 
 namespace bench {
 
-base::Result<void> no_filter() asm("__wrap__ZN4hook16restrict_processEv");
+base::Result<void> no_filter() asm("__wrap__ZN4base16restrict_processEv");
 
 base::Result<void> no_filter() {
   return {};
