@@ -67,7 +67,7 @@ std::optional<std::string> Directory::read_link(const char* name) const {
 std::optional<std::string> Directory::read_link_name(const char* name) const {
   auto target = read_link(name);
   if (!target) return std::nullopt;
-  return target->substr(target->rfind('/') + 1);
+  return std::string(last_component(*target));
 }
 
 bool Directory::contains(const char* name) const {

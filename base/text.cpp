@@ -123,6 +123,15 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+std::string parent_of(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return std::string(slash == std::string_view::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1)));
+}
+
+std::string_view last_component(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
   return fmt::format("{}", fmt::join(parts, separator));
 }

@@ -42,6 +42,10 @@ std::string_view json_cause(std::string_view message);
 // Returns the word that a user who wrote `text` probably meant: the one that needs the fewest changed letters, case
 // ignored. Returns an empty word if each word needs more than one changed letter and more than a third of its letters.
 std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words);
+// Returns the directory of a path: "/a" for "/a/b", "/" for "/b", "." for "b".
+std::string parent_of(std::string_view path);
+// Returns the part of a path after its last '/'.
+std::string_view last_component(std::string_view path);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 // Returns true if the text matches a shell glob with '*' only. The cost is at most proportional to the product of the
 // lengths of pattern and text.

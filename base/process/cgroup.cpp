@@ -35,16 +35,6 @@ bool lists(std::string_view comma_separated, std::string_view word) {
   return std::ranges::find(words, word) != words.end();
 }
 
-std::string_view last_component(std::string_view path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string_view::npos ? path : path.substr(slash + 1);
-}
-
-std::string_view parent_of(std::string_view path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == 0 || slash == std::string_view::npos ? std::string_view("/") : path.substr(0, slash);
-}
-
 bool names_unit(std::string_view path) {
   const std::string_view name = last_component(path);
   return name.ends_with(".scope") || name.ends_with(".service");

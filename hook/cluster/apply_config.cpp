@@ -278,7 +278,7 @@ AppliedConfig check_cluster_config(const std::string& directory, const NodeSetti
 // directory.
 AppliedConfig apply_cluster_config(const std::string& directory, const NodeSettings& node) {
   const std::string& file = node.config.cluster;
-  const std::string place = file.substr(0, std::max<std::size_t>(file.rfind('/'), 1));
+  const std::string place = base::parent_of(file);
   auto opened = open_cluster_directory(place);
   Checked checked = check(directory, node);
   const auto refuse = [&](const Error& error) {

@@ -61,8 +61,7 @@ Result<void> check_owner(const struct stat& status, const std::string& path, boo
 
 // Checks the owner and mode of each directory above the file.
 Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
-  const std::size_t slash = path.rfind('/');
-  const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const std::string parent = base::parent_of(path);
   // A symbolic link in the path is accepted: realpath(3) resolves it, and the directories of the real path are checked.
   const std::unique_ptr<char, decltype(&::free)> real(::realpath(parent.c_str(), nullptr), ::free);
   if (!real) return sys_error(errno, "open `{}`", printable(parent));
@@ -72,7 +71,7 @@ Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
     if (::lstat(directory.c_str(), &status) != 0) return sys_error(errno, "stat `{}`", printable(directory));
     TRY_VOID(check_owner(status, directory, sticky_is_fine));
     if (directory == "/") return {};
-    directory.resize(std::max<std::size_t>(directory.rfind('/'), 1));
+    directory = base::parent_of(directory);
   }
 }
 

@@ -220,7 +220,7 @@ Result<UniqueFd> listen_at(const ListenAddress& listen) {
   constexpr mode_t kSocketMode = 0660;
   const bool is_unix = !listen.path.empty();
   if (is_unix) {
-    const std::string directory = listen.path.substr(0, std::max<std::size_t>(listen.path.rfind('/'), 1));
+    const std::string directory = base::parent_of(listen.path);
     // mkdir(2) applies the umask, which may remove permissions that clients of the socket need.
     if (::mkdir(directory.c_str(), kSocketDirectoryMode) == 0) ::chmod(directory.c_str(), kSocketDirectoryMode);
     TRY_VOID(remove_left_over(listen));

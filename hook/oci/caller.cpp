@@ -38,7 +38,7 @@ std::optional<Engine> recognise_by_bundle(std::string_view bundle, std::string_v
 std::optional<Engine> recognise_by_root(std::string_view root) {
   if (root.find("/docker/runtime-") != std::string_view::npos) return Engine::kDocker;
   if (root.find("/run/containerd/") == std::string_view::npos) return std::nullopt;
-  return of_namespace(root.substr(root.rfind('/') + 1));
+  return of_namespace(base::last_component(root));
 }
 
 Recognised doubted(std::string_view who, Engine said, Engine told) {

@@ -60,10 +60,6 @@ std::vector<RailAddress> own_addresses(const NodeNetwork& node, const std::strin
   return addresses;
 }
 
-std::string base_name(const std::string& path) {
-  return path.substr(path.rfind('/') + 1);
-}
-
 // Chooses addresses in the order of take_addresses(): MAC addresses and GUIDs of VFs, ranges, plugin.
 // first: index of the first new rail. The rails before `first` are on record and have their addresses. These rails are
 // only counted, because the numbers of new children follow the numbers of the children on record.
@@ -97,7 +93,7 @@ Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::
     if (!one.rail.addresses.empty()) {
       one.addresses_by = "config.json";
     } else if (network->ipam) {
-      one.addresses_by = base_name(network->ipam_plugin);
+      one.addresses_by = base::last_component(network->ipam_plugin);
     } else if (one.rail.kind == RailKind::kMove) {
       one.rail.addresses = own_addresses(node, one.rail.host);
       if (!one.rail.addresses.empty()) one.addresses_by = "netdev";
@@ -109,7 +105,7 @@ Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::
 ForeseenRail rail_on_record(const RailRecord& given) {
   ForeseenRail one{given.rail, given.network, ""};
   if (given.lease) {
-    one.addresses_by = base_name(given.lease->plugin);
+    one.addresses_by = base::last_component(given.lease->plugin);
   } else if (!one.rail.addresses.empty()) {
     one.addresses_by = "config.json";
   } else if (one.rail.addresses = addresses_in(given.host.records); !one.rail.addresses.empty()) {

@@ -292,12 +292,8 @@ void NodeReader::note_moved(const HcaHolds& now) {
 }
 
 std::vector<std::string> NodeReader::directories() const {
-  const auto parent = [](const std::string& path) {
-    const std::size_t slash = path.rfind('/');
-    return slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
-  };
-  std::vector<std::string> directories{parent(node_.config.file), node_.ledger + "/grants"};
-  if (!node_.config.file_must_exist) directories.push_back(parent(node_.config.cluster));
+  std::vector<std::string> directories{base::parent_of(node_.config.file), node_.ledger + "/grants"};
+  if (!node_.config.file_must_exist) directories.push_back(base::parent_of(node_.config.cluster));
   if (!node_.config.drop_ins.empty()) directories.push_back(node_.config.drop_ins);
   return directories;
 }

@@ -28,9 +28,7 @@ bool FileEvents::watch(const std::vector<std::string>& directories) {
   bool complete = true;
   for (const std::string& directory : directories) {
     // The parent is watched before the second attempt, so that a directory that is made meanwhile is not missed.
-    if (add(directory) ||
-        (errno == ENOENT && add(directory.substr(0, std::max<std::size_t>(directory.rfind('/'), 1))) &&
-         (add(directory) || errno == ENOENT)))
+    if (add(directory) || (errno == ENOENT && add(base::parent_of(directory)) && (add(directory) || errno == ENOENT)))
       continue;
     complete = false;
   }

@@ -6,15 +6,12 @@
 #include <utility>
 
 #include "base/json/json.hpp"
+#include "base/text.hpp"
 
 namespace shim {
 namespace {
 
 constexpr unsigned kTimeoutSeconds = 60;
-
-std::string_view base_name(std::string_view path) {
-  return path.substr(path.rfind('/') + 1);
-}
 
 // Returns the member, and creates it if it is missing or null. A created member invalidates pointers to other members
 // of parent. path: the member's name in errors.
@@ -57,7 +54,7 @@ bool has_hook(const HookCommand& command, const Json& hooks, const char* list, s
 
 Result<void> add_hook(const HookCommand& command, const char* stage, Json& hooks) {
   Json& entries = *TRY(made(hooks, stage, Json::value_t::array, stage));
-  Json arguments = {base_name(command.path), stage, "--engine", hook::to_string(command.engine)};
+  Json arguments = {base::last_component(command.path), stage, "--engine", hook::to_string(command.engine)};
   for (const std::string& option : command.options)
     arguments.push_back(option);
   entries.push_back(Json{{"path", command.path},

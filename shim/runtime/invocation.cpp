@@ -6,6 +6,8 @@
 #include <array>
 #include <optional>
 
+#include "base/text.hpp"
+
 namespace shim {
 namespace {
 
@@ -266,7 +268,7 @@ class Reader {
 }  // namespace
 
 Dialect dialect_of(std::string_view runtime) {
-  const std::string_view name = runtime.substr(runtime.rfind('/') + 1);
+  const std::string_view name = base::last_component(runtime);
   return name == "crun" || name == "krun" || name.starts_with("crun-") ? Dialect::kCrun : Dialect::kRunc;
 }
 

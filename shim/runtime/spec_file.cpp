@@ -142,9 +142,7 @@ void remove_leftovers(int directory, std::span<const std::string_view> also) {
 }
 
 PathParts split_path(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return {".", path};
-  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+  return {base::parent_of(path), std::string(base::last_component(path))};
 }
 
 }  // namespace shim

@@ -86,15 +86,6 @@ Error open_error(int code, const std::string& path) {
   return error;
 }
 
-std::string parent_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
-}
-
-std::string name_of(const std::string& path) {
-  return path.substr(path.rfind('/') + 1);
-}
-
 // While this object lives, the process creates files with the uid and gid of the container's root. A file system that
 // was mounted in a user namespace refuses owners that are not mapped there, such as the node's root (EOVERFLOW). Use it
 // only in a child of run_in_child().
@@ -300,7 +291,7 @@ Result<UniqueFd> ContainerRoot::make_directories(const std::string& path, Check 
   // Recursion ends at "/" or at an existing directory; a path has few components.
   const UniqueFd parent = TRY(make_directories(above, may_make));
   TRY_VOID((this->*may_make)(parent.get(), above));
-  if (mkdirat(parent.get(), name_of(path).c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
+  if (mkdirat(parent.get(), std::string(last_component(path)).c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
     return sys_error(errno, "cannot make the directory `{}` in the container", path);
   }
   fd = open_in_root(root_.get(), path, O_PATH | O_DIRECTORY);
@@ -310,7 +301,7 @@ Result<UniqueFd> ContainerRoot::make_directories(const std::string& path, Check 
 
 Result<void> ContainerRoot::make_node(const MakeNode& node) const {
   const Parent& parent = *TRY(this->parent(parent_of(node.path)));
-  const std::string name = name_of(node.path);
+  const std::string name(last_component(node.path));
   int failed = 0;
   if (parent.writable) {
     const dev_t number = makedev(node.major, node.minor);
@@ -337,7 +328,7 @@ Result<void> ContainerRoot::make_node(const MakeNode& node) const {
 
 Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const MappedRoot& owner) const {
   const std::string directory = parent_of(node.path);
-  const std::string name = name_of(node.path);
+  const std::string name(last_component(node.path));
   UniqueFd file;
   {
     // The process acts as the container's root only while it makes the file, because the later mount needs the

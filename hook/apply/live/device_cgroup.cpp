@@ -128,12 +128,11 @@ Error not_readable(const Cgroup& cgroup) {
 }
 
 Error not_ours(const Cgroup& cgroup, const DeviceNumber& device) {
-  const std::size_t slash = cgroup.path.rfind('/');
   return Error{fmt::format("cannot allow c {}:{} rw: the BPF device program of the parent cgroup `{}` denies it",
                            device.major, device.minor, cgroup.directory()),
                EPERM,
                fmt::format("run `systemctl set-property {} \"DeviceAllow=/dev/char/{}:{} rw\"`",
-                           cgroup.path.substr(slash + 1), device.major, device.minor)};
+                           last_component(cgroup.path), device.major, device.minor)};
 }
 
 // Raises RLIMIT_MEMLOCK of this process. Before Linux 5.11, a loaded BPF program counts against this limit, and crun
