@@ -8,17 +8,17 @@
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <vector>
 
 #include "base/file.hpp"
 #include "base/text.hpp"
+#include "base/timing.hpp"
 
 namespace base {
 namespace {
 
-constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 20'000'000};
+constexpr LockPause kPause{std::chrono::milliseconds(20), std::chrono::milliseconds(20)};
 constexpr const char* kOurPrograms = "rdma-";
 constexpr std::size_t kLargestInfo = std::size_t{1} << 16;    // of a file in /proc, in bytes
 constexpr std::size_t kLargestLocks = std::size_t{16} << 20;  // of /proc/locks, in bytes
@@ -114,15 +114,21 @@ bool is_private(const struct stat& status) {
   return status.st_uid == ::geteuid() && !group_opens && !others_change && (status.st_mode & S_IROTH) == 0;
 }
 
-Result<bool> lock_within(int fd, std::chrono::milliseconds patience) {
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + patience;
-  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return sys_error(errno, "lock");
-    if (Clock::now() >= deadline) return false;
-    ::nanosleep(&kPause, nullptr);
+int acquire(const std::function<int()>& attempt, std::chrono::milliseconds patience, LockPause pause) {
+  const Deadline deadline = from_now(patience);
+  for (;;) {
+    if (const int code = attempt(); code != EAGAIN && code != EINTR) return code;
+    if (std::chrono::steady_clock::now() >= deadline) return EAGAIN;
+    const timespec wait{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(pause.first).count()};
+    ::nanosleep(&wait, nullptr);
+    pause.first = std::min(pause.first * 2, pause.longest);
   }
-  return true;
+}
+
+Result<bool> lock_within(int fd, std::chrono::milliseconds patience) {
+  const int failed = acquire([fd] { return ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }, patience, kPause);
+  if (failed != 0 && failed != EAGAIN) return sys_error(failed, "lock");
+  return failed == 0;
 }
 
 std::string lock_holder(int fd) {

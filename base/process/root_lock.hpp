@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,8 +45,16 @@ class LockFile {
   UniqueFd fd_;
 };
 
-// Locks an open file or directory with flock(2). Returns false if the time is over. flock(2) has no timeout, so the
-// lock is polled. Errors: of flock(2).
+// The pauses of acquire(): the first one, which is doubled up to the longest.
+struct LockPause {
+  std::chrono::microseconds first{100};
+  std::chrono::microseconds longest{4000};
+};
+// Repeats attempt(), which returns 0 or an errno, while it returns EAGAIN or EINTR. A blocking flock(2) or fcntl(2) has
+// no timeout, and a timer that interrupts it needs a signal handler. Returns 0 or an errno; EAGAIN: the time is over.
+int acquire(const std::function<int()>& attempt, std::chrono::milliseconds patience, LockPause pause = {});
+
+// Locks an open file or directory with flock(2). Returns false if the time is over. Errors: of flock(2).
 Result<bool> lock_within(int fd, std::chrono::milliseconds patience);
 
 // Returns "process 123 (NAME, user 1000)" for a process that has the file open and holds its flock(2) lock, or "an

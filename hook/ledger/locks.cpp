@@ -10,11 +10,11 @@
 #include <cerrno>
 #include <chrono>
 #include <ctime>
-#include <functional>
 #include <optional>
 #include <string_view>
 
 #include "base/file.hpp"
+#include "base/process/root_lock.hpp"
 #include "base/text.hpp"
 
 namespace hook {
@@ -98,23 +98,11 @@ std::string byte_lock_holder(int fd, off_t offset) {
   return kAnotherProcess;
 }
 
-constexpr long kFirstPause = 100'000;  // ns
-constexpr long kLongestPause = 4'000'000;
-
-// Repeats attempt() until it gets the lock. A blocking flock(2) or fcntl(2) has no timeout, and a timer that interrupts
-// it needs a signal handler. Returns 0 or an errno; EAGAIN: the time is over.
-int acquire(const std::function<int()>& attempt, int timeout_ms) {
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
-  long pause = kFirstPause;
-  for (;;) {
-    if (attempt() == 0) return 0;
-    if (errno != EAGAIN && errno != EACCES && errno != EINTR) return errno;
-    if (Clock::now() >= deadline) return EAGAIN;
-    const timespec wait{.tv_sec = 0, .tv_nsec = pause};
-    ::nanosleep(&wait, nullptr);
-    pause = std::min(pause * 2, kLongestPause);
-  }
+// Calls acquire(). result_of: returns 0, or -1 with errno; EACCES too may mean that another process holds the lock
+// (fcntl(2)).
+int acquire_within(int timeout_ms, const std::function<int()>& result_of) {
+  const auto attempt = [&] { return result_of() == 0 ? 0 : errno == EACCES ? EAGAIN : errno; };
+  return base::acquire(attempt, std::chrono::milliseconds(timeout_ms));
 }
 
 std::string duration(int ms) {
@@ -140,7 +128,7 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int
     fd.reset(::openat(hca.fd.get(), "lock", kFlags | O_CREAT, 0600));
     if (!fd.ok()) return sys_error(errno, "cannot open `{}/lock`", hca.path);
   }
-  const int failed = acquire([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }, timeout_ms);
+  const int failed = acquire_within(timeout_ms, [&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); });
   if (failed == EAGAIN) {
     return Error{.message = fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms),
                                         hca_lock_holder(fd.get())),
@@ -171,7 +159,7 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
     range.l_whence = SEEK_SET;
     range.l_start = offset;
     range.l_len = 1;
-    const int failed = acquire([&] { return ::fcntl(fd.get(), F_OFD_SETLK, &range); }, timeout_ms);
+    const int failed = acquire_within(timeout_ms, [&] { return ::fcntl(fd.get(), F_OFD_SETLK, &range); });
     if (failed == EAGAIN) {
       // A call that does not wait (timeout 0) runs at every start of a container, and skips a locked grant. To keep it
       // cheap, it does not search procfs for the process that holds the lock.

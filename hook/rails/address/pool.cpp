@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <ctime>
 
+#include "base/process/root_lock.hpp"
 #include "base/text.hpp"
 #include "hook/config/node_slice.hpp"
 
@@ -18,7 +18,8 @@ namespace {
 
 using fabric::Address;
 
-constexpr long kPause = 200'000;  // ns; other processes have the lock only for microseconds
+// Other processes have the lock only for microseconds.
+constexpr base::LockPause kPause{std::chrono::microseconds(200), std::chrono::microseconds(200)};
 
 std::string to_text(const PoolClaim& claim) {
   return fmt::format("{}@{}@{}", claim.key, claim.rail, claim.nth);
@@ -46,20 +47,15 @@ Result<std::optional<std::string>> read_link(const LedgerDirectory& place, const
   return sys_error(errno, "cannot read `{}/{}`", place.path, name);
 }
 
-// Locks the directory. Tries until the lock is free, because flock(2) has no timeout. Closing the descriptor releases
-// the lock.
+// Locks the directory. Closing the descriptor releases the lock.
 Result<void> lock_place(const LedgerDirectory& place, int timeout_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
-  while (::flock(place.fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return sys_error(errno, "cannot lock `{}`", place.path);
-    if (std::chrono::steady_clock::now() >= deadline) {
-      return Error{fmt::format("cannot lock `{}` within {} ms: another process holds it", place.path, timeout_ms),
-                   EAGAIN, "try again"};
-    }
-    const timespec wait{.tv_sec = 0, .tv_nsec = kPause};
-    ::nanosleep(&wait, nullptr);
+  const auto attempt = [&] { return ::flock(place.fd.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno; };
+  const int failed = base::acquire(attempt, std::chrono::milliseconds(timeout_ms), kPause);
+  if (failed == EAGAIN) {
+    return Error{fmt::format("cannot lock `{}` within {} ms: another process holds it", place.path, timeout_ms), EAGAIN,
+                 "try again"};
   }
-  return {};
+  return failed == 0 ? Result<void>() : sys_error(failed, "cannot lock `{}`", place.path);
 }
 
 std::string last_name(const AddressRange& range) {
