@@ -9,26 +9,11 @@
 #include <utility>
 
 #include "base/file.hpp"
+#include "base/process/mountinfo.hpp"
 #include "base/text.hpp"
 
 namespace base {
 namespace {
-
-// Decodes a field of mountinfo: it has `\` and three octal digits for a space, tab, newline or backslash.
-std::string unescape(std::string_view text) {
-  std::string result;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 3 < text.size()) {
-      if (const auto code = parse_number<unsigned>(text.substr(i + 1, 3), 8); code && *code < 256) {
-        result.push_back(static_cast<char>(*code));
-        i += 3;
-        continue;
-      }
-    }
-    result.push_back(text[i]);
-  }
-  return result;
-}
 
 bool lists(std::string_view comma_separated, std::string_view word) {
   const auto words = split(comma_separated, ',');
@@ -148,17 +133,15 @@ CgroupPaths parse_proc_cgroup(std::string_view text) {
 std::vector<CgroupMount> parse_cgroup_mounts(std::string_view mountinfo) {
   std::vector<CgroupMount> mounts;
   for (const std::string_view line : split(mountinfo, '\n')) {
-    // A line of mountinfo is "36 35 0:30 ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER_OPTIONS".
-    const std::size_t dash = line.find(" - ");
-    if (dash == std::string_view::npos) continue;
-    const auto left = split(line.substr(0, dash), ' ');
-    const auto right = split(line.substr(dash + 3), ' ');
-    if (left.size() < 6 || right.size() < 3) continue;
-    const auto add = [&](CgroupKind kind) { mounts.push_back({kind, unescape(left[3]), unescape(left[4])}); };
-    if (right[0] == "cgroup2") add(CgroupKind::kV2);
-    if (right[0] != "cgroup") continue;
-    if (lists(right[2], "devices")) add(CgroupKind::kV1Devices);
-    if (lists(right[2], "rdma")) add(CgroupKind::kV1Rdma);
+    const auto mount = parse_mount_line(line);
+    if (!mount) continue;
+    const auto add = [&](CgroupKind kind) {
+      mounts.push_back({kind, unescape_mount(mount->root), unescape_mount(mount->point)});
+    };
+    if (mount->type == "cgroup2") add(CgroupKind::kV2);
+    if (mount->type != "cgroup") continue;
+    if (lists(mount->super_options, "devices")) add(CgroupKind::kV1Devices);
+    if (lists(mount->super_options, "rdma")) add(CgroupKind::kV1Rdma);
   }
   return mounts;
 }

@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <functional>
 #include <set>
 #include <utility>
@@ -23,6 +22,7 @@
 
 #include "base/failure.hpp"
 #include "base/file.hpp"
+#include "base/process/mountinfo.hpp"
 #include "base/text.hpp"
 #include "fabric/read_network.hpp"
 #include "hook/rails/netlink/links.hpp"
@@ -79,38 +79,17 @@ Result<Presence> await_end(Netlink& route, std::uint32_t number, int wait_ms) {
   }
 }
 
-// Returns the path of a mount point in the form of /proc/self/mountinfo, where a blank is "\040".
-std::string unescaped(std::string_view path) {
-  std::string result;
-  for (std::size_t at = 0; at < path.size(); ++at) {
-    constexpr std::size_t kDigits = 3;
-    unsigned value = 0;
-    const char* const digits = path.data() + at + 1;
-    if (path[at] == '\\' && at + kDigits < path.size() &&
-        std::from_chars(digits, digits + kDigits, value, 8).ptr == digits + kDigits) {
-      result += static_cast<char>(value);
-      at += kDigits;
-    } else {
-      result += path[at];
-    }
-  }
-  return result;
-}
-
 // Opens the namespace by a mount of it that this process sees. Docker keeps the mount of a container until its network
 // is released, which is after poststop.
 UniqueFd open_by_mount(const NetnsIdentity& identity) {
   constexpr std::size_t kLongest = std::size_t{16} << 20;
-  constexpr std::size_t kRoot = 3;  // fields of a line (proc_pid_mountinfo(5)), counted from 0
-  constexpr std::size_t kPoint = 4;
   const auto mounts = base::read_file("/proc/self/mountinfo", kLongest);
   const auto* const text = std::get_if<std::string>(&mounts);
   const std::string root = fmt::format("net:[{}]", identity.ino);
   for (const std::string_view line : base::split(text ? *text : std::string_view(), '\n')) {
-    const auto fields =
-        line.find(root) == std::string_view::npos ? std::vector<std::string_view>() : base::split(line, ' ');
-    if (fields.size() <= kPoint || fields[kRoot] != root) continue;
-    UniqueFd netns(::open(unescaped(fields[kPoint]).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const auto mount = line.find(root) == std::string_view::npos ? std::nullopt : base::parse_mount_line(line);
+    if (!mount || mount->root != root) continue;
+    UniqueFd netns(::open(base::unescape_mount(mount->point).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat status {};
     if (netns.ok() && ::fstat(netns.get(), &status) == 0 && status.st_dev == identity.dev &&
         status.st_ino == identity.ino)

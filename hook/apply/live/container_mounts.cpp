@@ -9,30 +9,12 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "base/process/mountinfo.hpp"
 #include "base/result.hpp"
 #include "base/text.hpp"
 
 namespace hook {
 namespace {
-
-// The used fields of a line of mountinfo: "36 35 98:0 /root /point rw,noatime shared:1 master:2 - ext3 /dev/sda rw".
-struct MountLine {
-  std::uint64_t id = 0;
-  std::uint64_t parent = 0;
-  bool shared = false;
-};
-std::optional<MountLine> parse_line(std::string_view line) {
-  constexpr std::size_t kFirstOptional = 6;
-  const std::vector<std::string_view> fields = base::split(line, ' ');
-  const auto id = fields.empty() ? std::nullopt : base::parse_number<std::uint64_t>(fields[0]);
-  const auto parent = fields.size() < 2 ? std::nullopt : base::parse_number<std::uint64_t>(fields[1]);
-  if (!id || !parent) return std::nullopt;
-  MountLine result{*id, *parent, false};
-  for (std::size_t i = kFirstOptional; i < fields.size() && fields[i] != "-"; ++i) {
-    if (fields[i].starts_with("shared:")) result.shared = true;
-  }
-  return result;
-}
 
 std::string normal(const std::string& path) {
   std::string text = std::filesystem::path("/" + path).lexically_normal().string();
@@ -64,7 +46,7 @@ std::optional<Mounted> mounted(int fd) {
 bool is_shared(std::string_view mountinfo, std::uint64_t id) {
   bool any = false;
   for (const std::string_view text : base::split(mountinfo, '\n')) {
-    const auto line = parse_line(text);
+    const auto line = base::parse_mount_line(text);
     if (!line) continue;
     // If the kernel reports no id (before Linux 5.8), `id` is 0: any shared mount counts.
     if (id != 0 && line->id == id) return line->shared;
@@ -76,7 +58,7 @@ bool is_shared(std::string_view mountinfo, std::uint64_t id) {
 bool lies_on(std::string_view mountinfo, std::uint64_t id, std::uint64_t below) {
   const auto lines = base::split(mountinfo, '\n');
   return std::ranges::any_of(lines, [&](std::string_view text) {
-    const auto line = parse_line(text);
+    const auto line = base::parse_mount_line(text);
     return line && line->id == id && line->parent == below;
   });
 }
