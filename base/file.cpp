@@ -1,6 +1,5 @@
 #include "base/file.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -13,8 +12,6 @@ namespace base {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// O_NONBLOCK: open(2) of a FIFO in place of an attribute would otherwise block the start of a container.
-constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 
 }  // namespace
 
@@ -29,7 +26,7 @@ std::optional<Directory> Directory::open(int at, const char* path) {
 }
 
 Attr<std::string_view> Directory::read_into(const char* name, std::span<char> buffer) const {
-  const UniqueFd fd(::openat(fd_.get(), name, kReadFlags));
+  const UniqueFd fd = open_to_read(fd_.get(), name);
   if (!fd.ok()) return Unreadable{errno};
   // One read() returns the complete attribute: the kernel formats it at the first read.
   const ssize_t count = TEMP_FAILURE_RETRY(::read(fd.get(), buffer.data(), buffer.size()));
@@ -109,7 +106,7 @@ Attr<std::string> read_all(int fd, std::size_t limit) {
 }
 
 Attr<std::string> read_file(const std::string& path, std::size_t limit) {
-  const UniqueFd fd(::open(path.c_str(), kReadFlags));
+  const UniqueFd fd = open_to_read(AT_FDCWD, path.c_str());
   if (!fd.ok()) return Unreadable{errno};
   return read_all(fd.get(), limit);
 }

@@ -1,8 +1,9 @@
-// Reads attributes from sysfs and procfs relative to open directories, so that a table of 256 GIDs needs no path lookup
-// per slot. Every failure is a value (an errno): attributes appear and disappear during hotplug.
+// Opens, reads, lists and replaces files, relative to open directories: a table of 256 GIDs needs no path lookup per
+// slot. Every failure is a value (an errno): attributes of sysfs appear and disappear during hotplug.
 #pragma once
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -16,6 +17,23 @@
 #include "base/unique_fd.hpp"
 
 namespace base {
+
+// O_NONBLOCK: open(2) of a FIFO without a writer would block, and with it the start of a container.
+inline constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+
+// These functions return an invalid descriptor and set errno on failure. directory: AT_FDCWD for a path.
+// Opens a file to read it. flags: O_NOFOLLOW, or none.
+inline UniqueFd open_to_read(int directory, const char* name, int flags = 0) {
+  return UniqueFd(::openat(directory, name, kReadFlags | flags));
+}
+// Opens a directory to list it, but not by a symbolic link.
+inline UniqueFd open_to_list(int directory, const char* name) {
+  return UniqueFd(::openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+// Creates a file to write it. EEXIST: the name exists, which can be a symbolic link too.
+inline UniqueFd create_file(int directory, const char* name, mode_t mode = 0600) {
+  return UniqueFd(::openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+}
 
 // Calls use(name) for each entry except "." and "..", from the current position of the descriptor, until use() returns
 // false. Moves the position. Returns false and sets errno if the directory cannot be read.

@@ -14,8 +14,6 @@ namespace base {
 namespace {
 
 constexpr std::size_t kMostEntries = 1 << 16;
-// O_NONBLOCK is set because the open of a FIFO without a writer would block.
-constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
 }  // namespace
 
@@ -37,7 +35,7 @@ Attr<UniqueFd> Rooted::open(const std::string& path, int flags) const {
   struct stat info {};
   if (!seen.ok() || ::fstat(seen.get(), &info) != 0) return Unreadable{errno};
   if (!S_ISREG(info.st_mode)) return Unreadable{S_ISLNK(info.st_mode) ? ELOOP : EINVAL};
-  UniqueFd file = open_as(path, kFlags | flags);
+  UniqueFd file = open_as(path, kReadFlags | flags);
   if (!file.ok()) return Unreadable{errno};
   return file;
 }
@@ -50,7 +48,7 @@ Attr<std::string> Rooted::read(const std::string& path, std::size_t limit) const
 
 int Rooted::each_name(const std::string& path, const std::function<void(std::string_view)>& use, int flags,
                       bool (*trusted)(int)) const {
-  const UniqueFd directory = open_as(path, kFlags | O_DIRECTORY | flags);
+  const UniqueFd directory = open_as(path, kReadFlags | O_DIRECTORY | flags);
   if (!directory.ok() && errno == ENOTDIR && (flags & O_NOFOLLOW) != 0) {
     // O_DIRECTORY with O_NOFOLLOW fails with ENOTDIR on a symbolic link as on a file, so the type is checked.
     const UniqueFd seen = open_as(path, O_PATH | O_CLOEXEC | O_NOFOLLOW);

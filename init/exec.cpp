@@ -13,7 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/unique_fd.hpp"
+#include "base/file.hpp"
 #include "init/log.hpp"
 
 namespace init {
@@ -44,7 +44,7 @@ std::string shown(std::string_view text) {
 // Returns the first line of a file, limited to the bytes that the kernel reads. Returns an empty text if the file is
 // unreadable.
 std::string first_line(const char* path) {
-  const base::UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const base::UniqueFd file = base::open_to_read(AT_FDCWD, path);
   std::array<char, 256> head;  // BINPRM_BUF_SIZE, linux/binfmts.h
   const ssize_t size = file.ok() ? ::read(file.get(), head.data(), head.size()) : -1;
   const std::string_view text(head.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
@@ -117,7 +117,7 @@ std::string too_big(char* const argv[], char* const envp[]) {
 
 // Returns the dynamic loader that a program names, an empty text if its first page names none.
 std::string loader_of(const char* path) {
-  const base::UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const base::UniqueFd file = base::open_to_read(AT_FDCWD, path);
   std::array<char, 4096> page{};
   Elf64_Ehdr header;
   Elf64_Phdr part;

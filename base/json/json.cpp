@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.hpp"
 #include "base/json/quick_reader.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
@@ -342,8 +343,7 @@ Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std:
 }
 
 Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits) {
-  // O_NONBLOCK is set, because open(2) of a FIFO without a writer would wait.
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const UniqueFd fd = open_to_read(AT_FDCWD, path.c_str());
   if (!fd.ok()) return sys_error(errno, "open `{}`", printable(path));
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return sys_error(errno, "stat `{}`", printable(path));

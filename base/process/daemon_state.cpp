@@ -32,10 +32,6 @@ std::string line_of(const ProbedState& state) {
   return std::string(state.is_ready ? kReady : kNotReady) + one_line(state.text).substr(0, kLongestState / 2);
 }
 
-UniqueFd open_state_directory(const std::string& path) {
-  return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-}
-
 // Returns the names "PROGRAM.PID".
 std::vector<std::string> names_of(int directory, const std::string& program) {
   std::vector<std::string> names;
@@ -56,13 +52,9 @@ bool is_locked(const UniqueFd& file) {
   return ::fcntl(file.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-UniqueFd open_state(int directory, const std::string& name) {
-  return UniqueFd(::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-}
-
 void remove_stale(int directory, const std::string& program) {
   for (const std::string& name : names_of(directory, program)) {
-    const UniqueFd file = open_state(directory, name);
+    const UniqueFd file = open_to_read(directory, name.c_str(), O_NOFOLLOW);
     if (file.ok() && !is_locked(file)) ::unlinkat(directory, name.c_str(), 0);
   }
 }
@@ -75,12 +67,11 @@ Result<UniqueFd> write_state(const std::string& ledger, const std::string& progr
   const std::string temporary = "." + name;
   (void)::mkdir(ledger.c_str(), 0700);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return sys_error(errno, "make `{}`", path);
-  const UniqueFd directory = open_state_directory(path);
+  const UniqueFd directory = open_to_list(AT_FDCWD, path.c_str());
   if (!directory.ok()) return sys_error(errno, "open `{}`", path);
   if (is_first) remove_stale(directory.get(), program);
   ::unlinkat(directory.get(), temporary.c_str(), 0);
-  UniqueFd file(
-      ::openat(directory.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  UniqueFd file = create_file(directory.get(), temporary.c_str());
   if (!file.ok()) return sys_error(errno, "make `{}/{}`", path, temporary);
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -95,7 +86,7 @@ Result<UniqueFd> write_state(const std::string& ledger, const std::string& progr
 
 // Returns nullopt for the file of a process that has ended.
 std::optional<ProbedState> read_state(int directory, const std::string& name) {
-  const UniqueFd file = open_state(directory, name);
+  const UniqueFd file = open_to_read(directory, name.c_str(), O_NOFOLLOW);
   if (!file.ok() || !is_locked(file)) return std::nullopt;
   std::array<char, kLongestState> bytes;
   const ssize_t count = ::read(file.get(), bytes.data(), bytes.size());
@@ -124,7 +115,7 @@ ProbedState probe_daemon(const std::string& ledger, const std::string& program) 
   ProbedState found{false, fmt::format("no running process has recorded a state in `{}`: the program does not run, or "
                                        "has just started",
                                        path)};
-  const UniqueFd directory = open_state_directory(path);
+  const UniqueFd directory = open_to_list(AT_FDCWD, path.c_str());
   if (!directory.ok()) {
     if (errno != ENOENT) found.text = sys_error(errno, "cannot open `{}`", path).message;
     return found;

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <deque>
 
+#include "base/file.hpp"
 #include "base/json/json.hpp"
 #include "base/text.hpp"
 
@@ -67,8 +68,8 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
       return Error{fmt::format("cannot open `{}`: not a regular file", printable(file)), EINVAL,
                    "mount the ConfigMap as that directory"};
     }
-    // O_NONBLOCK is set, because opening a FIFO must not block. O_PATH for directories needs no read permission.
-    const int how = last ? O_RDONLY | O_NONBLOCK | O_NOCTTY : O_PATH | O_DIRECTORY;
+    // O_PATH for directories needs no read permission.
+    const int how = last ? base::kReadFlags : O_PATH | O_DIRECTORY;
     UniqueFd next(::openat(at.get(), name.c_str(), how | O_NOFOLLOW | O_CLOEXEC));
     if (!next.ok()) return sys_error(errno, "open `{}`", printable(file));
     // Another file may have replaced this one since fstatat(2).

@@ -11,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/json/json.hpp"
 #include "base/process/owner_remedy.hpp"
 #include "base/result.hpp"
@@ -76,8 +77,7 @@ Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
 }
 
 Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
-  // O_NONBLOCK is set because an open(2) of a FIFO could otherwise wait for ever, and with it the start of a container.
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+  const UniqueFd fd = base::open_to_read(AT_FDCWD, path.c_str(), O_NOFOLLOW);
   if (!fd.ok() && errno == ELOOP) {
     return Error{fmt::format("`{}` is a symbolic link", printable(path)), ELOOP, "replace the link by the file"};
   }

@@ -80,7 +80,7 @@ Result<void> write_temporary(const std::string& root, const std::string& path, s
   const std::string temporary = file + kCandidate;
   ::unlink(temporary.c_str());  // a killed install can have left it
   // The file has mode 0600 until its owner is set, so that no other user can open it before.
-  const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const UniqueFd fd = base::create_file(AT_FDCWD, temporary.c_str());
   if (!fd.ok()) return sys_error(errno, "open `{}{}`", path, kCandidate);
   int code = write_all(fd.get(), text);
   if (code == 0 && owner && ::fchown(fd.get(), owner->uid, owner->gid) != 0) code = errno;

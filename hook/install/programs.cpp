@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/file.hpp"
 #include "base/process/open_program.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/config/config.hpp"
@@ -20,7 +21,7 @@ namespace {
 
 // Reads a whole program at once into a buffer of its size: programs have megabytes, so many small reads would be slow.
 Result<std::string> read_program(const std::string& path) {
-  const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const base::UniqueFd fd = base::open_to_read(AT_FDCWD, path.c_str());
   struct stat seen {};
   if (!fd.ok() || ::fstat(fd.get(), &seen) != 0) return sys_error(errno, "open `{}`", path);
   std::string bytes(static_cast<std::size_t>(seen.st_size), '\0');

@@ -10,6 +10,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "base/file.hpp"
 #include "base/json/record.hpp"
 #include "base/process/root_lock.hpp"
 #include "base/text.hpp"
@@ -30,7 +31,7 @@ constexpr std::chrono::milliseconds kOldInstallPatience{5000};
 // dry_run: change nothing, and return an invalid descriptor if there is no such directory or no access to it.
 Result<base::UniqueFd> open_ledger_directory(const std::string& root, bool dry_run) {
   const std::string path = TRY(node_path(root, kLedgerPath));
-  base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  base::UniqueFd fd = base::open_to_list(AT_FDCWD, path.c_str());
   if (!fd.ok() && dry_run && (errno == ENOENT || errno == EACCES)) return fd;
   struct stat status {};
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return sys_error(errno, "open `{}`", path);

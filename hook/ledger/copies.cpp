@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/file.hpp"
 #include "base/unique_fd.hpp"
 #include "base/write_all.hpp"
 #include "fabric/lent_libraries.hpp"
@@ -78,7 +79,7 @@ Result<void> check_read(int from, const ViewEntry& entry, std::uint64_t size) {
 // Returns whether the file of this name is a copy of `from`, byte by byte: another content can have the same size, and
 // a process of root can have changed the copy. size: of `from`.
 bool is_copy(int directory, const std::string& name, int from, std::uint64_t size) {
-  const UniqueFd fd(::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const UniqueFd fd = base::open_to_read(directory, name.c_str(), O_NOFOLLOW);
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || info.st_mode != (S_IFREG | kViewFileMode) ||
       static_cast<std::uint64_t>(info.st_size) != size) {
@@ -97,8 +98,7 @@ bool is_copy(int directory, const std::string& name, int from, std::uint64_t siz
 
 // Returns the content that was written. Errors: as Copies::add().
 Result<Content> write_copy(int directory, const ViewEntry& entry, const std::string& path, int from) {
-  const UniqueFd to(
-      ::openat(directory, entry.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kViewFileMode));
+  const UniqueFd to = base::create_file(directory, entry.name.c_str(), kViewFileMode);
   if (!to.ok()) return sys_error(errno, "cannot make `{}`", path);
   Content written;
   bool has_read = true;
@@ -132,7 +132,7 @@ Result<void> Copies::remove_unused(const LedgerFiles& files, int timeout_ms) {
 }
 
 Result<void> Copies::add(int directory, const ViewEntry& entry, const std::string& path) const {
-  const UniqueFd from(::open(entry.copy.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const UniqueFd from = base::open_to_read(AT_FDCWD, entry.copy.c_str());
   if (!from.ok()) return sys_error(errno, "cannot read `{}`", entry.copy);
   TRY_VOID(check_same(from.get(), entry, "replaced just now"));
   const std::uint64_t size = TRY(size_of(from.get(), entry));

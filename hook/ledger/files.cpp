@@ -21,7 +21,6 @@ constexpr const char* kPlace = "place";
 constexpr int kDeepest = 32;  // levels that remove_tree() enters: each takes a call frame and a descriptor
 // The modification time of DIR/hca after a change by the ledger's functions. Every other change sets the present time.
 constexpr timespec kSeal{.tv_sec = 1, .tv_nsec = 0};
-constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 Error path_error(int code, const char* verb, const std::string& path) {
   Error error = sys_error(code, "cannot {} `{}`", verb, path);
@@ -49,7 +48,7 @@ Result<void> remove_below(const LedgerDirectory& directory, const std::string& n
   // unlink(2) of a directory fails with EISDIR on Linux, and with EPERM by POSIX.
   if ((errno != EISDIR && errno != EPERM) || levels == 0) return ledger_error(errno, "remove", directory, name);
   const std::string path = directory.path + "/" + name;
-  const LedgerDirectory inner{UniqueFd(::openat(directory.fd.get(), name.c_str(), kDirectoryFlags)), path};
+  const LedgerDirectory inner{base::open_to_list(directory.fd.get(), name.c_str()), path};
   if (!inner.fd.ok()) return errno == ENOENT ? Result<void>() : path_error(errno, "open", path);
   (void)::fchmod(inner.fd.get(), 0700);  // views have mode 0555: an owner other than root could not remove entries
   for (const std::string& entry : TRY(list_names(inner)))
@@ -156,10 +155,10 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
 }
 
 Result<LedgerDirectory> open_directory(int parent, const std::string& name, std::string path, bool make) {
-  UniqueFd fd(::openat(parent, name.c_str(), kDirectoryFlags));
+  UniqueFd fd = base::open_to_list(parent, name.c_str());
   if (!fd.ok() && errno == ENOENT && make) {
     if (::mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST) return path_error(errno, "make", path);
-    fd.reset(::openat(parent, name.c_str(), kDirectoryFlags));
+    fd = base::open_to_list(parent, name.c_str());
   }
   if (!fd.ok() && (errno == ENOTDIR || errno == ELOOP)) return untrusted(path, "it is not a directory");
   struct stat info {};
@@ -251,8 +250,7 @@ Result<void> LedgerFiles::replace_file(const LedgerDirectory& directory, const s
 
 Result<void> replace_ledger_file(const LedgerDirectory& pending, const std::string& temporary,
                                  const LedgerDirectory& directory, const std::string& name, std::string_view text) {
-  UniqueFd fd(
-      ::openat(pending.fd.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  UniqueFd fd = base::create_file(pending.fd.get(), temporary.c_str());
   if (!fd.ok()) return ledger_error(errno, "write", pending, temporary);
   int failed = write_all(fd.get(), text);  // no fsync(2): /run is in memory, so a crash of the node empties it
   fd.reset();
@@ -265,9 +263,7 @@ Result<void> replace_ledger_file(const LedgerDirectory& pending, const std::stri
 }
 
 Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& directory, const std::string& name) {
-  // O_NONBLOCK: if the file is a FIFO, open(2) would wait for a writer, and the container would not start.
-  const UniqueFd fd(
-      ::openat(directory.fd.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const UniqueFd fd = base::open_to_read(directory.fd.get(), name.c_str(), O_NOFOLLOW);
   if (!fd.ok() && errno == ENOENT) return std::optional<std::string>();
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return ledger_error(errno, "read", directory, name);

@@ -69,9 +69,7 @@ Result<void> remove_from_list(const LedgerFiles& files, const std::string& path,
 // Returns the names that have the form of a key; none if there is no such directory.
 Result<std::vector<std::string>> names_at(const LedgerFiles& files, const std::string& path) {
   using Names = std::vector<std::string>;
-  LedgerDirectory directory{
-      UniqueFd(::openat(files.root.fd.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)),
-      files.root.path + "/" + path};
+  LedgerDirectory directory{base::open_to_list(files.root.fd.get(), path.c_str()), files.root.path + "/" + path};
   if (!directory.fd.ok()) return errno == ENOENT ? Result<Names>(Names()) : list_error(files, "list", path);
   auto names = TRY(list_names(directory));
   std::erase_if(names, [](const std::string& name) { return !is_file_name(name, kLongestKey); });
@@ -149,7 +147,7 @@ Result<void> add_entries(const LedgerFiles& files, const std::string& key, const
 template <typename Use>
 Result<bool> each_holder(const LedgerFiles& files, const std::string& hca, Use use) {
   const std::string path = holders_path(hca);
-  const UniqueFd fd(::openat(files.hca.fd.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const UniqueFd fd = base::open_to_list(files.hca.fd.get(), path.c_str());
   if (!fd.ok()) return errno == ENOENT ? Result<bool>(false) : index_error(files, "list", path);
   const bool listed = base::next_names(fd.get(), [&](std::string_view name) {
     auto entry = parse_index_entry(name);

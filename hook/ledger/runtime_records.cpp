@@ -49,7 +49,7 @@ Error damaged(const std::string& path) {
 // Takes the lock under which records are removed and replaced. Without the lock, another process could write a newer
 // record after the check of the old one, and the newer one would be removed.
 UniqueFd lock_records(const std::string& ledger, int how) {
-  UniqueFd fd(::open(runtime_path(ledger, "ending").c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd fd = base::open_to_list(AT_FDCWD, runtime_path(ledger, "ending").c_str());
   if (fd.ok() && ::flock(fd.get(), how) != 0) fd.reset();
   return fd;
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/json/json.hpp"
 #include "base/process/identity.hpp"
 #include "base/text.hpp"
@@ -97,7 +98,7 @@ Result<Presence> read_presence(const RuntimeState& state, const std::string& id,
   const UniqueFd root = TRY(open_root(state));
   const std::string name = id + (state.kind == RuntimeState::Kind::kRunc ? "/state.json" : "/status");
   const std::string path = state.root + "/" + name;
-  const UniqueFd file(::openat(root.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const UniqueFd file = base::open_to_read(root.get(), name.c_str(), O_NOFOLLOW);
   if (!file.ok() && errno != ENOENT) return cannot_read_state(errno, path);
   if (file.ok()) {
     const auto text = read_text_fd(file.get(), kStateLimits.bytes, -1, "the file");

@@ -61,7 +61,7 @@ Result<Layout> layout_of(const std::vector<ViewEntry>& entries) {
 // Returns an invalid descriptor if the directory differs.
 template <typename Map>
 UniqueFd open_closed(int parent, const std::string& name, const Map& wanted, std::string_view besides = {}) {
-  UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd fd = base::open_to_list(parent, name.c_str());
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || (info.st_mode & 07777) != kViewMode) return {};
   std::size_t found = 0;
@@ -82,7 +82,7 @@ bool has_link(int directory, const ViewEntry& entry) {
 
 // path: of the entry, below the directory.
 bool has_file(int directory, const std::string& path, const ViewEntry& entry) {
-  const UniqueFd fd(::openat(directory, path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const UniqueFd fd = base::open_to_read(directory, path.c_str(), O_NOFOLLOW);
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || info.st_mode != (S_IFREG | kViewFileMode)) {
     return false;
@@ -168,7 +168,7 @@ bool is_as_made(const LedgerDirectory& views, const std::string& name, const Lay
 
 Result<UniqueFd> make_directory(int parent, const std::string& name, const std::string& path) {
   if (::mkdirat(parent, name.c_str(), 0700) != 0) return sys_error(errno, "cannot make `{}`", path);
-  UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd fd = base::open_to_list(parent, name.c_str());
   if (!fd.ok()) return sys_error(errno, "cannot open `{}`", path);
   return fd;
 }
@@ -183,8 +183,7 @@ Result<void> make_entry(int directory, const ViewEntry& entry, const std::string
     if (::symlinkat(entry.target.c_str(), directory, entry.name.c_str()) == 0) return {};
     return sys_error(errno, "cannot make the link `{}`", path);
   }
-  const UniqueFd file(
-      ::openat(directory, entry.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kViewFileMode));
+  const UniqueFd file = base::create_file(directory, entry.name.c_str(), kViewFileMode);
   const auto size = static_cast<ssize_t>(entry.text.size());
   if (!file.ok() || ::write(file.get(), entry.text.data(), entry.text.size()) != size) {
     return sys_error(errno, "cannot make `{}`", path);

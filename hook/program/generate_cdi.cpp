@@ -54,7 +54,7 @@ bool is_left_over(std::string_view name, ino_t own) {
 }
 
 Result<void> fill(const std::string& path, std::string_view text) {
-  base::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
+  const base::UniqueFd fd = base::create_file(AT_FDCWD, path.c_str(), kFileMode);
   if (!fd.ok()) return sys_error(errno, "create");
   if (const int failed = write_all(fd.get(), text)) return sys_error(failed, "write");
   // fchmod(2) is needed because the umask can remove permissions that engines of other users need.

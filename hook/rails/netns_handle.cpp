@@ -89,7 +89,7 @@ UniqueFd open_by_mount(const NetnsIdentity& identity) {
   for (const std::string_view line : base::split(text ? *text : std::string_view(), '\n')) {
     const auto mount = line.find(root) == std::string_view::npos ? std::nullopt : base::parse_mount_line(line);
     if (!mount || mount->root != root) continue;
-    UniqueFd netns(::open(base::unescape_mount(mount->point).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    UniqueFd netns = base::open_to_read(AT_FDCWD, base::unescape_mount(mount->point).c_str());
     struct stat status {};
     if (netns.ok() && ::fstat(netns.get(), &status) == 0 && status.st_dev == identity.dev &&
         status.st_ino == identity.ino)

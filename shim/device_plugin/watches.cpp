@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/process/root_lock.hpp"
 #include "base/text.hpp"
 
@@ -74,7 +75,7 @@ Result<UniqueFd> lock_for_root(int fd, const std::string& path) {
   }
   if (::mkdirat(fd, kInnerDirectory, 0700) != 0 && errno != EEXIST)
     return sys_error(errno, "cannot make `{}/{}`", base::printable(path), kInnerDirectory);
-  UniqueFd inner(::openat(fd, kInnerDirectory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd inner = base::open_to_list(fd, kInnerDirectory);
   if (!inner.ok() || ::fstat(inner.get(), &status) != 0 || !base::is_private(status))
     return Error{fmt::format("cannot lock `{}/{}`: it is not a directory that only root can open",
                              base::printable(path), kInnerDirectory),

@@ -76,8 +76,7 @@ Result<NewFile> NewFile::write(int directory, const std::string& name, std::stri
                                const base::ProcessIdentity& writer) {
   NewFile file(directory, name);
   const std::string temporary = TRY(temporary_name(writer));
-  const UniqueFd fd(
-      ::openat(directory, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, 0600));
+  const UniqueFd fd = base::create_file(directory, temporary.c_str());
   if (!fd.ok()) return write_error(errno, name);
   file.temporary_ = temporary;
   struct stat status {};
@@ -108,10 +107,8 @@ Result<std::optional<SpecFile>> SpecFile::open(const std::string& directory, con
   const auto is_missing = [] { return errno == ENOENT || errno == ENOTDIR; };
   if (!file.directory_.ok() && is_missing()) return std::optional<SpecFile>();
   if (!file.directory_.ok()) return open_error(errno, directory);
-  const UniqueFd fd(
-      // O_NOFOLLOW is set, because a link in the bundle could name any file of the node. O_NONBLOCK is set, because
-      // opening a FIFO must not block.
-      ::openat(file.directory(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  // O_NOFOLLOW is set, because a link in the bundle could name any file of the node.
+  const UniqueFd fd = base::open_to_read(file.directory(), name.c_str(), O_NOFOLLOW);
   if (!fd.ok() && is_missing()) return std::optional<SpecFile>();
   struct stat status {};
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return open_error(errno, file.path_);

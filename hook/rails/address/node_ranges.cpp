@@ -25,8 +25,7 @@ constexpr const char* kWriteIt = "write only the number into it, counted from 0"
 
 Result<std::uint64_t> index_in_file(const std::string& path) {
   constexpr std::size_t kLongest = 64;
-  // O_NONBLOCK is set because opening a FIFO would wait for a process that writes.
-  const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const base::UniqueFd fd = base::open_to_read(AT_FDCWD, path.c_str());
   struct stat seen {};
   if (!fd.ok() || ::fstat(fd.get(), &seen) != 0) {
     Error error = sys_error(errno, "cannot read this node's index in `{}`", path);
