@@ -91,6 +91,13 @@ std::vector<std::string> Directory::list(int* error) const {
   return names;
 }
 
+bool list_names(int directory, std::vector<std::string>& names) {
+  return each_name(directory, [&](std::string_view name) {
+    names.emplace_back(name);
+    return true;
+  });
+}
+
 Attr<std::string> read_all(int fd, std::size_t limit) {
   std::string text;
   char buffer[16 * kPage];

@@ -60,6 +60,9 @@ bool each_name(int directory, Use use) {
   return ::lseek(directory, 0, SEEK_SET) == 0 && next_names(directory, use);
 }
 
+// Adds the names of each_name(), in no order. Returns false and sets errno if a name may be missing.
+bool list_names(int directory, std::vector<std::string>& names);
+
 class Directory {
  public:
   // Opens a directory. Returns nullopt and sets errno if path cannot be opened as a directory.

@@ -35,10 +35,8 @@ std::string line_of(const ProbedState& state) {
 // Returns the names "PROGRAM.PID".
 std::vector<std::string> names_of(int directory, const std::string& program) {
   std::vector<std::string> names;
-  each_name(directory, [&](std::string_view name) {
-    if (name.starts_with(program + ".")) names.emplace_back(name);
-    return true;
-  });
+  list_names(directory, names);
+  std::erase_if(names, [&](const std::string& name) { return !name.starts_with(program + "."); });
   std::sort(names.begin(), names.end());
   return names;
 }

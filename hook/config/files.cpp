@@ -1,6 +1,5 @@
 // Reads the administrator's files. A user that can write one of them decides which container gets which device.
 // Therefore each file and each directory above it must belong to root.
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -97,23 +96,19 @@ Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
 // Returns the paths of the *.json files in the drop-in directory, sorted; empty if the directory does not exist.
 Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
   std::vector<std::string> names;
-  const auto close = [](DIR* open) { ::closedir(open); };
-  const std::unique_ptr<DIR, decltype(close)> directory(::opendir(path.c_str()), close);
-  if (!directory) {
-    if (errno == ENOENT) return names;
-    return sys_error(errno, "open `{}`", printable(path));
-  }
-  while (const dirent* entry = ::readdir(directory.get())) {
-    const std::string name = entry->d_name;
+  const auto directory = base::Directory::open(path);
+  if (!directory && errno == ENOENT) return names;
+  if (!directory) return sys_error(errno, "open `{}`", printable(path));
+  base::next_names(directory->fd(), [&](std::string_view name) {
     // Skips backup files of editors and packages.
-    if (name.starts_with('.') || !name.ends_with(".json")) continue;
-    names.push_back(fmt::format("{}/{}", path, name));
-    if (names.size() > kMostDropIns) {
-      return Error{fmt::format("more than {} files in `{}`", kMostDropIns, printable(path)), E2BIG,
-                   "merge them into fewer files"};
-    }
+    if (!name.starts_with('.') && name.ends_with(".json")) names.push_back(fmt::format("{}/{}", path, name));
+    return names.size() <= kMostDropIns;
+  });
+  if (names.size() > kMostDropIns) {
+    return Error{fmt::format("more than {} files in `{}`", kMostDropIns, printable(path)), E2BIG,
+                 "merge them into fewer files"};
   }
-  // readdir(3) returns names in any order. The order matters, because later files override earlier files.
+  // The order matters, because later files override earlier files.
   std::ranges::sort(names);
   return names;
 }

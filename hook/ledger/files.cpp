@@ -307,11 +307,7 @@ Result<void> remove_tree(const LedgerDirectory& directory, const std::string& na
 
 Result<std::vector<std::string>> list_names(const LedgerDirectory& directory) {
   std::vector<std::string> names;
-  const bool read = base::each_name(directory.fd.get(), [&](std::string_view name) {
-    names.emplace_back(name);
-    return true;
-  });
-  if (!read) return sys_error(errno, "cannot list `{}`", directory.path);
+  if (!base::list_names(directory.fd.get(), names)) return sys_error(errno, "cannot list `{}`", directory.path);
   return names;
 }
 

@@ -71,15 +71,6 @@ Result<void> write_link(const std::string& target, const std::string& path) {
   return sys_error(errno, "cannot write `{}`", path);
 }
 
-std::vector<std::string> names_in(int directory) {
-  std::vector<std::string> names;
-  base::each_name(directory, [&](std::string_view name) {
-    names.emplace_back(name);
-    return true;
-  });
-  return names;
-}
-
 }  // namespace
 
 Result<void> remember_runtime(const std::string& ledger, const std::string& key, const RuntimeRecord& record) {
@@ -131,13 +122,11 @@ void mark_ending(const std::string& ledger, const std::string& key) {
 void sweep_runtimes(const std::string& ledger, SweptRuntimes which) {
   const UniqueFd ending = lock_records(ledger, LOCK_EX | LOCK_NB);
   if (!ending.ok()) return;
-  std::vector<std::string> keys = names_in(ending.get());
+  std::vector<std::string> keys;
+  base::list_names(ending.get(), keys);
   if (which == SweptRuntimes::kAll) {
     const UniqueFd all(::open(runtime_path(ledger, "containers").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (all.ok()) {
-      for (std::string& key : names_in(all.get()))
-        keys.push_back(std::move(key));
-    }
+    if (all.ok()) base::list_names(all.get(), keys);
   }
   for (const std::string& key : keys) {
     const auto record = recall_runtime(ledger, key);
