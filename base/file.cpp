@@ -53,14 +53,6 @@ std::optional<int> Directory::read_int(const char* name) const {
   return text ? parse_number<int>(*text) : std::nullopt;
 }
 
-// A target longer than the buffer would be cut, but targets in sysfs are far below one page.
-std::optional<std::string> Directory::read_link(const char* name) const {
-  char buffer[kPage];
-  const ssize_t length = ::readlinkat(fd_.get(), name, buffer, sizeof buffer);
-  if (length <= 0) return std::nullopt;
-  return std::string(buffer, static_cast<std::size_t>(length));
-}
-
 std::optional<std::string> Directory::read_link_name(const char* name) const {
   auto target = read_link(name);
   if (!target) return std::nullopt;
@@ -89,6 +81,14 @@ std::vector<std::string> Directory::list(int* error) const {
   if (!whole && error) *error = errno;
   std::ranges::sort(names, natural_less);
   return names;
+}
+
+// Targets in sysfs are far below one page.
+std::optional<std::string> read_link(int directory, const char* name) {
+  char buffer[kPage];
+  const ssize_t length = ::readlinkat(directory, name, buffer, sizeof buffer);
+  if (length <= 0) return std::nullopt;
+  return std::string(buffer, static_cast<std::size_t>(length));
 }
 
 bool list_names(int directory, std::vector<std::string>& names) {

@@ -63,6 +63,9 @@ bool each_name(int directory, Use use) {
 // Adds the names of each_name(), in no order. Returns false and sets errno if a name may be missing.
 bool list_names(int directory, std::vector<std::string>& names);
 
+// Returns the target of a symbolic link, not resolved, at most one page. Returns nullopt and sets errno on failure.
+std::optional<std::string> read_link(int directory, const char* name);
+
 class Directory {
  public:
   // Opens a directory. Returns nullopt and sets errno if path cannot be opened as a directory.
@@ -79,8 +82,7 @@ class Directory {
   std::optional<std::string> read_text(const char* name) const;
   // Reads a decimal integer. Returns nullopt if the attribute is unreadable or not an integer.
   std::optional<int> read_int(const char* name) const;
-  // Returns the target of a symbolic link, not resolved. Returns nullopt and sets errno on failure.
-  std::optional<std::string> read_link(const char* name) const;
+  std::optional<std::string> read_link(const char* name) const { return base::read_link(fd_.get(), name); }
   // Returns the last component of a link's target: the driver for .../driver, the PCI address for .../device.
   std::optional<std::string> read_link_name(const char* name) const;
   bool contains(const char* name) const;

@@ -30,11 +30,10 @@ Error leads_out(const std::string& file) {
 
 // Returns the target of a link; nullopt: the name is not a link, or no longer one.
 std::optional<std::string> target_of(int directory, const std::string& name) {
-  std::array<char, PATH_MAX> target;
-  const ssize_t length = ::readlinkat(directory, name.c_str(), target.data(), target.size());
+  auto target = base::read_link(directory, name.c_str());
   // readlinkat(2) truncates silently: a full buffer means that the target is too long.
-  if (length <= 0 || static_cast<std::size_t>(length) == target.size()) return std::nullopt;
-  return std::string(target.data(), static_cast<std::size_t>(length));
+  if (target && target->size() == PATH_MAX) target.reset();
+  return target;
 }
 
 // Opens a file inside of the directory without openat2(2), which RHEL 8 lacks. The kernel follows no link, and no

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/apply/live/container_root.hpp"
@@ -32,9 +32,7 @@ UniqueFd open_below(int root, const std::string& path, int flags) {
 }
 
 std::string path_of(int fd) {
-  char path[PATH_MAX];
-  const ssize_t size = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path, sizeof path);
-  return {path, static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+  return base::read_link(AT_FDCWD, fmt::format("/proc/self/fd/{}", fd).c_str()).value_or("");
 }
 
 // Returns the path with the links of the image followed. Components that do not exist stay. nullopt: unknown, for

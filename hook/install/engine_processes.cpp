@@ -1,11 +1,9 @@
 #include "hook/install/engine_processes.hpp"
 
-#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <variant>
 
 #include "base/file.hpp"
@@ -45,13 +43,10 @@ constexpr std::string_view kDeleted = " (deleted)";
 std::optional<std::string> program_of(const std::string& root, const EngineProcess& process) {
   struct stat owner {};
   if (process.in_container || ::stat(process.directory.c_str(), &owner) != 0 || owner.st_uid != 0) return std::nullopt;
-  std::array<char, PATH_MAX> target;
-  const ssize_t length = ::readlink((process.directory + "/exe").c_str(), target.data(), target.size());
-  if (length <= 0) return std::nullopt;
-  std::string_view path(target.data(), static_cast<std::size_t>(length));
-  if (path.ends_with(kDeleted)) path.remove_suffix(kDeleted.size());
-  std::string program(path);
-  if (!program.ends_with("/" + process.name) || !node_has(root, program, X_OK)) return std::nullopt;
+  auto program = base::read_link(AT_FDCWD, (process.directory + "/exe").c_str());
+  if (!program) return std::nullopt;
+  if (program->ends_with(kDeleted)) program->resize(program->size() - kDeleted.size());
+  if (!program->ends_with("/" + process.name) || !node_has(root, *program, X_OK)) return std::nullopt;
   return program;
 }
 

@@ -1,11 +1,9 @@
 #include "hook/install/unit.hpp"
 
 #include <fnmatch.h>
-#include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <variant>
 
 #include "base/file.hpp"
@@ -27,17 +25,15 @@ std::optional<std::string> unit_text(const std::string& root, std::string path) 
   for (int links = 0; links < 8; ++links) {
     const auto here = node_path(root, path);
     if (!here) return found;
-    std::array<char, PATH_MAX> target;
-    const ssize_t length = ::readlink(here->c_str(), target.data(), target.size());
-    if (length <= 0) {
+    const auto target = base::read_link(AT_FDCWD, here->c_str());
+    if (!target) {
       auto text = base::read_file(*here, kLongestUnit);
       auto* const read = std::get_if<std::string>(&text);
       if (read) return std::move(*read);
       return std::get<base::Unreadable>(text).code == ENOENT ? found : std::string();
     }
     found.emplace();
-    const std::string_view to(target.data(), static_cast<std::size_t>(length));
-    path = to.starts_with('/') ? std::string(to) : path.substr(0, path.rfind('/') + 1) + std::string(to);
+    path = target->starts_with('/') ? *target : path.substr(0, path.rfind('/') + 1) + *target;
   }
   return found;
 }

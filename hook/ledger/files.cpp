@@ -84,12 +84,11 @@ bool is_place(std::string_view text) {
 // Returns the text of the link DIR/place, which names two namespaces; nullopt: there is no link. Returns the text of a
 // damaged link too, which is_place() refuses. If DIR/place is another file than a link, the text is empty.
 Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
-  char buffer[256];
-  const ssize_t length = ::readlinkat(root.fd.get(), kPlace, buffer, sizeof buffer);
-  if (length < 0 && errno == ENOENT) return std::optional<std::string>();
-  if (length < 0 && errno == EINVAL) return std::optional(std::string());
-  if (length < 0) return ledger_error(errno, "read", root, kPlace);
-  return std::optional(std::string(buffer, static_cast<std::size_t>(length)));
+  auto target = base::read_link(root.fd.get(), kPlace);
+  if (!target && errno == ENOENT) return target;
+  if (!target && errno == EINVAL) return std::optional(std::string());
+  if (!target) return ledger_error(errno, "read", root, kPlace);
+  return target;
 }
 
 // Returns true if the ledger has a grant or a pending change: their pids and start times are valid only in the

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <vector>
 
 #include "base/file.hpp"
@@ -35,10 +34,8 @@ Result<void> make_directories(const std::string& ledger) {
 // Returns the target of a link; nullopt: the link does not exist (ENOENT, ENOTDIR), or this user may not read the
 // ledger (EACCES): it belongs to another user, and has no record of this user's containers.
 Result<std::optional<std::string>> read_link(const std::string& path) {
-  char target[PATH_MAX];
-  const ssize_t size = ::readlink(path.c_str(), target, sizeof target);
-  if (size >= 0) return std::optional(std::string(target, static_cast<std::size_t>(size)));
-  if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) return std::optional<std::string>();
+  auto target = base::read_link(AT_FDCWD, path.c_str());
+  if (target || errno == ENOENT || errno == ENOTDIR || errno == EACCES) return target;
   return sys_error(errno, "cannot read `{}`", path);
 }
 

@@ -245,10 +245,8 @@ void remove_dead(const LedgerDirectory& views) {
 
 // Returns the number of copies that the view lacks. Returns 0 also if there is no such view.
 std::size_t lacking(const LedgerDirectory& views, const std::string& name) {
-  char text[NAME_MAX];
-  const ssize_t size = ::readlinkat(views.fd.get(), fmt::format("{}/{}", name, kLacking).c_str(), text, sizeof text);
-  const std::string_view count(text, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
-  return base::parse_number<std::size_t>(count).value_or(0);
+  const auto count = base::read_link(views.fd.get(), fmt::format("{}/{}", name, kLacking).c_str());
+  return base::parse_number<std::size_t>(count.value_or("")).value_or(0);
 }
 
 // Returns the name of the lock of a view. A view that was replaced (NAME@PID.START.N) has the lock of the view NAME.

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "hook/config/read_config.hpp"
 
@@ -16,12 +17,10 @@ namespace {
 constexpr const char* kInstalledHook = "/usr/local/bin/rdma-hook";
 
 std::string hook_beside_us() {
-  char path[PATH_MAX];
   // The path comes from /proc/self/exe, because the engine chooses argv[0].
-  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
-  if (length <= 0 || static_cast<std::size_t>(length) == sizeof path) return {};
-  const std::string_view own(path, static_cast<std::size_t>(length));
-  return std::string(own.substr(0, own.rfind('/') + 1)) + "rdma-hook";
+  const auto own = base::read_link(AT_FDCWD, "/proc/self/exe");
+  if (!own || own->size() == PATH_MAX) return {};
+  return own->substr(0, own->rfind('/') + 1) + "rdma-hook";
 }
 
 bool is_executable(const std::string& path) {

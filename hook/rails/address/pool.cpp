@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/file.hpp"
 #include "base/process/root_lock.hpp"
 #include "base/text.hpp"
 #include "hook/config/node_slice.hpp"
@@ -39,10 +40,8 @@ PoolClaim parse_claim(std::string_view text) {
 
 // Reads a symbolic link. Returns nullopt if there is no such name, and an empty text if it is no link.
 Result<std::optional<std::string>> read_link(const LedgerDirectory& place, const std::string& name) {
-  char buffer[512];
-  const ssize_t count = ::readlinkat(place.fd.get(), name.c_str(), buffer, sizeof buffer);
-  if (count >= 0) return std::optional(std::string(buffer, static_cast<std::size_t>(count)));
-  if (errno == ENOENT) return std::optional<std::string>();
+  auto target = base::read_link(place.fd.get(), name.c_str());
+  if (target || errno == ENOENT) return target;
   if (errno == EINVAL) return std::optional(std::string());
   return sys_error(errno, "cannot read `{}/{}`", place.path, name);
 }
