@@ -83,6 +83,15 @@ std::vector<std::string> Directory::list(int* error) const {
   return names;
 }
 
+int write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = TEMP_FAILURE_RETRY(::write(fd, text.data(), text.size()));
+    if (count <= 0) return count < 0 ? errno : EIO;
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return 0;
+}
+
 // Targets in sysfs are far below one page.
 std::optional<std::string> read_link(int directory, const char* name) {
   char buffer[kPage];

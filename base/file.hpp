@@ -35,6 +35,9 @@ inline UniqueFd create_file(int directory, const char* name, mode_t mode = 0600)
   return UniqueFd(::openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
 
+// Writes a text to an open file. Returns 0, or the errno of the failed write; a part may then have been written.
+int write_all(int fd, std::string_view text);
+
 // Calls use(name) for each entry except "." and "..", from the current position of the descriptor, until use() returns
 // false. Moves the position. Returns false and sets errno if the directory cannot be read.
 // This function replaces readdir(3), which needs a separate open file and a stream: five more system calls per

@@ -15,7 +15,6 @@
 
 #include "base/file.hpp"
 #include "base/text.hpp"
-#include "base/write_all.hpp"
 
 namespace base {
 namespace {

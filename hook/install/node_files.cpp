@@ -13,7 +13,6 @@
 #include "base/json/json.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
-#include "base/write_all.hpp"
 
 namespace hook {
 namespace {

@@ -12,7 +12,6 @@
 
 #include "base/file.hpp"
 #include "base/unique_fd.hpp"
-#include "base/write_all.hpp"
 #include "fabric/lent_libraries.hpp"
 
 namespace hook {

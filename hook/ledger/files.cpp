@@ -11,7 +11,6 @@
 
 #include "base/file.hpp"
 #include "base/text.hpp"
-#include "base/write_all.hpp"
 #include "hook/ledger/path.hpp"
 
 namespace hook {

@@ -25,7 +25,6 @@
 #include "base/process/ending_signals.hpp"
 #include "base/process/sandbox.hpp"
 #include "base/text.hpp"
-#include "base/write_all.hpp"
 #include "hook/metrics/http_server.hpp"
 
 namespace hook {

@@ -15,7 +15,6 @@
 #include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
-#include "base/write_all.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/node.hpp"

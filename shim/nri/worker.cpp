@@ -13,9 +13,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/json/json.hpp"
 #include "base/process/sandbox.hpp"
-#include "base/write_all.hpp"
 #include "shim/ttrpc/frames.hpp"
 
 namespace shim {

@@ -12,7 +12,6 @@
 #include "base/file.hpp"
 #include "base/json/json.hpp"
 #include "base/text.hpp"
-#include "base/write_all.hpp"
 
 namespace shim {
 namespace {

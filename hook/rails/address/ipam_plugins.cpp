@@ -18,12 +18,12 @@
 #include <cstring>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/process/open_program.hpp"
 #include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/timing.hpp"
 #include "base/unique_fd.hpp"
-#include "base/write_all.hpp"
 #include "hook/ledger/files.hpp"
 
 namespace hook {
