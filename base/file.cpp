@@ -25,8 +25,8 @@ std::optional<Directory> Directory::open(int at, const char* path) {
   return Directory(std::move(fd));
 }
 
-Attr<std::string_view> Directory::read_into(const char* name, std::span<char> buffer) const {
-  const UniqueFd fd = open_to_read(fd_.get(), name);
+Attr<std::string_view> read_into(int directory, const char* name, std::span<char> buffer) {
+  const UniqueFd fd = open_to_read(directory, name);
   if (!fd.ok()) return Unreadable{errno};
   // One read() returns the complete attribute: the kernel formats it at the first read.
   const ssize_t count = TEMP_FAILURE_RETRY(::read(fd.get(), buffer.data(), buffer.size()));
@@ -34,9 +34,9 @@ Attr<std::string_view> Directory::read_into(const char* name, std::span<char> bu
   return trim(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
 }
 
-Attr<std::string> Directory::read(const char* name) const {
+Attr<std::string> read_attribute(int directory, const char* name) {
   char buffer[kPage];
-  const auto text = read_into(name, buffer);
+  const auto text = read_into(directory, name, buffer);
   if (const auto* failed = std::get_if<Unreadable>(&text)) return *failed;
   return std::string(std::get<std::string_view>(text));
 }

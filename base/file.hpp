@@ -66,6 +66,13 @@ bool each_name(int directory, Use use) {
 // Adds the names of each_name(), in no order. Returns false and sets errno if a name may be missing.
 bool list_names(int directory, std::vector<std::string>& names);
 
+// Reads an attribute of sysfs or procfs without surrounding white space, at most one page: the kernel prints no more.
+Attr<std::string> read_attribute(int directory, const char* name);
+inline Attr<std::string> read_attribute(const std::string& path) {
+  return read_attribute(AT_FDCWD, path.c_str());
+}
+// Reads an attribute into `buffer` without an allocation; longer text is cut.
+Attr<std::string_view> read_into(int directory, const char* name, std::span<char> buffer);
 // Returns the target of a symbolic link, not resolved, at most one page. Returns nullopt and sets errno on failure.
 std::optional<std::string> read_link(int directory, const char* name);
 
@@ -77,10 +84,10 @@ class Directory {
   static std::optional<Directory> open(int at, const char* path);
   std::optional<Directory> open_at(const char* name) const { return open(fd_.get(), name); }
 
-  // Reads an attribute without surrounding white space, at most one page: the kernel prints no more.
-  Attr<std::string> read(const char* name) const;
-  // Reads an attribute into `buffer` without an allocation; longer text is cut.
-  Attr<std::string_view> read_into(const char* name, std::span<char> buffer) const;
+  Attr<std::string> read(const char* name) const { return read_attribute(fd_.get(), name); }
+  Attr<std::string_view> read_into(const char* name, std::span<char> buffer) const {
+    return base::read_into(fd_.get(), name, buffer);
+  }
   // Reads an attribute. Returns nullopt if it is unreadable or empty.
   std::optional<std::string> read_text(const char* name) const;
   // Reads a decimal integer. Returns nullopt if the attribute is unreadable or not an integer.

@@ -82,8 +82,7 @@ std::vector<Gpu> read_gpus(const std::string& root) {
 int read_driver_facts(const std::string& root, Gpu& gpu) {
   constexpr std::string_view kMinor = "Device Minor:";
   constexpr std::string_view kUuid = "GPU UUID:";
-  constexpr std::size_t kLimit = 4096;
-  const auto information = base::read_file(root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information", kLimit);
+  const auto information = base::read_attribute(root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information");
   if (const int code = error_of(information); code != 0) return code;
   for (const std::string_view line : split(std::get<std::string>(information), '\n')) {
     if (line.starts_with(kMinor)) gpu.nodes.push_back("nvidia" + std::string(trim(line.substr(kMinor.size()))));

@@ -24,8 +24,6 @@ namespace {
 
 using Part = Unread::Part;
 
-constexpr std::size_t kLargestDev = 64;  // "MAJ:MIN"
-
 bool is_roce(const Port& port) {
   return port.is_active() && port.is_ethernet();
 }
@@ -140,7 +138,7 @@ void complete_netdevs(const std::string& root, const rdma_sysfs::Scan& scan, Inv
 }
 
 // Reads the rates of usable ports if their link layers differ. With HcaFacts::use, the rates only decide between
-// InfiniBand and Ethernet (LinkLayers); each rate costs five system calls.
+// InfiniBand and Ethernet (LinkLayers); each rate costs three system calls.
 void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
   std::vector<std::pair<const Hca*, Port*>> usable;
   std::vector<const Port*> ports;
@@ -152,10 +150,9 @@ void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
     }
   }
   if (!link_layers_of(ports).mixed) return;
-  constexpr std::size_t kLargestRate = 64;  // "400 Gb/sec (4X NDR)"
   for (const auto& [hca, port] : usable) {
     const std::string path = fmt::format("{}/class/infiniband/{}/ports/{}/rate", sys, hca->name, port->number);
-    port->rate = base::read_file(path, kLargestRate);
+    port->rate = base::read_attribute(path);
     rdma_sysfs::note_unread(&inventory.unread, {Part::kDetail, path, error_of(port->rate), hca->name});
   }
 }
@@ -188,9 +185,8 @@ void read_places(const std::string& root, Inventory& inventory) {
     if (!path.empty()) path.pop_back();
     hca.pci_path = path.empty() ? pci::read_path(root, *hca.pci) : std::optional(std::move(path));
     const auto read = [&] {
-      constexpr std::size_t kLargestNumber = 16;
       const std::string file = fmt::format("{}/sys/class/infiniband/{}/device/numa_node", root, hca.name);
-      return parse_number<int>(trim(value_or(base::read_file(file, kLargestNumber), std::string())));
+      return parse_number<int>(value_or(base::read_attribute(file), std::string()));
     };
     if (!hca.pci_path || hca.pci_path->empty()) {
       hca.numa_node = read();
@@ -209,11 +205,8 @@ std::optional<std::string> read_rdma_cm_dev(const std::string& root, std::vector
     return std::nullopt;
   };
   const std::string attribute = root + "/sys/class/misc/rdma_cm/dev";
-  const auto dev = base::read_file(attribute, kLargestDev);
-  if (const auto* text = std::get_if<std::string>(&dev)) {
-    const auto number = trim(*text);
-    return number.empty() ? std::nullopt : std::optional<std::string>(number);
-  }
+  const auto dev = base::read_attribute(attribute);
+  if (const auto* text = std::get_if<std::string>(&dev)) return text->empty() ? std::nullopt : std::optional(*text);
   if (const int code = error_of(dev); code != ENOENT) return unknown(attribute, code);
   struct stat status {};
   const std::string node = root + "/dev/infiniband/rdma_cm";

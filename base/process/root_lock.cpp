@@ -66,8 +66,8 @@ LockHolder describe_process(const std::string& pid) {
   const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), failed);
   // The name of the process has at most 15 characters, and the process can change it. For a process of the caller's
   // user that is no matter: it could execute any program.
-  const auto name = read_file(fmt::format("/proc/{}/comm", pid), kLargestInfo);
-  holder.program = failed ? std::string(trim(value_or(name, std::string()))) : program.filename().string();
+  const auto name = read_attribute(fmt::format("/proc/{}/comm", pid));
+  holder.program = failed ? value_or(name, std::string()) : program.filename().string();
   const auto status = value_or(read_file(fmt::format("/proc/{}/status", pid), kLargestInfo), std::string());
   const std::size_t at = status.find("\nUid:\t");
   if (at != std::string::npos) {

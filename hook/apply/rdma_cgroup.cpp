@@ -14,8 +14,6 @@
 namespace hook {
 namespace {
 
-constexpr std::size_t kLongestControllers = 4096;
-constexpr std::size_t kLongestRelease = 64;  // __NEW_UTS_LEN of Linux
 constexpr std::string_view kHandle = "hca_handle";
 constexpr std::string_view kObject = "hca_object";
 
@@ -28,9 +26,8 @@ std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
 // Returns `controller` if the kernel is 7.3 or later. Otherwise, or if the release cannot be read, returns kUnsafe;
 // RdmaController has the reason.
 RdmaController if_safe(RdmaController controller, const std::string& root) {
-  const auto read = base::read_file(root + "/proc/sys/kernel/osrelease", kLongestRelease);
-  const auto* release = std::get_if<std::string>(&read);
-  const auto version = release ? base::version_of(base::trim(*release)) : std::nullopt;
+  const auto release = base::read_attribute(root + "/proc/sys/kernel/osrelease");
+  const auto version = base::version_of(base::value_or(release, std::string()));
   return version && *version >= std::pair(7U, 3U) ? controller : RdmaController::kUnsafe;
 }
 
@@ -56,9 +53,9 @@ Warnings not_limited(const std::string& why) {
 
 Result<RdmaController> rdma_controller(const std::string& root) {
   const std::string path = root + "/sys/fs/cgroup/cgroup.controllers";
-  const auto read = base::read_file(path, kLongestControllers);
+  const auto read = base::read_attribute(path);
   if (const auto* text = std::get_if<std::string>(&read)) {
-    const auto words = base::split(base::trim(*text), ' ');
+    const auto words = base::split(*text, ' ');
     const bool has_it = std::ranges::find(words, "rdma") != words.end();
     return has_it ? if_safe(RdmaController::kV2, root) : RdmaController::kNone;
   }

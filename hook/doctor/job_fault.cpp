@@ -67,13 +67,11 @@ bool may_be_granted(const GrantedHcas& granted, const std::string& name, const H
 
 // Reads phys_state of the ports that are not ACTIVE, which is Disabled if the port was set down.
 void read_phys_states(const std::string& root, Inventory& inventory) {
-  constexpr std::size_t kLongest = 64;
   for (fabric::Hca& hca : inventory.hcas) {
     for (fabric::Port& port : hca.ports) {
       if (port.is_active()) continue;
-      port.phys_state = base::read_file(
-          fmt::format("{}/sys/class/infiniband/{}/ports/{}/phys_state", root, hca.name, port.number), kLongest);
-      if (auto* text = std::get_if<std::string>(&port.phys_state)) *text = std::string(base::trim(*text));
+      port.phys_state = base::read_attribute(
+          fmt::format("{}/sys/class/infiniband/{}/ports/{}/phys_state", root, hca.name, port.number));
     }
   }
 }

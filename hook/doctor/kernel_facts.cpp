@@ -337,14 +337,9 @@ std::vector<std::string> bridges_between(const Inventory& inventory) {
 
 GpuFacts read_gpu_facts(const std::string& root, const Inventory& inventory) {
   constexpr std::size_t kConfigurationSpace = 4096;
-  constexpr std::size_t kText = 4096;
   GpuFacts facts;
   const std::string devices = root + "/sys/bus/pci/devices/";
-  const auto text = [&](const std::string& path) {
-    const auto read = base::read_file(path, kText);
-    const auto* found = std::get_if<std::string>(&read);
-    return found ? std::string(base::trim(*found)) : std::string();
-  };
+  const auto text = [](const std::string& path) { return base::value_or(base::read_attribute(path), std::string()); };
   if (inventory.gpus) {
     facts.has_nvidia = std::ranges::any_of(
         *inventory.gpus, [&](const fabric::Gpu& gpu) { return text(devices + gpu.pci + "/vendor") == kNvidia; });

@@ -28,8 +28,7 @@ std::optional<bool> read_ecn(const std::string& root, const std::string& netdev)
   return on;
 }
 
-constexpr unsigned kEcnBits = 2;         // the lower bits of a traffic class
-constexpr std::size_t kMaxTrust = 4096;  // bytes of one file of sysfs
+constexpr unsigned kEcnBits = 2;  // the lower bits of a traffic class
 
 // Returns the text after the key up to the end of the line, empty if the key is missing.
 std::string_view line_of(std::string_view text, std::string_view key) {
@@ -43,7 +42,7 @@ std::string_view line_of(std::string_view text, std::string_view key) {
 // Without the file `trust`, a driver trusts the VLAN tag (PCP) until `dcb app` has an entry for a DSCP
 // (drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c, Linux 6.12).
 bool may_map_without_entry(const std::string& root, const std::string& netdev) {
-  const auto trust = base::read_file(fmt::format("{}/sys/class/net/{}/qos/trust", root, netdev), kMaxTrust);
+  const auto trust = base::read_attribute(fmt::format("{}/sys/class/net/{}/qos/trust", root, netdev));
   const auto* text = std::get_if<std::string>(&trust);
   return text ? text->find("pcp") == std::string::npos : !base::is_gone(base::error_of(trust));
 }

@@ -113,13 +113,13 @@ void describe(Members& members, InstallRecord& record) {
 }
 
 std::optional<WriteTime> write_time_now() {
-  constexpr JsonLimits kBootId{.bytes = 64};
   struct timespec now {};
-  const auto boot = read_text_file("/proc/sys/kernel/random/boot_id", kBootId);
-  if (!boot || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return std::nullopt;
+  const auto boot = base::read_attribute("/proc/sys/kernel/random/boot_id");
+  const auto* const id = std::get_if<std::string>(&boot);
+  if (!id || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return std::nullopt;
   const auto hertz = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
-  return WriteTime{std::string(base::trim(*boot)), static_cast<std::uint64_t>(now.tv_sec) * hertz +
-                                                       static_cast<std::uint64_t>(now.tv_nsec) * hertz / 1'000'000'000};
+  return WriteTime{*id, static_cast<std::uint64_t>(now.tv_sec) * hertz +
+                            static_cast<std::uint64_t>(now.tv_nsec) * hertz / 1'000'000'000};
 }
 
 Result<InstallRecord> parse_install_record(const std::string& text) {

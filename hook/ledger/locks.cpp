@@ -23,9 +23,8 @@ namespace {
 constexpr const char* kAnotherProcess = "another process holds it";
 
 std::string holder_sentence(const ProcessIdentity& holder, std::string_view container, std::int64_t seconds) {
-  constexpr std::size_t kLongestComm = 64;
-  const auto comm = base::read_file(fmt::format("/proc/{}/comm", holder.pid), kLongestComm);
-  std::string who = base::printable(base::trim(base::value_or(comm, std::string("?"))));
+  const auto comm = base::read_attribute(fmt::format("/proc/{}/comm", holder.pid));
+  std::string who = base::printable(base::value_or(comm, std::string("?")));
   if (!container.empty()) who += fmt::format(", container `{}`", base::printable(container));
   return fmt::format("process {} ({}, since {} s) holds it", holder.pid, who, std::max<std::int64_t>(seconds, 0));
 }

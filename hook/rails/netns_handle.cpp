@@ -203,9 +203,8 @@ class NetnsSearch {
   std::string path(pid_t pid, const char* name) const { return fmt::format("{}/{}/{}", proc_, pid, name); }
 
   std::string shown_process(pid_t pid) const {
-    constexpr std::size_t kLongest = 4096;
-    const auto name = base::read_file(path(pid, "comm"), kLongest);
-    return fmt::format("process {} (`{}`)", pid, base::printable(base::trim(base::value_or(name, std::string("?")))));
+    const auto name = base::read_attribute(path(pid, "comm"));
+    return fmt::format("process {} (`{}`)", pid, base::printable(base::value_or(name, std::string("?"))));
   }
 
   std::string proc_;

@@ -113,8 +113,8 @@ std::optional<OpenProcess> read_process_facts(const std::string& proc, pid_t pid
     const auto is_outside = [](const std::optional<std::string>& path) { return !path || !is_container_cgroup(*path); };
     process.of_container = !is_outside(paths.v1_devices) || !is_outside(paths.v2);
   }
-  const auto name = base::read_file(fmt::format("{}/{}/comm", proc, pid), kLongest);
-  process.name = base::printable(base::trim(base::value_or(name, std::string("?"))));
+  const auto name = base::read_attribute(fmt::format("{}/{}/comm", proc, pid));
+  process.name = base::printable(base::value_or(name, std::string("?")));
   return process;
 }
 

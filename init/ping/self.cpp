@@ -24,11 +24,10 @@ std::string read_host() {
 
 // Ranks with this text share kernel and network namespace, so they share HCAs and addresses. Host names may repeat.
 std::string read_node() {
-  const auto boot = base::read_file("/proc/sys/kernel/random/boot_id", 4096);
+  const auto boot = base::read_attribute("/proc/sys/kernel/random/boot_id");
   struct stat space {};
   ::stat("/proc/self/ns/net", &space);
-  const std::string text = base::value_or(boot, read_host());
-  return fmt::format("{}:{}", base::trim(text).substr(0, kLongestName / 2 + 8), space.st_ino);
+  return fmt::format("{}:{}", base::value_or(boot, read_host()).substr(0, kLongestName / 2 + 8), space.st_ino);
 }
 
 bool is_of(const fabric::Netdev& netdev, const SocketAddress& address) {
