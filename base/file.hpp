@@ -114,6 +114,8 @@ class Directory {
 // Reads a descriptor to its end. Errors: EFBIG beyond `limit` bytes, EISDIR, the errno of read(2).
 Attr<std::string> read_all(int fd, std::size_t limit);
 
+inline constexpr std::size_t kMostText = 64 << 10;  // bytes of a settings file, or of a process's file in /proc
+
 // Reads a file that may be longer than an attribute. Errors: as read_all(), or the errno of open(2).
 Attr<std::string> read_file(const std::string& path, std::size_t limit);
 

@@ -6,12 +6,11 @@
 #include <string>
 #include <string_view>
 
+#include "base/file.hpp"
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
 
 namespace base {
-
-inline constexpr std::size_t kMostText = 64 << 10;  // bytes of a settings file
 
 class Rooted {
  public:

@@ -123,7 +123,6 @@ constexpr long kLastPollMs = 100;
 // While only link-local GIDs are usable, the wait continues for this time: a netdev that appears is up, with a
 // link-local GID, before it gets its address.
 constexpr double kSettleSeconds = 1;
-constexpr std::size_t kMaxStatus = 64 << 10;
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -172,13 +171,13 @@ fabric::Limits read_limits() {
     limits.memlock_hard = memlock.rlim_max;
   }
   limits.uid = geteuid();
-  const auto status = base::value_or(base::read_file("/proc/self/status", kMaxStatus), std::string());
+  const auto status = base::value_or(base::read_file("/proc/self/status", base::kMostText), std::string());
   for (const std::string_view line : base::split(status, '\n')) {
     if (line.starts_with("CapEff:")) limits.cap_eff = base::parse_number<std::uint64_t>(base::trim(line.substr(7)), 16);
   }
   // ib_umem_get() calls capable(CAP_IPC_LOCK), which checks the initial user namespace (drivers/infiniband/core/umem.c,
   // Linux 6.12). The map of that namespace has one line with all 4,294,967,295 ids.
-  const auto map = base::read_file("/proc/self/uid_map", kMaxStatus);
+  const auto map = base::read_file("/proc/self/uid_map", base::kMostText);
   if (const auto* text = std::get_if<std::string>(&map)) {
     limits.initial_userns = base::trim(*text).ends_with("4294967295");
   }

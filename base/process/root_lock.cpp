@@ -20,7 +20,6 @@ namespace {
 
 constexpr LockPause kPause{std::chrono::milliseconds(20), std::chrono::milliseconds(20)};
 constexpr const char* kOurPrograms = "rdma-";
-constexpr std::size_t kLargestInfo = std::size_t{1} << 16;    // of a file in /proc, in bytes
 constexpr std::size_t kLargestLocks = std::size_t{16} << 20;  // of /proc/locks, in bytes
 
 struct LockHolder {
@@ -39,7 +38,7 @@ bool holds_lock(const std::string& pid, ino_t inode) {
   const std::string end = fmt::format(":{} 0 EOF\n", inode);
   const auto descriptors = directory->list();
   return std::ranges::any_of(descriptors, [&](const std::string& fd) {
-    const auto info = value_or(read_file(path + "/" + fd, kLargestInfo), std::string());
+    const auto info = value_or(read_file(path + "/" + fd, kMostText), std::string());
     return info.find(" FLOCK ") != std::string::npos && info.find(end) != std::string::npos;
   });
 }
@@ -68,7 +67,7 @@ LockHolder describe_process(const std::string& pid) {
   // user that is no matter: it could execute any program.
   const auto name = read_attribute(fmt::format("/proc/{}/comm", pid));
   holder.program = failed ? value_or(name, std::string()) : program.filename().string();
-  const auto status = value_or(read_file(fmt::format("/proc/{}/status", pid), kLargestInfo), std::string());
+  const auto status = value_or(read_file(fmt::format("/proc/{}/status", pid), kMostText), std::string());
   const std::size_t at = status.find("\nUid:\t");
   if (at != std::string::npos) {
     const std::string_view uids = std::string_view(status).substr(at + 6);

@@ -46,10 +46,9 @@ Result<void> look_up_dynamic(ContainerSpec& spec, const std::string& root) {
 // maps_node_root stays unset.
 void look_up_userns(ContainerSpec& spec) {
   constexpr std::string_view kNamespace = "/ns/user";
-  constexpr std::size_t kLongestUidMap = 65536;
   const std::string& path = spec.userns_path ? *spec.userns_path : std::string();
   if (spec.maps_node_root || !path.starts_with("/proc/") || !path.ends_with(kNamespace)) return;
-  const auto read = base::read_file(path.substr(0, path.size() - kNamespace.size()) + "/uid_map", kLongestUidMap);
+  const auto read = base::read_file(path.substr(0, path.size() - kNamespace.size()) + "/uid_map", base::kMostText);
   if (const auto* text = std::get_if<std::string>(&read); text && !text->empty())
     spec.maps_node_root = maps_root(*text);
 }

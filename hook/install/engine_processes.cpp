@@ -15,13 +15,10 @@
 namespace hook {
 namespace {
 
-// Limit on reading. The files comm, status and stat of /proc are never larger.
-constexpr std::size_t kLongestText = 1 << 20;
-
-std::optional<std::string> text_of(const std::string& path) {
-  auto text = base::read_file(path, kLongestText);
-  auto* const found = std::get_if<std::string>(&text);
-  return found ? std::optional(std::move(*found)) : std::nullopt;
+// Returns the text of a file of /proc; empty if it cannot be read, or if it is longer than any command line.
+std::string text_of(const std::string& path) {
+  constexpr std::size_t kLongestText = 1 << 20;
+  return base::value_or(base::read_file(path, kLongestText), std::string());
 }
 
 // Returns true if the process is in a PID namespace below the node's. The line NSpid in /proc/PID/status has the PID of
@@ -58,17 +55,17 @@ std::vector<EngineProcess> find_processes(const std::string& root, const std::ve
     const auto pid = base::parse_number<int>(entry);
     if (!pid) continue;
     std::string directory = fmt::format("{}/proc/{}", root, entry);
-    const auto comm = text_of(directory + "/comm");
-    const std::string_view name = base::trim(comm ? std::string_view(*comm) : std::string_view());
+    const std::string comm = text_of(directory + "/comm");
+    const std::string_view name = base::trim(comm);
     if (std::find(names.begin(), names.end(), name) == names.end()) continue;
-    const bool inside = is_in_container(text_of(directory + "/status").value_or(""));
+    const bool inside = is_in_container(text_of(directory + "/status"));
     found.push_back({std::string(name), *pid, std::move(directory), inside});
   }
   return found;
 }
 
 std::optional<std::uint64_t> start_ticks(const EngineProcess& process) {
-  return start_time_in(text_of(process.directory + "/stat").value_or(""));
+  return start_time_in(text_of(process.directory + "/stat"));
 }
 
 std::string unit_of(const std::string& program) {
@@ -88,7 +85,7 @@ EngineStart read_engine_start(const std::string& root, const std::string& progra
   for (const EngineProcess& process : find_processes(root, {name})) {
     if (program_of(root, process) != program) continue;
     start.command.words.clear();
-    const std::string line = text_of(process.directory + "/cmdline").value_or("");
+    const std::string line = text_of(process.directory + "/cmdline");
     for (const std::string_view word : base::split(line, '\0'))
       start.command.words.emplace_back(word);
     start.command.file = fmt::format("/proc/{}/cmdline", process.pid);

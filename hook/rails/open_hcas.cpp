@@ -103,9 +103,8 @@ bool has_process(const std::vector<OpenProcess>& processes, pid_t pid) {
 // Returns the process; nullopt if it has ended. If its cgroup cannot be read, it counts as a process of a container.
 // proc: the node's /proc.
 std::optional<OpenProcess> read_process_facts(const std::string& proc, pid_t pid) {
-  constexpr std::size_t kLongest = std::size_t{64} << 10;
   OpenProcess process{pid, {}, true};
-  const auto cgroup = base::read_file(fmt::format("{}/{}/cgroup", proc, pid), kLongest);
+  const auto cgroup = base::read_file(fmt::format("{}/{}/cgroup", proc, pid), base::kMostText);
   if (const auto* failed = std::get_if<base::Unreadable>(&cgroup)) {
     if (failed->code == ENOENT || failed->code == ESRCH) return std::nullopt;
   } else {

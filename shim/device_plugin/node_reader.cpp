@@ -37,10 +37,9 @@ void add_devices_of(const std::string& path, std::set<std::string>& devices) {
 constexpr std::string_view kPodsGroup = "kubepods";
 
 bool is_in_pods_group(const hook::GrantUser& user) {
-  constexpr std::size_t kLongest = 65536;
   if (user.cgroup && user.cgroup->path.find(kPodsGroup) != std::string::npos) return true;
   if (!user.process) return false;
-  const auto groups = base::read_file(fmt::format("/proc/{}/cgroup", user.process->pid), kLongest);
+  const auto groups = base::read_file(fmt::format("/proc/{}/cgroup", user.process->pid), base::kMostText);
   const auto* text = std::get_if<std::string>(&groups);
   if (!text || text->find(kPodsGroup) == std::string::npos) return false;
   const auto same = base::read_presence(*user.process);  // checked last: another process may have got the PID
