@@ -127,4 +127,10 @@ Attr<std::string> read_file(const std::string& path, std::size_t limit) {
   return read_all(fd.get(), limit);
 }
 
+std::optional<bool> is_in_initial_userns() {
+  const auto map = read_attribute("/proc/self/uid_map");
+  const auto* text = std::get_if<std::string>(&map);
+  return text ? std::optional(text->ends_with(" 4294967295")) : std::nullopt;
+}
+
 }  // namespace base

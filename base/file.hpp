@@ -119,4 +119,8 @@ inline constexpr std::size_t kMostText = 64 << 10;  // bytes of a settings file,
 // Reads a file that may be longer than an attribute. Errors: as read_all(), or the errno of open(2).
 Attr<std::string> read_file(const std::string& path, std::size_t limit);
 
+// Returns whether this process is in the initial user namespace. The map of that namespace has one line with all
+// 4,294,967,295 ids (user_namespaces(7)). Returns nullopt if the map cannot be read.
+std::optional<bool> is_in_initial_userns();
+
 }  // namespace base

@@ -176,11 +176,8 @@ fabric::Limits read_limits() {
     if (line.starts_with("CapEff:")) limits.cap_eff = base::parse_number<std::uint64_t>(base::trim(line.substr(7)), 16);
   }
   // ib_umem_get() calls capable(CAP_IPC_LOCK), which checks the initial user namespace (drivers/infiniband/core/umem.c,
-  // Linux 6.12). The map of that namespace has one line with all 4,294,967,295 ids.
-  const auto map = base::read_file("/proc/self/uid_map", base::kMostText);
-  if (const auto* text = std::get_if<std::string>(&map)) {
-    limits.initial_userns = base::trim(*text).ends_with("4294967295");
-  }
+  // Linux 6.12).
+  limits.initial_userns = base::is_in_initial_userns();
   return limits;
 }
 
