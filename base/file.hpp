@@ -4,8 +4,10 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -33,6 +35,15 @@ inline UniqueFd open_to_list(int directory, const char* name) {
 // Creates a file to write it. EEXIST: the name exists, which can be a symbolic link too.
 inline UniqueFd create_file(int directory, const char* name, mode_t mode = 0600) {
   return UniqueFd(::openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+}
+
+// Returns random bits, as for the name of a temporary file. Returns nullopt and sets errno on failure. Until the
+// kernel's generator is seeded, getrandom(2) waits, and a signal may interrupt the wait.
+template <typename Bits>
+std::optional<Bits> random_bits() {
+  Bits bits{};
+  const ssize_t count = TEMP_FAILURE_RETRY(::getrandom(&bits, sizeof bits, 0));
+  return count == ssize_t{sizeof bits} ? std::optional(bits) : std::nullopt;
 }
 
 // Writes a text to an open file. Returns 0, or the errno of the failed write; a part may then have been written.

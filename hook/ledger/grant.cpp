@@ -1,11 +1,10 @@
 #include "hook/ledger/grant.hpp"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 
+#include "base/file.hpp"
 #include "base/file_name.hpp"
 #include "base/text.hpp"
 #include "base/text_digest.hpp"
@@ -97,17 +96,10 @@ std::string shown_key(const std::string& key) {
 }
 
 Result<std::string> new_token() {
-  std::array<std::uint8_t, 16> bytes{};
-  // Once the kernel's generator is seeded, getrandom(2) returns up to 256 bytes whole. Until then it waits, and a
-  // signal may interrupt the wait.
-  ssize_t count = 0;
-  do {
-    count = ::getrandom(bytes.data(), bytes.size(), 0);
-  } while (count < 0 && errno == EINTR);
-  if (count != static_cast<ssize_t>(bytes.size()))
-    return sys_error(errno, "cannot read random bytes for the token of a grant");
+  const auto bytes = base::random_bits<std::array<std::uint8_t, 16>>();
+  if (!bytes) return sys_error(errno, "cannot read random bytes for the token of a grant");
   std::string token;
-  for (const std::uint8_t byte : bytes)
+  for (const std::uint8_t byte : *bytes)
     token += fmt::format("{:02x}", byte);
   return token;
 }

@@ -4,7 +4,6 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <cmath>
 #include <ctime>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "init/ping/open_rail.hpp"
 
@@ -92,10 +92,9 @@ Result<std::vector<SocketAddress>> resolve_host(const std::string& host, std::ui
 }
 
 Result<std::string> random_nonce() {
-  std::string nonce(kNonce, '\0');
-  if (TEMP_FAILURE_RETRY(::getrandom(nonce.data(), nonce.size(), 0)) != static_cast<ssize_t>(kNonce))
-    return sys_error(errno, "getrandom");
-  return nonce;
+  const auto nonce = base::random_bits<std::array<char, kNonce>>();
+  if (!nonce) return sys_error(errno, "getrandom");
+  return std::string(nonce->data(), nonce->size());
 }
 
 Result<Channel> Channel::connect(const std::string& host, std::uint16_t port, double deadline) {

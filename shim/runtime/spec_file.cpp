@@ -1,7 +1,6 @@
 #include "shim/runtime/spec_file.hpp"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,9 +33,9 @@ Error write_error(int code, const std::string& name) {
 // Returns the name of a new temporary file. The random part prevents other users from creating the file first: the
 // directory may be /tmp.
 Result<std::string> temporary_name(const base::ProcessIdentity& writer) {
-  std::uint64_t random = 0;
-  if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot read random bytes");
-  return fmt::format("{}@{}.{}@{:016x}", kTemporaryPrefix, writer.pid, writer.start_time, random);
+  const auto random = base::random_bits<std::uint64_t>();
+  if (!random) return sys_error(errno, "cannot read random bytes");
+  return fmt::format("{}@{}.{}@{:016x}", kTemporaryPrefix, writer.pid, writer.start_time, *random);
 }
 
 // Returns the writer of a temporary file; nullopt: the name is not that of a temporary file.

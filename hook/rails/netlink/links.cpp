@@ -4,7 +4,6 @@
 #include <linux/if.h>
 #include <linux/if_link.h>
 #include <linux/ip.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 
@@ -125,9 +125,8 @@ Result<void> make_and_move(Netlink& route, const NewChild& child) {
 }  // namespace
 
 Result<std::uint32_t> random_number() {
-  std::uint32_t random = 0;
-  if (::getrandom(&random, sizeof random, 0) != sizeof random) return sys_error(errno, "cannot read random bytes");
-  return random;
+  if (const auto random = base::random_bits<std::uint32_t>()) return *random;
+  return sys_error(errno, "cannot read random bytes");
 }
 
 int ifindex_of(std::uint32_t random) {
