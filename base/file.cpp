@@ -107,6 +107,17 @@ bool list_names(int directory, std::vector<std::string>& names) {
   });
 }
 
+ssize_t read_bytes(int fd, char* to, std::size_t size) {
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t count = TEMP_FAILURE_RETRY(::read(fd, to + done, size - done));
+    if (count < 0) return -1;
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  return static_cast<ssize_t>(done);
+}
+
 Attr<std::string> read_all(int fd, std::size_t limit) {
   std::string text;
   char buffer[16 * kPage];

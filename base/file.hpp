@@ -122,6 +122,8 @@ class Directory {
   mutable bool listed_ = false;
 };
 
+// Reads `size` bytes, or to the end of the file. Returns the number of bytes; -1 and errno if a read fails.
+ssize_t read_bytes(int fd, char* to, std::size_t size);
 // Reads a descriptor to its end. Errors: EFBIG beyond `limit` bytes, EISDIR, the errno of read(2).
 Attr<std::string> read_all(int fd, std::size_t limit);
 

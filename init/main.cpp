@@ -8,6 +8,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
+#include "base/file.hpp"
 #include "base/result.hpp"
 #include "base/text.hpp"
 #include "fabric/snapshot.hpp"
@@ -31,15 +32,10 @@ constexpr int kExitRefused = 78;  // EX_CONFIG of sysexits.h: --require or --str
 
 // Writes the complete text to stdout. Returns 1 on an error, such as a closed pipe or a full disk.
 int print(const Log& log, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = TEMP_FAILURE_RETRY(::write(STDOUT_FILENO, text.data(), text.size()));
-    if (count < 0) {
-      log.error(base::sys_error(errno, "write to stdout").message);
-      return kExitFailure;
-    }
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return 0;
+  const int failed = base::write_all(STDOUT_FILENO, text);
+  if (failed == 0) return 0;
+  log.error(base::sys_error(failed, "write to stdout").message);
+  return kExitFailure;
 }
 
 void log_decision(const Log& log, const Decision& decision, const std::string& note) {

@@ -63,10 +63,7 @@ Result<Stat> read_stat(pid_t pid) {
   if (system.f_type != PROC_SUPER_MAGIC) return no_procfs();
   if (!fd.ok()) return failed(ESRCH);
   char buffer[2048];
-  ssize_t count = 0;
-  do {
-    count = ::read(fd.get(), buffer, sizeof buffer);
-  } while (count < 0 && errno == EINTR);
+  const ssize_t count = TEMP_FAILURE_RETRY(::read(fd.get(), buffer, sizeof buffer));
   if (count < 0) return failed(errno);
   const auto stat = parse_stat(std::string_view(buffer, static_cast<std::size_t>(count)));
   return stat ? Result<Stat>(*stat) : make_error("cannot parse `{}`: unexpected format", path);

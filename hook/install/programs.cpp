@@ -25,11 +25,8 @@ Result<std::string> read_program(const std::string& path) {
   struct stat seen {};
   if (!fd.ok() || ::fstat(fd.get(), &seen) != 0) return sys_error(errno, "open `{}`", path);
   std::string bytes(static_cast<std::size_t>(seen.st_size), '\0');
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t count = TEMP_FAILURE_RETRY(::read(fd.get(), bytes.data() + done, bytes.size() - done));
-    if (count <= 0) return sys_error(count == 0 ? EIO : errno, "read `{}`", path);
-    done += static_cast<std::size_t>(count);
-  }
+  const ssize_t count = base::read_bytes(fd.get(), bytes.data(), bytes.size());
+  if (count != seen.st_size) return sys_error(count < 0 ? errno : EIO, "read `{}`", path);
   return bytes;
 }
 

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <utility>
@@ -272,12 +271,9 @@ Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& direc
   if (size > kLargestLedgerFile) return path_error(EFBIG, "read", path);
   // The file cannot grow after fstat(2): files of the ledger are replaced, never written in place.
   std::string text(size, '\0');
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t count = ::read(fd.get(), text.data() + done, text.size() - done);
-    if (count < 0 && errno != EINTR) return path_error(errno, "read", path);
-    if (count == 0) text.resize(done);
-    done += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
-  }
+  const ssize_t count = base::read_bytes(fd.get(), text.data(), size);
+  if (count < 0) return path_error(errno, "read", path);
+  text.resize(static_cast<std::size_t>(count));
   return std::optional(std::move(text));
 }
 

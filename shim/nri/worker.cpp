@@ -49,22 +49,11 @@ Error parse_error(std::string_view text) {
 }
 
 // Returns false if the plugin has closed the socket.
-bool read_whole(int fd, char* to, std::size_t size) {
-  while (size > 0) {
-    const ssize_t count = ::read(fd, to, size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    to += count;
-    size -= static_cast<std::size_t>(count);
-  }
-  return true;
-}
-
 bool read_request(int fd, std::string& request) {
   char header[kHeader];
-  if (!read_whole(fd, header, sizeof header)) return false;
+  if (base::read_bytes(fd, header, sizeof header) != ssize_t{sizeof header}) return false;
   request.resize(std::min<std::size_t>(read_u32({header, sizeof header}), kLargestRequest));
-  return read_whole(fd, request.data(), request.size());
+  return base::read_bytes(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size());
 }
 
 std::string framed(std::string_view text) {

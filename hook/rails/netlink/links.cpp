@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/file.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 
