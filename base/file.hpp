@@ -1,4 +1,4 @@
-// Opens, reads, lists and replaces files, relative to open directories: a table of 256 GIDs needs no path lookup per
+// Opens, reads, lists and creates files, relative to open directories: a table of 256 GIDs needs no path lookup per
 // slot. Every failure is a value (an errno): attributes of sysfs appear and disappear during hotplug.
 #pragma once
 
