@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "base/process/helper.hpp"
 #include "base/unique_fd.hpp"
 #include "init/exec.hpp"
 #include "init/log.hpp"
@@ -108,12 +109,9 @@ Inherited take_signals() {
 void prepare_for_exec(const Inherited& inherited, const Terminal& terminal, pid_t parent, pid_t parent_group) {
   ::setpgid(0, 0);
   if (terminal.exists()) terminal.pass(parent_group, ::getpid());
-  // A launcher sets a parent-death signal for the command, but fork() clears it, so it is set again. The parent may
-  // have ended before prctl(), so getppid() is checked after it.
-  if (const int signal = inherited.parent_death_signal; signal != 0) {
-    ::prctl(PR_SET_PDEATHSIG, signal);
-    if (::getppid() != parent) ::kill(::getpid(), signal);
-  }
+  // A launcher sets a parent-death signal for the command, but fork() clears it, so it is set again.
+  const int signal = inherited.parent_death_signal;
+  if (signal != 0 && !base::die_with_parent(parent, signal)) ::kill(::getpid(), signal);
   // exec(2) resets every handler to the default and keeps SIG_IGN.
   if (inherited.on_child.sa_handler == SIG_IGN) ::sigaction(SIGCHLD, &inherited.on_child, nullptr);
   set_mask(inherited.mask);

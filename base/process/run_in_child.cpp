@@ -1,14 +1,14 @@
 #include "base/process/run_in_child.hpp"
 
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
+
+#include "base/process/helper.hpp"
 
 namespace base {
 namespace {
@@ -82,9 +82,7 @@ bool receive_report(int channel, Report& report, ChildFiles& files) {
   return count == static_cast<ssize_t>(sizeof report) && arrived == expected;
 }
 
-[[noreturn]] void be_the_child(int channel, pid_t parent, const std::function<Result<void>(ChildFiles&)>& function) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // the parent died before prctl()
+[[noreturn]] void be_the_child(int channel, const std::function<Result<void>(ChildFiles&)>& function) {
   Report report;
   ChildFiles files;
   if (auto done = function(files); !done) {
@@ -100,22 +98,16 @@ bool receive_report(int channel, Report& report, ChildFiles& files) {
 }  // namespace
 
 Result<ChildFiles> run_in_child(std::string_view where, const std::function<Result<void>(ChildFiles&)>& function) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return sys_error(errno, "cannot make a pair of sockets for {}", where);
-  }
-  const UniqueFd ours(ends[0]);
-  UniqueFd theirs(ends[1]);
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) return sys_error(errno, "cannot fork");
-  if (child == 0) be_the_child(theirs.get(), parent, function);
-  theirs.reset();
+  // The hook's seccomp filter allows only a pair of this type.
+  const Helper helper = start_helper(
+      SOCK_SEQPACKET, [&](pid_t, const UniqueFd&, const UniqueFd& theirs) { be_the_child(theirs.get(), function); });
+  if (!helper.socket.ok()) return sys_error(errno, "cannot make a pair of sockets for {}", where);
+  if (helper.pid < 0) return sys_error(errno, "cannot fork");
   Report report;
   ChildFiles files;
-  const bool told = receive_report(ours.get(), report, files);
+  const bool told = receive_report(helper.socket.get(), report, files);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(helper.pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (!told) {
     const bool killed = WIFSIGNALED(status);

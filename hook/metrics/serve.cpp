@@ -23,6 +23,7 @@
 
 #include "base/file.hpp"
 #include "base/process/ending_signals.hpp"
+#include "base/process/helper.hpp"
 #include "base/process/sandbox.hpp"
 #include "base/text.hpp"
 #include "hook/metrics/http_server.hpp"
@@ -114,7 +115,7 @@ Result<void> check_unused(const char* path) {
 
 constexpr char kReady = 'r';
 
-Result<void> bound_server() {
+Result<void> bound_server(pid_t parent) {
   constexpr rlim_t kFiles = 2 * kMostClients;
   // In addition to the seccomp filter, these limits forbid the process to write files and to start processes.
   const rlimit none{0, 0};
@@ -123,16 +124,14 @@ Result<void> bound_server() {
       ::setrlimit(RLIMIT_NPROC, &none) != 0)
     return sys_error(errno, "cannot set the resource limits of the serving process");
   // These settings are made after the change of user, because the kernel resets both at that change.
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::prctl(PR_SET_DUMPABLE, 0) != 0)
-    return sys_error(errno, "cannot make the serving process end with its parent");
+  if (::prctl(PR_SET_DUMPABLE, 0) != 0) return sys_error(errno, "cannot make the serving process end with its parent");
+  if (!die_with_parent(parent)) return sys_error(ESRCH, "the process that reads the ledger has ended");
   return {};
 }
 
 [[noreturn]] void run_server(const UniqueFd& listener, const UniqueFd& channel, pid_t parent) {
   auto ready = become_serving_user();
-  if (ready) ready = bound_server();
-  // If the parent ended before prctl(2), the signal of PR_SET_PDEATHSIG never comes.
-  if (ready && ::getppid() != parent) ready = sys_error(ESRCH, "the process that reads the ledger has ended");
+  if (ready) ready = bound_server(parent);
   if (ready) ready = restrict_to_serving();
   if (!ready) {
     (void)write_all(channel.get(), ready.error().message + "\n" + ready.error().hint);
@@ -266,20 +265,14 @@ Result<void> become_serving_user() {
 
 Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read, const Log& log) {
   UniqueFd listener = TRY(listen_at(address));
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return sys_error(errno, "cannot make a pair of sockets");
-  UniqueFd own(ends[0]);
-  UniqueFd theirs(ends[1]);
-  const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
-  if (child < 0) return sys_error(errno, "cannot start the serving process");
-  if (child == 0) {
-    own.reset();
+  auto [child, own] = start_helper(SOCK_STREAM, [&](pid_t parent, UniqueFd ours, const UniqueFd& theirs) {
+    ours.reset();
     run_server(listener, theirs, parent);
-  }
-  // From here on, only the serving process has `theirs` and `listener`: its end closes the channel and frees the port.
-  theirs.reset();
+  });
+  if (!own.ok()) return sys_error(errno, "cannot make a pair of sockets");
+  if (child < 0) return sys_error(errno, "cannot start the serving process");
+  // From here on, only the serving process has `listener` and the other socket: its end closes the channel and frees
+  // the port.
   listener.reset();
   auto done = wait_for_server(own);
   if (done) {

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <ctime>
 #include <optional>
 
+#include "base/process/helper.hpp"
 #include "base/text.hpp"
 #include "init/exec.hpp"
 #include "init/ping/causes.hpp"
@@ -35,7 +35,6 @@ namespace {
 // --- Rank 0: this process is the referee, its child tests like any other rank.
 
 [[noreturn]] void test_in_child(Self& self, UniqueFd socket, double longest) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Channel channel(std::move(socket));
   // The referee has the other end of the channel, and reports a failure.
   const auto welcome = greet(channel, self.place.token, self.join, clock_seconds() + longest);
@@ -114,18 +113,13 @@ Result<int> run_referee(const Options& options, Self& self, const Log& log) {
   MeetingPoint point = TRY(MeetingPoint::listen(address, self.place.size, self.place.token));
   log.info(fmt::format("rank 0 waits at {} for {} ranks, at most {:.0f} s", to_string(address), self.place.size,
                        options.timeout));
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return sys_error(errno, "socketpair");
-  UniqueFd own(ends[0]);
-  UniqueFd other(ends[1]);
-  const pid_t child = ::fork();
-  if (child < 0) return sys_error(errno, "fork");
-  if (child == 0) {
-    own.reset();
+  auto [child, own] = base::start_helper(SOCK_STREAM, [&](pid_t, UniqueFd ours, UniqueFd theirs) {
+    ours.reset();
     point.leave();
-    test_in_child(self, std::move(other), longest_job(self.join.rails.size(), rules_of(options, self)));
-  }
-  other.reset();
+    test_in_child(self, std::move(theirs), longest_job(self.join.rails.size(), rules_of(options, self)));
+  });
+  if (!own.ok()) return sys_error(errno, "socketpair");
+  if (child < 0) return sys_error(errno, "fork");
   const RaisedFileLimit limit;
   Referee referee(rules_of(options, self), clock_seconds());
   point.add(std::move(own));

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 
 #include "base/file.hpp"
 #include "base/json/json.hpp"
+#include "base/process/helper.hpp"
 #include "base/process/sandbox.hpp"
 #include "shim/ttrpc/frames.hpp"
 
@@ -96,10 +96,8 @@ Error ended() {
 }  // namespace
 
 // Runs in the new process. The socket becomes standard input, because isolate() keeps only descriptors 0 to 2.
-void Worker::be_worker(pid_t parent, int socket) const {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // If the parent ended before prctl(2), the kernel never sends that SIGKILL, so this process ends itself.
-  if (::getppid() != parent || ::dup2(socket, STDIN_FILENO) < 0) ::_exit(1);
+void Worker::be_worker(int socket) const {
+  if (::dup2(socket, STDIN_FILENO) < 0) ::_exit(1);
   const auto isolated = base::isolate();
   const auto begun = isolated ? begin_() : Result<Serve>(isolated.error());
   const Serve serve = begun ? *begun : [&](std::string_view) { return Answer{begun.error()}; };
@@ -122,16 +120,12 @@ void Worker::be_worker(pid_t parent, int socket) const {
 Result<void> Worker::start() {
   reap();
   if (pid_ != 0) return {};
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return sys_error(errno, "cannot make a socket");
-  UniqueFd ours(ends[0]);
-  const UniqueFd theirs(ends[1]);
-  const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
-  if (child < 0) return sys_error(errno, "cannot start a process");
-  if (child == 0) be_worker(parent, theirs.get());
-  pid_ = child;
-  socket_ = std::move(ours);
+  auto [pid, socket] =
+      base::start_helper(SOCK_STREAM, [&](pid_t, const UniqueFd&, const UniqueFd& theirs) { be_worker(theirs.get()); });
+  if (!socket.ok()) return sys_error(errno, "cannot make a socket");
+  if (pid < 0) return sys_error(errno, "cannot start a process");
+  pid_ = pid;
+  socket_ = std::move(socket);
   return {};
 }
 

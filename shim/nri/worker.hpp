@@ -44,7 +44,7 @@ class Worker {
   void retire();
 
  private:
-  [[noreturn]] void be_worker(pid_t parent, int socket) const;
+  [[noreturn]] void be_worker(int socket) const;
   Result<void> send(std::string_view request, Clock::time_point deadline);
   Result<std::string> exchange(std::string_view request, Clock::time_point deadline);
   void reap();

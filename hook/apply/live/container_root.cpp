@@ -5,7 +5,6 @@
 #include <linux/openat2.h>
 #include <sys/fsuid.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -14,8 +13,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 
+#include "base/process/helper.hpp"
 #include "base/text.hpp"
 
 namespace hook {
@@ -95,22 +94,20 @@ class ActAs {
       : parent_(getppid()),
         gid_(static_cast<gid_t>(setfsgid(owner.gid))),
         uid_(static_cast<uid_t>(setfsuid(owner.uid))) {
-    die_with_parent();
+    keep_dying_with_parent();
   }
   ~ActAs() {
     setfsuid(uid_);
     setfsgid(gid_);
-    die_with_parent();
+    keep_dying_with_parent();
   }
   ActAs(const ActAs&) = delete;
   ActAs& operator=(const ActAs&) = delete;
 
  private:
-  // Sets again that the kernel kills this process when its parent ends: a change of the file-system user clears this
-  // setting (prctl(2), PR_SET_PDEATHSIG).
-  void die_with_parent() const {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent_) _exit(1);
+  // A change of the file-system user clears the setting.
+  void keep_dying_with_parent() const {
+    if (!die_with_parent(parent_)) _exit(1);
   }
   pid_t parent_;
   gid_t gid_;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "base/json/json.hpp"
+#include "base/process/helper.hpp"
 #include "base/process/sandbox.hpp"
 #include "base/result.hpp"
 #include "base/text.hpp"
@@ -139,10 +139,8 @@ void serve_one(int channel, const std::vector<IpamProgram>& programs) {
 }
 
 // Receives calls and sends their results, until the channel is closed.
-[[noreturn]] void serve_ipam(int channel, pid_t parent, const std::vector<IpamProgram>& programs) {
-  // The parent is checked after prctl(2), because the kernel sends no signal if the parent died before that call.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent || !close_all_but(channel)) ::_exit(1);
+[[noreturn]] void serve_ipam(int channel, const std::vector<IpamProgram>& programs) {
+  if (!close_all_but(channel)) ::_exit(1);
   // An engine may start the hook with SIGCHLD ignored, and the kernel would then discard the exit status of plugins.
   std::signal(SIGCHLD, SIG_DFL);
   sigset_t child;
@@ -228,17 +226,11 @@ IpamHelper::~IpamHelper() {
 }
 
 Result<IpamHelper> IpamHelper::start(const std::vector<IpamProgram>& programs) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return sys_error(errno, "cannot make a pair of sockets for the helper of IPAM plugins");
-  }
-  UniqueFd ours(ends[0]);
-  const UniqueFd theirs(ends[1]);
-  const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
-  if (child < 0) return sys_error(errno, "cannot fork the helper for IPAM plugins");
-  if (child == 0) serve_ipam(theirs.get(), parent, programs);
-  return IpamHelper(child, std::move(ours));
+  auto [pid, socket] = base::start_helper(
+      SOCK_STREAM, [&](pid_t, const UniqueFd&, const UniqueFd& theirs) { serve_ipam(theirs.get(), programs); });
+  if (!socket.ok()) return sys_error(errno, "cannot make a pair of sockets for the helper of IPAM plugins");
+  if (pid < 0) return sys_error(errno, "cannot fork the helper for IPAM plugins");
+  return IpamHelper(pid, std::move(socket));
 }
 
 Result<std::optional<IpamHelper>> IpamHelper::start_if_any(const std::vector<IpamProgram>& programs) {

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "base/file.hpp"
+#include "base/process/helper.hpp"
 #include "base/process/open_program.hpp"
 #include "base/result.hpp"
 #include "base/text.hpp"
@@ -150,8 +150,7 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
 [[noreturn]] void become(const IpamCall& call, const FoundProgram& program, pid_t parent, int input, int output,
                          int errors, int started) {
   ::setpgid(0, 0);  // makes a process group, so that kill_plugin() also kills children of the plugin
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);
+  if (!die_with_parent(parent)) ::_exit(1);
   for (int signal = 1; signal < NSIG; ++signal)
     std::signal(signal, SIG_DFL);  // restores the default, because execve(2) keeps ignored signals
   sigset_t none;
