@@ -7,26 +7,25 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <utility>
 
+#include "base/json/error.hpp"
 #include "base/process/helper.hpp"
 
 namespace base {
 namespace {
 
-// The report of the child, sent as one message together with the descriptors that are `present`.
+// The report of the child, sent as one message together with the descriptors that are `present`. If the function
+// failed, a second message has its error.
 struct Report {
-  int failed = 0;
-  int code = 0;
-  char message[2000] = {};
-  char hint[2000] = {};
+  bool failed = false;
   bool present[kChildFiles] = {};
 };
 using Rights = std::array<char, CMSG_SPACE(kChildFiles * sizeof(int))>;
 
-template <std::size_t N>
-void copy_text(char (&target)[N], const std::string& text) {
-  std::memcpy(target, text.data(), std::min(text.size(), N - 1));
-}
+constexpr std::size_t kLongestText = 1999;
+constexpr std::size_t kLongestError = 16 * kLongestText;  // JSON writes a character as at most six, such as \u0001
 
 // The report is not const, because msghdr has no const pointers.
 bool send_report(int channel, Report& report, const ChildFiles& files) {
@@ -82,17 +81,28 @@ bool receive_report(int channel, Report& report, ChildFiles& files) {
   return count == static_cast<ssize_t>(sizeof report) && arrived == expected;
 }
 
+bool send_error(int channel, Error error) {
+  for (std::string* text : {&error.message, &error.hint})
+    text->resize(std::min(text->size(), kLongestText));
+  const std::string text = error_text(error);
+  return send(channel, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+}
+
+std::optional<Error> receive_error(int channel) {
+  std::string text(kLongestError, '\0');
+  const ssize_t count = TEMP_FAILURE_RETRY(recv(channel, text.data(), text.size(), 0));
+  return parse_error(std::string_view(text).substr(0, static_cast<std::size_t>(std::max<ssize_t>(count, 0))));
+}
+
 [[noreturn]] void be_the_child(int channel, const std::function<Result<void>(ChildFiles&)>& function) {
   Report report;
   ChildFiles files;
-  if (auto done = function(files); !done) {
-    report.failed = 1;
-    report.code = done.error().code;
-    copy_text(report.message, done.error().message);
-    copy_text(report.hint, done.error().hint);
+  auto done = function(files);
+  if (!done) {
+    report.failed = true;
     files = {};
   }
-  _exit(send_report(channel, report, files) ? 0 : 1);
+  _exit(send_report(channel, report, files) && (done || send_error(channel, std::move(done).error())) ? 0 : 1);
 }
 
 }  // namespace
@@ -106,15 +116,16 @@ Result<ChildFiles> run_in_child(std::string_view where, const std::function<Resu
   Report report;
   ChildFiles files;
   const bool told = receive_report(helper.socket.get(), report, files);
+  auto failed = told && report.failed ? receive_error(helper.socket.get()) : std::nullopt;
   int status = 0;
   while (waitpid(helper.pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!told) {
+  if (failed) return *std::move(failed);
+  if (!told || report.failed) {
     const bool killed = WIFSIGNALED(status);
     return make_error("cannot work in {}: the child process ended with {} {}", where, killed ? "signal" : "exit status",
                       killed ? WTERMSIG(status) : WEXITSTATUS(status));
   }
-  if (report.failed != 0) return Error{report.message, report.code, report.hint};
   return files;
 }
 

@@ -15,8 +15,8 @@ namespace base {
 inline constexpr std::size_t kChildFiles = 4;
 using ChildFiles = std::array<UniqueFd, kChildFiles>;
 
-// Returns the descriptors that `function` has stored in its argument. Errors: the error of `function`, with the same
-// message, code and hint, each text cut to 1,999 bytes; the child cannot be made, or ends without a report. The child
+// Returns the descriptors that `function` has stored in its argument. Errors: the error of `function`, each text cut to
+// 1,999 bytes; the child cannot be made, or ends without a report. The child
 // is killed if its parent dies. where: place for the message about a child without a report, such as "the container's
 // mount namespace".
 Result<ChildFiles> run_in_child(std::string_view where, const std::function<Result<void>(ChildFiles&)>& function);

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "base/file.hpp"
+#include "base/json/error.hpp"
 #include "base/process/ending_signals.hpp"
 #include "base/process/helper.hpp"
 #include "base/process/sandbox.hpp"
@@ -134,7 +135,7 @@ Result<void> bound_server(pid_t parent) {
   if (ready) ready = bound_server(parent);
   if (ready) ready = restrict_to_serving();
   if (!ready) {
-    (void)write_all(channel.get(), ready.error().message + "\n" + ready.error().hint);
+    (void)write_all(channel.get(), error_text(ready.error()));
     ::_exit(1);
   }
   // The seccomp filter forbids write(2), so the byte is sent with send(2).
@@ -150,14 +151,12 @@ Error server_ended() {
 }
 
 Result<void> wait_for_server(const UniqueFd& channel) {
-  // The serving process sends kReady, or its error as message, line break and hint.
-  std::array<char, 1024> said{};
+  // The serving process sends kReady, or its error.
+  std::array<char, 4096> said{};
   const ssize_t count = ::read(channel.get(), said.data(), said.size());
   if (count == 1 && said[0] == kReady) return {};
-  const std::string text(said.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
-  const std::size_t end = text.find('\n');
-  if (end == std::string::npos) return server_ended();
-  return Error{text.substr(0, end), EPERM, text.substr(end + 1)};
+  return base::parse_error({said.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))})
+      .value_or(server_ended());
 }
 
 // Returns false if the serving process has ended.

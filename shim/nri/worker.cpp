@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/file.hpp"
-#include "base/json/json.hpp"
+#include "base/json/error.hpp"
 #include "base/process/helper.hpp"
 #include "base/process/sandbox.hpp"
 #include "shim/ttrpc/frames.hpp"
@@ -32,21 +32,6 @@ constexpr char kDone = '+';
 constexpr char kFailed = '-';
 // Longest wait for the end of a process.
 constexpr int kEndMs = 50;
-
-std::string error_text(const Error& error) {
-  const Json json{{"message", error.message}, {"code", error.code}, {"hint", error.hint}};
-  return kFailed + json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-Error parse_error(std::string_view text) {
-  const auto json = base::parse_json(text, "the worker's answer");
-  const auto message = json ? base::text_at(*json, "message") : Result<std::string>(Error{});
-  if (!message) return {"cannot parse the answer of rdma-nri's worker", EIO, {}};
-  Error error{*message, 0, {}};
-  if (auto hint = base::text_at(*json, "hint")) error.hint = std::move(hint).value();
-  if (const Json* code = base::member(*json, "code"); code && code->is_number_integer()) error.code = code->get<int>();
-  return error;
-}
 
 // Returns false if the plugin has closed the socket.
 bool read_request(int fd, std::string& request) {
@@ -107,7 +92,7 @@ void Worker::be_worker(int socket) const {
     if (!answer.result) {
       // afterwards() comes first after an error, because the plugin kills this process as soon as it has the error.
       if (answer.afterwards) answer.afterwards();
-      (void)base::write_all(STDIN_FILENO, framed(error_text(answer.result.error())));
+      (void)base::write_all(STDIN_FILENO, framed(kFailed + base::error_text(answer.result.error())));
       break;
     }
     if (base::write_all(STDIN_FILENO, framed(kDone + *answer.result)) != 0) break;
@@ -200,7 +185,8 @@ Result<std::string> Worker::ask(std::string_view request, Clock::time_point dead
   }
   retire();
   if (!text) return text;
-  return parse_error(std::string_view(*text).substr(1));
+  return base::parse_error(std::string_view(*text).substr(1))
+      .value_or(Error{"cannot parse the answer of rdma-nri's worker", EIO});
 }
 
 }  // namespace shim

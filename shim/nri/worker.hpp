@@ -36,9 +36,9 @@ class Worker {
   // Starts the process, if there is none, with a copy of the plugin's memory. If this is done early, the first request
   // does not wait for the start. Errors: fork(2) or socketpair(2) fails.
   Result<void> start();
-  // Sends a request of at most 16 MiB. Returns the answer of at most 4 MiB, or the worker's error (message, code,
-  // hint). Kills the process at the deadline: the work must be safe to interrupt at any point. After any error the next
-  // request starts a new process. Errors: ETIMEDOUT; the process ended without an answer.
+  // Sends a request of at most 16 MiB. Returns the answer of at most 4 MiB, or the worker's error. Kills the process at
+  // the deadline: the work must be safe to interrupt at any point. After any error the next request starts a new
+  // process. Errors: ETIMEDOUT; the process ended without an answer.
   Result<std::string> ask(std::string_view request, Clock::time_point deadline);
   // Kills the process. The next request starts a new one.
   void retire();

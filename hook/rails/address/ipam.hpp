@@ -104,10 +104,8 @@ class IpamHelper {
 
 // How one plugin ended. This type and run_plugins() are only for the helper process (ipam_plugins.cpp).
 struct PluginEnd {
-  std::string refusal;  // why the plugin was not started or was killed; empty: it ended by itself
-  std::string hint;
-  int code = 0;    // errno of the refusal
-  int status = 0;  // as wait(2) returns it
+  std::optional<base::Error> refusal;  // why the plugin was not started or was killed; nullopt: it ended by itself
+  int status = 0;                      // as wait(2) returns it
   std::string out;
   std::string err;  // the first bytes of its stderr
 };

@@ -15,6 +15,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/json/error.hpp"
 #include "base/json/json.hpp"
 #include "base/process/helper.hpp"
 #include "base/process/sandbox.hpp"
@@ -96,17 +97,6 @@ void each_member_of_call(Call& call, Use use) {
   use("args", call.args);
 }
 
-// Calls use(name, member) for each member of a PluginEnd. `use` writes the member to JSON or reads it from JSON.
-template <typename End, typename Use>
-void each_member_of_end(End& end, Use use) {
-  use("refusal", end.refusal);
-  use("hint", end.hint);
-  use("code", end.code);
-  use("status", end.status);
-  use("out", end.out);
-  use("err", end.err);
-}
-
 // Closes all descriptors except the channel, and opens /dev/null as stdin, stdout and stderr. An engine waits until no
 // process has the hook's outputs open, so the helper must close these outputs.
 bool close_all_but(int channel) {
@@ -132,8 +122,10 @@ void serve_one(int channel, const std::vector<IpamProgram>& programs) {
     each_member_of_call(call, [&](const char* name, auto& value) { json.at(name).get_to(value); });
   }
   for (const PluginEnd& end : run_plugins(calls, programs, request->at("timeout_ms").get<int>(), channel)) {
-    Json answer;
-    each_member_of_end(end, [&](const char* name, const auto& value) { answer[name] = value; });
+    const Json answer = {{"refusal", end.refusal ? base::error_text(*end.refusal) : ""},
+                         {"status", end.status},
+                         {"out", end.out},
+                         {"err", end.err}};
     if (!send_json(channel, answer)) ::_exit(0);
   }
 }
@@ -169,7 +161,11 @@ Result<PluginEnd> receive_end(int channel, Deadline deadline) {
   const Json json = TRY(parse_json(text, "answer", {.bytes = kLargestFrame}));
   try {
     PluginEnd end;
-    each_member_of_end(end, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+    if (const auto refusal = json.at("refusal").get<std::string>(); !refusal.empty())
+      end.refusal = base::parse_error(refusal).value_or(Error{refusal});
+    json.at("status").get_to(end.status);
+    json.at("out").get_to(end.out);
+    json.at("err").get_to(end.err);
     return end;
   } catch (const std::exception& error) {
     return make_error("{}", error.what());
@@ -185,22 +181,20 @@ std::string cause_of(const PluginEnd& end) {
   return base::trim(end.out).empty() ? cause : cause + ": " + quote_output(end.out);
 }
 
-Error plugin_error(const IpamCall& call, const PluginEnd& end, std::string cause) {
+Error plugin_error(const IpamCall& call, const PluginEnd& end, Error cause) {
   const char* verb = call.command == IpamCall::Command::kAdd ? "get an address" : "release an address";
-  if (!base::trim(end.err).empty()) cause += "; it wrote: " + quote_output(end.err);
-  return Error{.message = fmt::format("cannot {} for `{}` by IPAM plugin `{}`: {}", verb, base::printable(call.ifname),
-                                      base::printable(call.plugin), cause),
-               .code = end.code,
-               .hint = end.hint};
+  if (!base::trim(end.err).empty()) cause.message += "; it wrote: " + quote_output(end.err);
+  return base::wrap(std::move(cause), fmt::format("cannot {} for `{}` by IPAM plugin `{}`", verb,
+                                                  base::printable(call.ifname), base::printable(call.plugin)));
 }
 
 // Converts the end of a plugin to the result of its call.
 Result<IpamResult> to_result(const IpamCall& call, const PluginEnd& end) {
-  if (!end.refusal.empty()) return plugin_error(call, end, end.refusal);
-  if (!WIFEXITED(end.status) || WEXITSTATUS(end.status) != 0) return plugin_error(call, end, cause_of(end));
+  if (end.refusal) return plugin_error(call, end, *end.refusal);
+  if (!WIFEXITED(end.status) || WEXITSTATUS(end.status) != 0) return plugin_error(call, end, Error{cause_of(end)});
   if (call.command == IpamCall::Command::kDel) return IpamResult();
   auto result = parse_ipam_result(end.out);
-  if (!result) return plugin_error(call, end, result.error().message);
+  if (!result) return plugin_error(call, end, Error{result.error().message});
   return result;
 }
 

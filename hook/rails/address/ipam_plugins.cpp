@@ -199,12 +199,6 @@ Result<void> start(const IpamCall& call, const std::vector<IpamProgram>& program
   return {};
 }
 
-void refuse(PluginRun& plugin, Error error) {
-  plugin.end.refusal = std::move(error.message);
-  plugin.end.code = error.code;
-  plugin.end.hint = std::move(error.hint);
-}
-
 // Kills the plugin and its process group. Does not wait for their end, because a process that hangs in the kernel does
 // not end.
 void kill_plugin(PluginRun& plugin) {
@@ -233,7 +227,7 @@ bool read_stream(PluginRun& plugin, std::size_t which, int most) {
   const std::size_t keep = which == PluginRun::kOut ? kMostOutput + 1 : kMostOfErrors;
   while (most-- > 0 && plugin.streams[which].fd.ok() && read_some(plugin.streams[which], keep)) {
     if (plugin.streams[PluginRun::kOut].text.size() <= kMostOutput) continue;
-    refuse(plugin, Error{fmt::format("it writes more than {} bytes", kMostOutput), EFBIG, {}});
+    plugin.end.refusal = Error{fmt::format("it writes more than {} bytes", kMostOutput), EFBIG};
     kill_plugin(plugin);
     return false;
   }
@@ -251,7 +245,7 @@ void finish(PluginRun& plugin) {
   const std::string& told = plugin.streams[PluginRun::kStarted].text;
   if (told.size() < sizeof code) return;
   std::memcpy(&code, told.data(), sizeof code);
-  refuse(plugin, Error{std::strerror(code), code, kInstallHint});
+  plugin.end.refusal = Error{std::strerror(code), code, kInstallHint};
 }
 
 void finish_ended(std::vector<PluginRun>& plugins) {
@@ -305,7 +299,7 @@ void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int
     finish_ended(plugins);
     for (PluginRun& plugin : plugins) {
       if (!runs(plugin) || !(late || parent_is_gone)) continue;
-      refuse(plugin, Error{fmt::format("it does not end within {} ms", timeout_ms), ETIMEDOUT, {}});
+      plugin.end.refusal = Error{fmt::format("it does not end within {} ms", timeout_ms), ETIMEDOUT};
       kill_plugin(plugin);
     }
     if (parent_is_gone) ::_exit(0);
@@ -326,7 +320,8 @@ std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std
   if (!signals.ok()) ::_exit(1);
   std::vector<PluginRun> plugins(calls.size());
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (auto started = start(calls[i], programs, plugins[i]); !started) refuse(plugins[i], std::move(started).error());
+    if (auto started = start(calls[i], programs, plugins[i]); !started)
+      plugins[i].end.refusal = std::move(started).error();
   }
   supervise(plugins, timeout_ms, channel, signals.get());
   std::vector<PluginEnd> ends;
@@ -334,7 +329,7 @@ std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std
     plugin.end.out = std::move(plugin.streams[PluginRun::kOut].text);
     plugin.end.err = std::move(plugin.streams[PluginRun::kErr].text);
     // The output of a plugin that was killed is incomplete, so it is discarded.
-    if (!plugin.end.refusal.empty()) plugin.end.out.clear();
+    if (plugin.end.refusal) plugin.end.out.clear();
     ends.push_back(std::move(plugin.end));
   }
   return ends;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json/error.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
 
@@ -179,6 +180,23 @@ TEST(HookJson, RefusesPipeThatIsTooLongOrDoesNotEnd) {
   ::close(ends[1]);
   EXPECT_EQ(must(base::read_text_fd(ends[0], 5, 1000, "stdin")), "12345");
   ::close(ends[0]);
+}
+
+TEST(ErrorText, KeepsAllMembers) {
+  const auto error = base::parse_error(base::error_text({"no \xff\n", -5, "wait", base::FailureReason::kInternal}));
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->message, "no \xEF\xBF\xBD\n");
+  EXPECT_EQ(error->code, -5);
+  EXPECT_EQ(error->hint, "wait");
+  EXPECT_EQ(error->reason, base::FailureReason::kInternal);
+}
+
+TEST(ErrorText, RefusesOtherTexts) {
+  EXPECT_TRUE(base::parse_error(R"({"message": "", "code": 0, "hint": "", "reason": 11})"));
+  for (const char* text : {"", "null", "[]", R"({"message": "", "code": 0, "hint": "", "reason": 12})",
+                           R"({"message": "", "code": 0, "hint": "", "reason": -1})",
+                           R"({"message": "", "code": "0", "hint": "", "reason": 1})", R"({"message": ""})"})
+    EXPECT_FALSE(base::parse_error(text)) << text;
 }
 
 }  // namespace
