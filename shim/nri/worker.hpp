@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/process/frame_socket.hpp"
 #include "base/result.hpp"
-#include "base/unique_fd.hpp"
 
 namespace shim {
 
@@ -45,13 +45,11 @@ class Worker {
 
  private:
   [[noreturn]] void be_worker(int socket) const;
-  Result<void> send(std::string_view request, Clock::time_point deadline);
-  Result<std::string> exchange(std::string_view request, Clock::time_point deadline);
   void reap();
 
   Begin begin_;
   pid_t pid_ = 0;  // 0: no process
-  base::UniqueFd socket_;
+  base::FrameSocket socket_;
   // Processes that were killed but still exist: a kill has no effect while a process waits for an unresponsive device.
   std::vector<pid_t> ending_;
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/json/json.hpp"
+#include "base/process/frame_socket.hpp"
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/oci/container_spec.hpp"
@@ -99,7 +100,7 @@ class IpamHelper {
  private:
   IpamHelper(pid_t pid, base::UniqueFd channel);
   pid_t pid_ = -1;
-  base::UniqueFd channel_;
+  base::FrameSocket channel_;
 };
 
 // How one plugin ended. This type and run_plugins() are only for the helper process (ipam_plugins.cpp).

@@ -1,17 +1,13 @@
 #include "hook/rails/address/ipam.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <csignal>
-#include <cstdint>
-#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -31,56 +27,8 @@ constexpr int kChannel = 3;     // descriptor number of the channel in the helpe
 // The limit fits the longest output of a plugin: 1 MiB of control characters, which JSON writes as \u0001.
 constexpr std::size_t kLargestFrame = std::size_t{16} << 20;
 
-// Sends a frame: a 32-bit length, then JSON of that length. Both sides send frames. Errors: the other side is gone.
-Result<void> send_frame(int channel, std::string_view text) {
-  const auto size = static_cast<std::uint32_t>(text.size());
-  std::string frame(sizeof size, '\0');
-  std::memcpy(frame.data(), &size, sizeof size);
-  frame += text;
-  std::string_view rest = frame;
-  while (!rest.empty()) {
-    const ssize_t count = ::send(channel, rest.data(), rest.size(), MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return sys_error(errno, "cannot send");
-    rest.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return {};
-}
-
-Result<void> send_json(int channel, const Json& json) {
-  return send_frame(channel, json.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
-
-// Receives exactly `size` bytes. Errors: ETIMEDOUT, no data before the deadline; EPIPE, the other side is gone.
-Result<void> receive_all(int channel, char* to, std::size_t size, std::optional<Deadline> deadline) {
-  while (size > 0) {
-    pollfd waiting{channel, POLLIN, 0};
-    const int ready = ::poll(&waiting, 1, deadline ? ms_until(*deadline, INT_MAX) : -1);
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0) return sys_error(ETIMEDOUT, "no answer");
-    const ssize_t count = ::recv(channel, to, size, 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return sys_error(count < 0 ? errno : EPIPE, "no answer");
-    to += count;
-    size -= static_cast<std::size_t>(count);
-  }
-  return {};
-}
-
-// Receives one frame.
-// deadline: nullopt waits without limit.
-// Errors: EPIPE, the other side is gone; ETIMEDOUT, no frame before the deadline; EMSGSIZE, the frame is larger than
-// kLargestFrame.
-Result<std::string> receive_frame(int channel, std::optional<Deadline> deadline) {
-  char header[sizeof(std::uint32_t)];
-  TRY_VOID(receive_all(channel, header, sizeof header, deadline));
-  std::uint32_t size = 0;
-  std::memcpy(&size, header, sizeof size);
-  if (size > kLargestFrame)
-    return Error{fmt::format("it sent a message of {} bytes, which is above the limit", size), EMSGSIZE};
-  std::string text(size, '\0');
-  TRY_VOID(receive_all(channel, text.data(), size, deadline));
-  return text;
+Result<void> send_json(FrameSocket& channel, const Json& json) {
+  return channel.send(json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 // Calls use(name, member) for each member of an IpamCall. `use` writes the member to JSON or reads it from JSON.
@@ -111,8 +59,8 @@ bool close_all_but(int channel) {
   return true;
 }
 
-void serve_one(int channel, const std::vector<IpamProgram>& programs) {
-  const auto text = receive_frame(channel, std::nullopt);
+void serve_one(FrameSocket& channel, const std::vector<IpamProgram>& programs) {
+  const auto text = channel.receive();
   if (!text) ::_exit(0);
   const auto request = parse_json(*text, "request", {.bytes = kLargestFrame});
   if (!request) ::_exit(1);
@@ -121,7 +69,7 @@ void serve_one(int channel, const std::vector<IpamProgram>& programs) {
     IpamCall& call = calls.emplace_back();
     each_member_of_call(call, [&](const char* name, auto& value) { json.at(name).get_to(value); });
   }
-  for (const PluginEnd& end : run_plugins(calls, programs, request->at("timeout_ms").get<int>(), channel)) {
+  for (const PluginEnd& end : run_plugins(calls, programs, request->at("timeout_ms").get<int>(), channel.fd())) {
     const Json answer = {{"refusal", end.refusal ? base::error_text(*end.refusal) : ""},
                          {"status", end.status},
                          {"out", end.out},
@@ -139,15 +87,16 @@ void serve_one(int channel, const std::vector<IpamProgram>& programs) {
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   ::sigprocmask(SIG_BLOCK, &child, nullptr);
+  FrameSocket frames(UniqueFd(kChannel), kLargestFrame);
   try {
     for (;;)
-      serve_one(kChannel, programs);
+      serve_one(frames, programs);
   } catch (const std::exception&) {  // bad_alloc, or a malformed request
     ::_exit(1);
   }
 }
 
-Result<void> send_calls(int channel, const std::vector<IpamCall>& calls, int timeout_ms) {
+Result<void> send_calls(FrameSocket& channel, const std::vector<IpamCall>& calls, int timeout_ms) {
   Json request = {{"timeout_ms", timeout_ms}, {"calls", Json::array()}};
   for (const IpamCall& call : calls) {
     Json& json = request["calls"].emplace_back();
@@ -156,8 +105,8 @@ Result<void> send_calls(int channel, const std::vector<IpamCall>& calls, int tim
   return send_json(channel, request);
 }
 
-Result<PluginEnd> receive_end(int channel, Deadline deadline) {
-  const std::string text = TRY(receive_frame(channel, deadline));
+Result<PluginEnd> receive_end(FrameSocket& channel, Deadline deadline) {
+  const std::string_view text = TRY(channel.receive(deadline));
   const Json json = TRY(parse_json(text, "answer", {.bytes = kLargestFrame}));
   try {
     PluginEnd end;
@@ -200,7 +149,7 @@ Result<IpamResult> to_result(const IpamCall& call, const PluginEnd& end) {
 
 }  // namespace
 
-IpamHelper::IpamHelper(pid_t pid, UniqueFd channel) : pid_(pid), channel_(std::move(channel)) {}
+IpamHelper::IpamHelper(pid_t pid, UniqueFd channel) : pid_(pid), channel_(std::move(channel), kLargestFrame) {}
 
 IpamHelper::IpamHelper(IpamHelper&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)), channel_(std::move(other.channel_)) {}
@@ -214,7 +163,7 @@ IpamHelper& IpamHelper::operator=(IpamHelper&& other) noexcept {
 // Closes the channel, which ends the helper even while plugins run. kill(2) cannot be used, because the hook's seccomp
 // filter does not allow it.
 IpamHelper::~IpamHelper() {
-  channel_.reset();
+  channel_.close();
   while (pid_ > 0 && ::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
@@ -236,18 +185,18 @@ std::vector<Result<IpamResult>> IpamHelper::run(const std::vector<IpamCall>& cal
   std::vector<Result<IpamResult>> results;
   if (calls.empty()) return results;
   const auto sent =
-      channel_.ok() ? send_calls(channel_.get(), calls, timeout_ms) : Result<void>(sys_error(EPIPE, "it has ended"));
+      channel_.ok() ? send_calls(channel_, calls, timeout_ms) : Result<void>(sys_error(EPIPE, "it has ended"));
   const Deadline deadline = from_now(std::chrono::milliseconds(timeout_ms + kSlackMs));
   std::optional<Error> broken;
   if (!sent) broken = sent.error();
   for (const IpamCall& call : calls) {
-    auto end = broken ? Result<PluginEnd>(*broken) : receive_end(channel_.get(), deadline);
+    auto end = broken ? Result<PluginEnd>(*broken) : receive_end(channel_, deadline);
     if (end) {
       results.push_back(to_result(call, *end));
       continue;
     }
     broken = end.error();
-    channel_.reset();  // closed: if an answer to this call arrives late, the next call must not take it for its own
+    channel_.close();  // closed: if an answer to this call arrives late, the next call must not take it for its own
     results.push_back(base::wrap(*broken, fmt::format("cannot run IPAM plugin `{}`: its helper", call.plugin)));
   }
   return results;
