@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/file.hpp"
-#include "base/process/open_program.hpp"
+#include "base/process/program.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/config/config.hpp"
 #include "hook/install/node_files.hpp"

@@ -15,7 +15,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "base/process/open_program.hpp"
+#include "base/process/program.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/install/node_files.hpp"
@@ -31,30 +31,14 @@ constexpr int kCannotExecute = 127;
 // Linux 5.3).
 constexpr int kLookMs = 50;
 
-struct Pipe {
-  UniqueFd in;
-  UniqueFd out;
-};
-
-Result<Pipe> make_answer_pipe(const std::string& name) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return sys_error(errno, "make a pipe for the answer of `{}`", name);
-  // The reading end does not block: a read(2) that waits for output could last longer than the deadline.
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
-
 // Runs in the child process between fork and exec.
-[[noreturn]] void become(const std::string& root, int program, std::vector<char*>& argv, const std::string& variable,
-                         int out, int err) {
+[[noreturn]] void become(const std::string& root, const UniqueFd& program, const std::vector<char*>& argv,
+                         const std::string& variable, int out, int err) {
   if (!root.empty() && (::chroot(root.c_str()) != 0 || ::chdir("/") != 0)) ::_exit(kCannotEnter);
   ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
   if (!variable.empty()) ::putenv(const_cast<char*>(variable.c_str()));
-  ::fexecve(program, argv.data(), environ);
-  // fexecve(3) of a script fails with ENOENT: the kernel closes the descriptor at exec, before the interpreter opens
-  // the script by its path /dev/fd/N. The script is therefore executed by its path.
-  if (errno == ENOENT) ::execv(argv[0], argv.data());
+  execute_program(program, argv.data(), environ);
   ::_exit(kCannotExecute);
 }
 
@@ -87,7 +71,7 @@ class Child {
       const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
       if (ended < 0 && errno != EINTR) return sys_error(errno, "wait for `{}`", name_);
       if (ended == pid_) pid_ = -1;
-      for (Output& output : outputs_)
+      for (ProgramOutput& output : outputs_)
         if (!read_available(output))
           return Error{fmt::format("`{}` writes more than {} bytes", name_, kMostAnswer), EFBIG};
       if (ended > 0) return status;
@@ -98,11 +82,6 @@ class Child {
   std::string take_err() { return std::move(outputs_[1].text); }
 
  private:
-  struct Output {
-    UniqueFd fd;
-    std::string text;
-  };
-
   void wait_for_news(int longest_ms) const {
     std::array<pollfd, 3> watched = {
         {{outputs_[0].fd.get(), POLLIN, 0}, {outputs_[1].fd.get(), POLLIN, 0}, {ended_.get(), POLLIN, 0}}};
@@ -111,14 +90,8 @@ class Child {
 
   // Reads the output that is available without waiting. Returns false if more than kMostAnswer bytes were read in
   // total.
-  static bool read_available(Output& output) {
-    std::array<char, 65536> buffer;
-    while (output.fd.ok()) {
-      const ssize_t count = ::read(output.fd.get(), buffer.data(), buffer.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && errno == EAGAIN) return true;
-      if (count <= 0) output.fd.reset();
-      if (count > 0) output.text.append(buffer.data(), static_cast<std::size_t>(count));
+  static bool read_available(ProgramOutput& output) {
+    while (output.fd.ok() && output.read_some(kMostAnswer + 1)) {
       if (output.text.size() > kMostAnswer) return false;
     }
     return true;
@@ -127,7 +100,7 @@ class Child {
   pid_t pid_;
   UniqueFd ended_;
   std::string name_;
-  std::array<Output, 2> outputs_;
+  std::array<ProgramOutput, 2> outputs_;
 };
 
 // Returns the interpreter that execve(2) starts for a script; an empty text for a binary. The kernel reads at most
@@ -158,18 +131,14 @@ Result<Answer> query_program(const std::string& root, const std::vector<std::str
   const std::string name = base::printable(arguments[0]);
   auto program = open_with_interpreter(arguments[0], root);
   if (!program) return base::wrap(std::move(program).error(), fmt::format("cannot execute `{}`", name));
-  Pipe out = TRY(make_answer_pipe(name));
-  Pipe err = TRY(make_answer_pipe(name));
-  std::vector<char*> argv;
-  argv.reserve(arguments.size() + 1);
-  for (const std::string& argument : arguments)
-    argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
+  Pipe out = base::make_pipe();
+  Pipe err = out.in.ok() ? base::make_pipe() : Pipe();
+  if (!err.in.ok()) return sys_error(errno, "make a pipe for the answer of `{}`", name);
+  const std::vector<char*> argv = base::pointers_to(arguments);
+  // The program does not die with this process: one that restarts an engine must complete its work.
   const pid_t pid = ::fork();
   if (pid < 0) return sys_error(errno, "start `{}`", name);
-  if (pid == 0) become(root, program->get(), argv, variable, out.out.get(), err.out.get());
-  // The parent closes its copies of the writing ends: while one is open, the reading end does not report the end of the
-  // output.
+  if (pid == 0) become(root, *program, argv, variable, out.out.get(), err.out.get());
   out.out.reset();
   err.out.reset();
   Child child(pid, name, std::move(out.in), std::move(err.in));

@@ -1,6 +1,5 @@
 #include "hook/rails/address/ipam.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
@@ -19,7 +18,7 @@
 
 #include "base/file.hpp"
 #include "base/process/helper.hpp"
-#include "base/process/open_program.hpp"
+#include "base/process/program.hpp"
 #include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/timing.hpp"
@@ -97,32 +96,13 @@ Result<FoundProgram> find_program(const IpamProgram& program) {
   return Error{fmt::format("it is not in {}", tried), ENOENT, kInstallHint};
 }
 
-struct Pipe {
-  UniqueFd in;
-  UniqueFd out;
-};
-
-// A pipe from the process of a plugin, and the text that was read from it: its stdout, its stderr, or the errno of a
-// failed execve(2).
-struct Stream {
-  UniqueFd fd;
-  std::string text;
-};
-
 struct PluginRun {
+  // The outputs of the process: the errno of a failed execve(2), stdout and stderr.
   enum Which : std::size_t { kStarted, kOut, kErr, kStreams };
   pid_t pid = -1;  // -1: the plugin does not run yet or has ended
-  std::array<Stream, kStreams> streams;
+  std::array<ProgramOutput, kStreams> streams;
   PluginEnd end;
 };
-
-Result<Pipe> make_pipe(int read_flags) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return sys_error(errno, "cannot make a pipe");
-  Pipe made{UniqueFd(ends[0]), UniqueFd(ends[1])};
-  ::fcntl(made.in.get(), F_SETFL, read_flags);
-  return made;
-}
 
 // Returns a file in memory with this text. A pipe is not used, because writing could block if a plugin does not read.
 Result<UniqueFd> make_input(const std::string& text) {
@@ -157,22 +137,13 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::umask(022);
-  std::vector<std::string> environment = environment_of(call, program.directory);
-  std::vector<char*> pointers;
-  pointers.reserve(environment.size() + 1);
-  for (std::string& variable : environment)
-    pointers.push_back(variable.data());
-  pointers.push_back(nullptr);
+  const std::vector<std::string> environment = environment_of(call, program.directory);
+  const std::vector<char*> variables = base::pointers_to(environment);
   std::string path = fmt::format("{}/{}", program.directory, call.plugin);
   char* arguments[] = {path.data(), nullptr};
   if (::chdir("/") == 0 && ::dup2(input, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
-      ::dup2(errors, STDERR_FILENO) >= 0) {
-    ::fexecve(program.fd.get(), arguments, pointers.data());
-    // ENOENT: the program is a script and its descriptor has O_CLOEXEC. The interpreter opens the script again as
-    // /dev/fd/N, so the descriptor must stay open across execve(2).
-    if (errno == ENOENT && ::fcntl(program.fd.get(), F_SETFD, 0) == 0)
-      ::fexecve(program.fd.get(), arguments, pointers.data());
-  }
+      ::dup2(errors, STDERR_FILENO) >= 0)
+    execute_program(program.fd, arguments, variables.data());
   // A successful execve(2) closes the pipe `started` (O_CLOEXEC), so its reader gets data only after a failure.
   const int code = errno;
   (void)!::write(started, &code, sizeof code);
@@ -185,8 +156,10 @@ Result<void> start(const IpamCall& call, const std::vector<IpamProgram>& program
   const FoundProgram program = TRY(find_program(*known));
   const UniqueFd input = TRY(make_input(ipam_config(call)));
   std::array<Pipe, PluginRun::kStreams> pipes;
-  for (Pipe& pipe : pipes)
-    pipe = TRY(make_pipe(O_NONBLOCK));
+  for (Pipe& pipe : pipes) {
+    pipe = base::make_pipe();
+    if (!pipe.in.ok()) return sys_error(errno, "cannot make a pipe");
+  }
   const pid_t parent = ::getpid();
   plugin.pid = ::fork();
   if (plugin.pid < 0) return sys_error(errno, "cannot fork");
@@ -208,24 +181,11 @@ void kill_plugin(PluginRun& plugin) {
   plugin.pid = -1;
 }
 
-// Reads once. Returns false if no data is there now. Keeps the first `keep` bytes of the text and discards later data,
-// so that the plugin never blocks.
-bool read_some(Stream& stream, std::size_t keep) {
-  static char buffer[65536];
-  const ssize_t count = ::read(stream.fd.get(), buffer, sizeof buffer);
-  if (count < 0 && errno == EINTR) return true;
-  if (count == 0 || (count < 0 && errno != EAGAIN)) stream.fd.reset();
-  if (count <= 0) return false;
-  const std::size_t room = keep > stream.text.size() ? keep - stream.text.size() : 0;
-  stream.text.append(buffer, std::min(room, static_cast<std::size_t>(count)));
-  return true;
-}
-
 // Reads a stream, at most `most` times, because a plugin can write faster than this process reads. If the plugin wrote
 // more than kMostOutput, kills it and returns false.
 bool read_stream(PluginRun& plugin, std::size_t which, int most) {
   const std::size_t keep = which == PluginRun::kOut ? kMostOutput + 1 : kMostOfErrors;
-  while (most-- > 0 && plugin.streams[which].fd.ok() && read_some(plugin.streams[which], keep)) {
+  while (most-- > 0 && plugin.streams[which].fd.ok() && plugin.streams[which].read_some(keep)) {
     if (plugin.streams[PluginRun::kOut].text.size() <= kMostOutput) continue;
     plugin.end.refusal = Error{fmt::format("it writes more than {} bytes", kMostOutput), EFBIG};
     kill_plugin(plugin);
@@ -274,7 +234,7 @@ void read_ready(std::vector<PluginRun>& plugins, const std::vector<pollfd>& poll
 std::vector<pollfd> to_poll(const std::vector<PluginRun>& plugins, int channel, int signals) {
   std::vector<pollfd> polled = {{channel, POLLIN | POLLRDHUP, 0}, {signals, POLLIN, 0}};
   for (const PluginRun& plugin : plugins) {
-    for (const Stream& stream : plugin.streams) {
+    for (const ProgramOutput& stream : plugin.streams) {
       if (plugin.pid > 0 && stream.fd.ok()) polled.push_back({stream.fd.get(), POLLIN, 0});
     }
   }

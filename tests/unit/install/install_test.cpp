@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "base/process/identity.hpp"
-#include "base/process/open_program.hpp"
+#include "base/process/program.hpp"
 #include "hook/install/engine_processes.hpp"
 #include "hook/install/engine_settings.hpp"
 #include "hook/install/install.hpp"

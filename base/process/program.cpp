@@ -1,9 +1,10 @@
-#include "base/process/open_program.hpp"
+#include "base/process/program.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <vector>
@@ -88,6 +89,40 @@ Result<void> check_program_directory(std::string_view directory, const std::stri
   auto walked = walk(directory, root, status);
   if (walked || walked.error().code == ENOENT) return {};
   return std::move(walked).error();
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (const std::string& text : texts)
+    pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+void execute_program(const UniqueFd& program, char* const argv[], char* const envp[]) {
+  ::fexecve(program.get(), argv, envp);
+  // fexecve(3) of a script fails with ENOENT: the kernel closes the descriptor at exec, before the interpreter opens
+  // the script by its path /dev/fd/N.
+  if (errno == ENOENT) ::execve(argv[0], argv, envp);
+}
+
+Pipe make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return {};
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+bool ProgramOutput::read_some(std::size_t keep) {
+  static char buffer[65536];
+  const ssize_t count = ::read(fd.get(), buffer, sizeof buffer);
+  if (count < 0 && errno == EINTR) return true;
+  if (count == 0 || (count < 0 && errno != EAGAIN)) fd.reset();
+  if (count <= 0) return false;
+  const std::size_t room = keep > text.size() ? keep - text.size() : 0;
+  text.append(buffer, std::min(room, static_cast<std::size_t>(count)));
+  return true;
 }
 
 }  // namespace base
