@@ -9,7 +9,7 @@
 #include "hook/grant/container_request.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
-#include "hook/rails/undo.hpp"
+#include "hook/rails/node_rails.hpp"
 
 namespace hook {
 

@@ -10,7 +10,7 @@
 #include "hook/grant/events.hpp"
 #include "hook/grant/node.hpp"
 #include "hook/ledger/ledger.hpp"
-#include "hook/rails/undo.hpp"
+#include "hook/rails/node_rails.hpp"
 
 namespace hook {
 

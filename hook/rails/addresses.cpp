@@ -17,16 +17,15 @@ namespace {
 
 using Keys = std::set<std::string>;
 
-IpamCall call_for(const RailRecord& rail, IpamCall::Command command, const std::string& key,
-                  const NetnsIdentity& netns) {
+IpamCall call_for(const RailRecord& rail, IpamCall::Command command, const NetworkRecord& record) {
   IpamCall call;
   call.command = command;
   call.plugin = rail.lease->plugin;
   call.network = rail.lease->network;
   const auto ipam = parse_json(rail.lease->ipam, "ipam");
   if (ipam) call.ipam = *ipam;
-  call.container_id = key;
-  call.netns = netns.path;
+  call.container_id = record.key;
+  call.netns = record.netns.path;
   call.ifname = rail.lease->ifname;
   call.args = rail.lease->args;
   return call;
@@ -74,7 +73,7 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
     if (!rail.lease || !rail.rail.addresses.empty()) continue;
     if (!ipam) return no_helper(rail.lease->plugin);
     rails.push_back(&rail);
-    calls.push_back(call_for(rail, IpamCall::Command::kAdd, record.key, record.netns));
+    calls.push_back(call_for(rail, IpamCall::Command::kAdd, record));
   }
   if (calls.empty()) return {};
   // All plugins are called at once, because each can take seconds.
@@ -205,8 +204,8 @@ Result<void> take_addresses(const Config& config, const Ledger& ledger, const st
   return take_leases(ipam, record);
 }
 
-Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* ipam, const std::string& key,
-                              const NetnsIdentity& netns, std::vector<RailRecord>& rails, Deadline deadline) {
+Result<void> release_rail_addresses(const std::string& ledger_directory, IpamHelper* ipam, const NetworkRecord& record,
+                                    std::vector<RailRecord>& rails, Deadline deadline) {
   std::vector<AddressPool::NetworkRail> places;
   std::vector<RailRecord*> leased;
   std::vector<IpamCall> calls;
@@ -218,12 +217,12 @@ Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* i
       continue;
     }
     leased.push_back(&rail);
-    calls.push_back(call_for(rail, IpamCall::Command::kDel, key, netns));
+    calls.push_back(call_for(rail, IpamCall::Command::kDel, record));
   }
   Result<void> first;
   if (!places.empty()) {
     const auto pool = AddressPool::open(ledger_directory, patience_until(deadline));
-    first = pool ? pool->release_grant(key, places) : pool.error();
+    first = pool ? pool->release_grant(record.key, places) : pool.error();
   }
   if (calls.empty()) return first;
   if (!ipam) {

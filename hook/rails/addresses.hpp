@@ -37,12 +37,12 @@ void note_leases(const Config& config, const std::string& args, NetworkRecord& r
 // Errors: a range is used up; the node's index is unknown; a plugin fails; a rail needs a plugin and `ipam` is nullptr.
 Result<void> take_addresses(const Config& config, const Ledger& ledger, const std::string& ledger_directory,
                             IpamHelper* ipam, NetworkRecord& record);
-// Releases the addresses and leases of these rails. Removes each released lease from its rail. Continues after an error
-// and returns the first one.
-// deadline: limit for locks and plugins. A lock or a plugin gets at least one second, even after the deadline.
-// Errors: an address or a lease cannot be released; a rail has a lease and `ipam` is nullptr.
-Result<void> return_addresses(const std::string& ledger_directory, IpamHelper* ipam, const std::string& key,
-                              const NetnsIdentity& netns, std::vector<RailRecord>& rails, Deadline deadline);
+// Releases the addresses and leases of these rails, which are copies of rails of the record. Removes each released
+// lease from its rail. Continues after an error and returns the first one. deadline: limit for locks and plugins. A
+// lock or a plugin gets at least one second, even after the deadline. Errors: an address or a lease cannot be released;
+// a rail has a lease and `ipam` is nullptr.
+Result<void> release_rail_addresses(const std::string& ledger_directory, IpamHelper* ipam, const NetworkRecord& record,
+                                    std::vector<RailRecord>& rails, Deadline deadline);
 
 // Returns the keys of grants that have addresses, MAC addresses or GUIDs from ranges, even if the grant is stale or
 // missing.

@@ -192,7 +192,7 @@ void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& 
   }
 }
 
-// Records the state of a moving netdev that restore_rail() needs.
+// Records the state of a moving netdev that RailUndo::restore() needs.
 Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
                              const Link& link, HostNetdev& host, std::vector<std::string>& warnings) {
   if (rail.move_rdma && node.rdma) host.rdma = TRY(describe_rdma_device(*node.rdma, rail.hca));

@@ -1,4 +1,4 @@
-// Moves the netdev and the RDMA device of one rail into the container's namespace. undo.hpp restores them.
+// Moves the netdev and the RDMA device of one rail into the container's namespace. RailUndo (undo.hpp) restores them.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ base::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const 
 // rail has no software RDMA device.
 base::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record);
 
-// Functions that links.cpp and undo.cpp use.
+// Functions that links.cpp and restore_rail.cpp use.
 bool is_ipoib(const HostNetdev& host);
 // Returns the node GUID of the rail's RDMA device; 0 if the record has none.
 std::uint64_t guid_on_record(const RailRecord& rail);

@@ -269,8 +269,10 @@ std::uint64_t netns_cookie(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, kNetnsCookie, &cookie, &size) == 0 ? cookie : 0;
 }
 
-Result<KeptNetns> open_netns_by_handle(Netlink& route, int node, const NetnsHandle& handle,
-                                       const NetnsIdentity& identity, const std::string& proc, int wait_ms) {
+Result<KeptNetns> open_netns_by_handle(Netlink& route, int node, const NetworkRecord& record, const std::string& proc,
+                                       int wait_ms) {
+  const NetnsHandle& handle = *record.handle;
+  const NetnsIdentity& identity = record.netns;
   TRY_VOID(check_is_on_node(node, handle));
   if (TRY(find_number(route, handle.number)) == Presence::kGone) return KeptNetns();
   if (UniqueFd mounted = open_by_mount(identity); mounted.ok()) return KeptNetns{std::move(mounted), true};

@@ -35,14 +35,17 @@ struct KeptNetns {
   bool has_path = false;  // a path leads to it, so an engine may still use netdevs in it
 };
 
-// Opens the namespace of the handle: by a mount, by a TUN netdev, or by a process that keeps it. It is proven gone if
-// no living namespace has the number, or another one has it, because the kernel can use a number again that it has
-// chosen itself. identity: of the namespace; its path is not used. proc: the node's /proc. wait_ms: limit on waiting
-// for the end of a namespace without a mount: the kernel frees sockets of ended processes some time later. Errors:
-// EBUSY, the namespace lives on and cannot be opened: this process has no TUN, and found no process that keeps the
-// namespace. EOPNOTSUPP, a kernel before Linux 4.15. EXDEV, this process is not in the node's network namespace.
-Result<KeptNetns> open_netns_by_handle(Netlink& route, int node, const NetnsHandle& handle,
-                                       const NetnsIdentity& identity, const std::string& proc, int wait_ms);
+// Opens the namespace of the record by its handle: by a mount, by a TUN netdev, or by a process that keeps it. It is
+// proven gone if no living namespace has the number, or another one has it, because the kernel can use a number again
+// that it has chosen itself.
+// record: has a handle; the path of `netns` is not used.
+// proc: the node's /proc.
+// wait_ms: limit on waiting for the end of a namespace without a mount: the kernel frees sockets of ended processes
+// some time later.
+// Errors: EBUSY, the namespace lives on and cannot be opened: this process has no TUN, and found no process that keeps
+// the namespace. EOPNOTSUPP, a kernel before Linux 4.15. EXDEV, this process is not in the node's network namespace.
+Result<KeptNetns> open_netns_by_handle(Netlink& route, int node, const NetworkRecord& record, const std::string& proc,
+                                       int wait_ms);
 
 // Returns a text for messages that names a process which keeps the namespace: "process 4711 (`python3`)"; empty: none
 // was found. A socket that is being passed has no process.

@@ -1,74 +1,78 @@
-// Undoes the changes of a grant on the node: links, RDMA devices, addresses. Every function works while the container's
-// namespace is alive, dying or gone, and can be repeated.
+// Restores the rails of a grant: moves netdevs and RDMA devices to the node, restores their settings there, and deletes
+// child netdevs. Every function works while the container's namespace is alive, dying or gone, and can be repeated.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.hpp"
-#include "hook/ledger/grant.hpp"
+#include "base/timing.hpp"
+#include "hook/rails/links.hpp"
+#include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/record/network.hpp"
 
 namespace hook {
 
-class IpamHelper;
-class Ledger;
-struct NetworkNamespace;
-struct NodeSockets;
+class NetworkRecordStore;
 
-// Undoes place_rail(), even if it was incomplete: moves the netdev and the RDMA device to the node, then restores the
-// netdev's settings, and VF attributes last. With IPoIB, VF attributes come before the RDMA device, because the netdev
-// that the kernel then makes reads the GUID of its port only once (ipoib_parent_init(); ipoib_event() ignores a later
-// change of the GUID).
-// inside: nullptr if the namespace is gone. The kernel then moves hardware and ipoib children to the node by itself,
-// some time after the end of the namespace and under the name that they had in the container.
-// wait_ms: limit in milliseconds on waiting for these moves of the kernel.
-// warnings: gets a line for each setting that cannot be restored, and for a software netdev that ended with its
-// namespace.
-// group: link group of the container's children; 0: unknown. ipoib children of another group on the node stay.
-// Errors: EAGAIN, netdev or RDMA device did not return in time; the kernel refuses a change.
-Result<void> restore_rail(NodeSockets& node, NetworkNamespace* inside, const RailRecord& rail, int wait_ms,
-                          std::vector<std::string>& warnings, std::uint32_t group = 0);
-
-class NodeRails : public GrantEffects {
+// The state and the steps of one restoration.
+class RailUndo {
  public:
-  // ipam: nullptr leaves leases of CNI plugins in the record, for `rdma-hook recover`.
-  // root: prefix of the node's /proc.
-  NodeRails(std::string ledger_directory, IpamHelper* ipam, std::string root = {});
+  // record: must outlive this object.
+  // deadline: limit on waiting for moves of the kernel. When a namespace ends, the kernel moves hardware and ipoib
+  // children to the node by itself, some time later and under the name that they had in the container.
+  // warnings: gets a line for each setting that cannot be restored, and for a software netdev that ended with its
+  // namespace.
+  // inside: the container's namespace, which restore_rails() opens; nullopt: it is gone.
+  RailUndo(NodeSockets node, const NetworkRecord& record, Deadline deadline, std::vector<std::string>& warnings,
+           std::optional<NetworkNamespace> inside = {});
 
-  // Undoes the rails of the grant, except rails of HCAs in `held`. Continues after an error.
-  // Errors: a netdev is not on the node yet, or cannot be restored there; the namespace outlives its container and
-  // cannot be entered (open_netns_by_handle()); the grant has an HCA of mode exclusive that is not in `held` and is
-  // still open (check_closed()).
-  Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
-                           const StoredGrant* grant) const override;
-  // Declares that a container start waits for undo_beyond(). During a start, undo_beyond() searches descriptors of HCAs
-  // only after an earlier failure to release the grant.
-  void begin_start() { is_start_ = true; }
-  void wait_until(Deadline deadline) const override { deadline_ = deadline; }
-  // Releases the remaining rails, leases and addresses of stale grants. Like Ledger::recover(), first tries each grant
-  // without waiting, then waits for the grants that are left. A grant that cannot be released becomes a warning.
-  // Returns one text for each released item, such as "rails of KEY".
-  // ledger: must have this object as its GrantEffects.
-  Result<std::vector<std::string>> recover(const Ledger& ledger, Deadline deadline) const;
-  // Returns the record of rails that the last undo_beyond() with this key found; nullopt if it found no record.
-  std::optional<NetworkRecord> undone(const std::string& key) const;
-  // Returns the warnings since the last call.
-  std::vector<std::string> take_warnings() const;
+  // Restores as many of these rails as possible and returns the first error. Before the netdevs are restored, the
+  // routing rules are removed, and the child netdevs (macvlan, ipvlan, IPoIB) if all rails of the record leave.
+  // leaving: rails of the record.
+  // proc: the node's /proc.
+  // Errors: as restore(); the namespace outlives its container and cannot be entered (open_netns_by_handle()).
+  Result<void> restore_rails(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store,
+                             const std::string& proc);
+
+  // Restores the state before place_rail(), even if that was incomplete: moves the netdev and the RDMA device to the
+  // node, then restores the netdev's settings, and VF attributes last. With IPoIB, VF attributes come before the RDMA
+  // device, because the netdev that the kernel then makes reads the GUID of its port only once (ipoib_parent_init();
+  // ipoib_event() ignores a later change of the GUID).
+  // Deletes a child netdev. On the node, ipoib children of another link group than the record's stay; group 0: unknown.
+  // Errors: EAGAIN, netdev or RDMA device did not return in time; the kernel refuses a change.
+  Result<void> restore(const RailRecord& rail);
 
  private:
-  Result<void> return_rails(const std::string& key, const std::vector<PlannedHca>& held) const;
-  Result<void> check_left(const std::vector<PlannedHca>& held, const StoredGrant& grant) const;
+  Result<void> enter(const std::vector<RailRecord>& leaving, const std::string& proc);
+  Result<void> remove_rules(const std::vector<RailRecord>& leaving);
+  Result<void> remove_further_children(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store);
 
-  std::string directory_;
-  IpamHelper* ipam_;
-  std::string root_;
-  bool is_start_ = false;
-  mutable std::map<std::string, NetworkRecord> undone_;
-  mutable Deadline deadline_ = Deadline::max();
-  mutable std::vector<std::string> warnings_;
+  Result<void> delete_software_device(const RailRecord& rail);
+  Result<void> move_netdev(const RailRecord& rail);
+  Result<void> restore_rdma_device(const RailRecord& rail);
+  Result<std::optional<Link>> find_on_node(const HostNetdev& host, int wait_ms);
+  Result<void> restore_netdev(const Link& link, const HostNetdev& host);
+  Result<void> restore_sysfs(int ifindex, const HostNetdev& host);
+  Result<void> restore_software_device(const RailRecord& record);
+  Result<void> restore_name(const RdmaDevice& device, const std::string& name, Netlink* elsewhere);
+  Result<bool> free_name(const std::string& name, Netlink* elsewhere);
+  Result<void> remove_child(const RailRecord& rail);
+  void warn(std::vector<std::string> more);
+
+  // After a namespace ends, the kernel moves its hardware to the node: within some hundred milliseconds, on a loaded
+  // node within seconds.
+  static constexpr int kComebackMs = 5000;
+
+  NodeSockets node_;
+  const NetworkRecord& record_;
+  Deadline deadline_;
+  std::vector<std::string>& warnings_;
+  std::optional<NetworkNamespace> inside_;  // the container's namespace; nullopt: gone or dying
+  // No path leads to the namespace: only processes, descriptors or sockets of other containers keep it.
+  bool is_left_ = false;
+  int wait_ms_ = 0;  // limit on each wait for the present rail
 };
 
 }  // namespace hook

@@ -17,8 +17,8 @@
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"
 #include "hook/rails/addresses.hpp"
+#include "hook/rails/node_rails.hpp"
 #include "hook/rails/record/store.hpp"
-#include "hook/rails/undo.hpp"
 #include "support/inventories.hpp"
 #include "support/results.hpp"
 #include "unit/ledger/scene.hpp"
@@ -152,7 +152,7 @@ TEST_F(RailAddresses, PassesPodToPluginOnAllocationAndRelease) {
   config_.networks["lab"].ipam.reset();
   NetworkRecord record = NetworkRecordStore::open(path_)->read(pod_.key)->value();
   auto helper = IpamHelper::start(ipam_programs(&config_, path_)).value();
-  EXPECT_OK(return_addresses(path_, &helper, pod_.key, *pod_.netns, record.rails, Deadline::max()));
+  EXPECT_OK(release_rail_addresses(path_, &helper, record, record.rails, Deadline::max()));
   EXPECT_EQ(entries(leases), "");
 }
 
@@ -361,7 +361,7 @@ TEST_F(VfValues, AllocatesEachValueOfTheNodesSliceOnce) {
       take("netns-3", "one", 2),
       "network `one`: cannot allocate a MAC address of 02:00:00:00:00:06-02:00:00:00:00:07 for `mlx5_2`: no value of "
       "the range is free");
-  ASSERT_OK(return_addresses(path_, nullptr, "netns-2", {}, second.rails, Deadline::max()));
+  ASSERT_OK(release_rail_addresses(path_, nullptr, second, second.rails, Deadline::max()));
   EXPECT_EQ(take("netns-3", "one", 2), kSecondValues);
 }
 

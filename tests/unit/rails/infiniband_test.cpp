@@ -107,9 +107,12 @@ RailRecord function_rail(const char* hca = "mlx5_4", const char* netdev = "ibp0v
 // Restores the rail without waiting. warned: the expected number of warnings.
 Result<void> restore(const RailRecord& rail, Namespace netns = Namespace::kAlive, std::size_t warned = 0) {
   NodeSockets node = open_node();
-  NetworkNamespace inside = open_container();
+  std::optional<NetworkNamespace> inside = open_container();
+  if (netns == Namespace::kGone) inside.reset();
+  NetworkRecord record;
+  record.group = kGroup;
   Strings warnings;
-  auto done = restore_rail(node, netns == Namespace::kAlive ? &inside : nullptr, rail, 0, warnings, kGroup);
+  auto done = RailUndo(std::move(node), record, Deadline(), warnings, std::move(inside)).restore(rail);
   EXPECT_EQ(warnings.size(), warned) << testing::PrintToString(warnings);
   return done;
 }
