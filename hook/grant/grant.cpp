@@ -15,25 +15,19 @@
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 #include "base/warnings.hpp"
-#include "fabric/rdma_sysfs.hpp"
+#include "fabric/read_node.hpp"
 #include "hook/apply/edit_spec.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/grant/booking.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/search.hpp"
 #include "hook/ledger/gone.hpp"
+#include "hook/plan/parts.hpp"
+#include "hook/rails/add.hpp"
 #include "hook/rails/open_hcas.hpp"
 
 namespace hook {
 namespace {
-
-// Moves the grant that rdma-runtime or rdma-nri booked under the token in the container's annotation to the container.
-// Returns nullopt if there is no such grant.
-Result<std::optional<Grant>> bind_token(const ContainerSpec& spec, const Ledger& ledger, const Grantee& who) {
-  const auto token = spec.annotations.find(kGrantAnnotation);
-  if (token == spec.annotations.end()) return std::optional<Grant>();
-  return ledger.bind(token->second, who.owner, who.user);
-}
 
 // Returns the names of the views that the spec already mounts, for example because rdma-runtime has booked for the
 // container, or because the container was restored from a checkpoint.
@@ -46,24 +40,6 @@ std::vector<std::string> mounted_views(const ContainerSpec& spec, const std::str
     if (is_file_name(name, kLongestKey)) add_once(std::move(name), names);
   }
   return names;
-}
-
-// Decides and books. The HCAs stay locked from the check of their grants until the booking is recorded, so that no
-// other call allocates them. bound: the grant that was booked for this container before its creation.
-Result<Found> decide_and_book(const ForeseeInput& input, const Grantee& who, const std::optional<Grant>& bound,
-                              Call& call) {
-  const BookFound book_found = [&](const fabric::Inventory& inventory, ForeseenPlan& foreseen) {
-    Plan& plan = foreseen.plan;
-    note_open(inventory, foreseen.own, input.node.root, plan);
-    auto views = mounted_views(input.requesting.spec, input.ledger->view_directory());
-    if (!plan.mounts.empty()) views.insert(views.begin(), plan.view_name);
-    return book(*foreseen.locks, plan, who, views);
-  };
-  std::vector<std::string> unknown;
-  auto found = bound ? find_bound_plan(input, *bound, unknown, call.timing, book_found)
-                     : find_plan(input, unknown, call.timing, book_found);
-  call.log.warnings(unknown);
-  return found;
 }
 
 bool has_limit(const ContainerSpec& spec, const std::optional<std::uint64_t>& memlock) {
@@ -95,16 +71,6 @@ Plan beside_spec(const Plan& plan) {
   return rest;
 }
 
-// Makes the view that is the source of mounts in the plan or in the spec. A view that the spec mounts may be missing,
-// because recover() removes a view that no user of a grant names.
-Result<void> make_views(const Plan& plan, const ContainerSpec& spec, const Ledger& ledger, const Log& log) {
-  const auto mounted = mounted_views(spec, ledger.view_directory());
-  if (plan.mounts.empty() && std::ranges::find(mounted, plan.view_name) == mounted.end()) return {};
-  log.warnings(TRY(ledger.make_view(plan.view_name, plan.view)));
-  if (spec.may_remount) log.warnings(TRY(ledger.make_view(view_name({}), {})));
-  return {};
-}
-
 // Returns the names of the first HCAs, for people. The event line after this text has all names.
 std::string some_names(const Plan& plan) {
   constexpr std::size_t kShown = 3;
@@ -114,59 +80,6 @@ std::string some_names(const Plan& plan) {
   const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
   names.resize(names.size() - more);
   return base::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
-}
-
-// Logs the grant, and counts it in the outcome. The logged rails are all rails in the container's network namespace,
-// including rails of other containers of its pod.
-void note_grant(std::string_view event, const ContainerRequest& requesting, const Owner& owner, const Plan& plan,
-                bool variables, Call& call) {
-  const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, owner.key);
-  std::optional<std::string> require;
-  if (const auto set = plan.env.find("RDMA_INIT_REQUIRE"); variables)
-    require = plan.no_require.empty() && set != plan.env.end() ? set->second : "-:" + plan.no_require;
-  const Granted granted{.container = call.container,
-                        .owner = owner,
-                        .engine = requesting.caller.engine,
-                        .hcas = plan.hcas,
-                        .source = requesting.request->selection.source,
-                        .rails = rails,
-                        .no_rail = plan.no_rail,
-                        .require = std::move(require),
-                        .timing = call.timing};
-  call.log.info(fmt::format("{} {}: {}", event == "booked" ? event : "allocated", some_names(plan),
-                            granted_line(event, granted)));
-  if (event != "granted") return;
-  call.outcome.granted_mode = mode_of(plan.hcas);
-  call.outcome.engine = requesting.caller.engine;
-}
-
-// Decides, books and applies. The node is read before the HCAs are locked, so that the locks are held only while this
-// call decides and books. The booking is recorded as pending before the network or the container changes.
-Result<Plan> decide_and_apply(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who,
-                              const Way& way, const std::optional<Grant>& bound, Call& call) {
-  const Ledger& ledger = open.ledger;
-  // The call that booked has put the mounts into config.json, unless only createRuntime can make them. The runtime has
-  // made them by now, so another view would be a second one beside the first.
-  const bool has_mounts = bound && !mounted_views(requesting.spec, ledger.view_directory()).empty();
-  const ForeseeInput input{requesting, who.owner, call.node, &ledger, way.variables, way.variables ? call.bundle : "",
-                           has_mounts};
-  Found found = TRY(decide_and_book(input, who, bound, call));
-  const fabric::Inventory& inventory = found.inventory;
-  Plan plan = std::move(found.foreseen.plan);
-  call.log.warnings(plan.warnings);
-  call.timing.step("decide");
-
-  // Rails come before the nodes, because an RDMA device that moves into the namespace may get another number.
-  if (!way.network.netns_path.empty())
-    TRY_VOID(add_network(requesting, who, way.network, inventory, ledger, call, plan));
-  if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan, requesting.spec, ledger, call.log));
-  call.timing.step("view");
-  if (!bound || !is_in_spec(plan, requesting.spec)) {
-    TRY_VOID(way.apply(plan));
-  } else if (!plan.mounts.empty() || !plan.rdma_limits.empty()) {
-    TRY_VOID(way.apply(beside_spec(plan)));
-  }
-  return plan;
 }
 
 // Returns true if each uverbs node of the container belongs to a booked HCA. Each node is looked up again, because
@@ -185,39 +98,176 @@ bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& device
   });
 }
 
-// Returns true if the call that booked (rdma-runtime or rdma-nri) put the whole plan into the spec, and no other
-// component has added the node of another HCA since. Then createRuntime has nothing to apply.
-bool is_all_bound(const ContainerRequest& requesting, const Grantee& who, const Grant& bound, const std::string& root) {
-  return !who.owner.netns && !may_get_rails(requesting) && !limits_rdma(requesting.admin) &&
-         !needs_own_view(requesting) && has_limit(requesting.spec, requesting.admin.memlock) &&
-         has_only_nodes_of(bound, requesting.request->given, root);
-}
+// The state and the steps of one call of grant().
+class Granting {
+ public:
+  Granting(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way, Call& call)
+      : open_(open), requesting_(requesting), who_(who), way_(way), call_(call) {}
 
-// Carries out a grant in a fixed order. The repair comes first, so that HCAs of killed calls no longer count as held.
-// `booking` exists before bind_token() changes the ledger, so that ~Booking() rolls back every change after an error.
-// booking.finish() comes last: if this process is killed before it, the next call rolls the changes back.
-Result<void> carry_out(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
-                       Call& call) {
-  call.timing.step("read");
-  open.repair(call.log);
-  call.timing.step("repair");
-  const bool had_before = TRY(was_allocated_before(open.ledger, who));
-  Booking booking(open.ledger, who, *open.rails, call.log, had_before);
-  const auto bound = way.binds_token ? TRY(bind_token(requesting.spec, open.ledger, who)) : std::nullopt;
-  Plan plan;
-  if (bound && is_all_bound(requesting, who, *bound, call.node.root)) {
-    plan.hcas = bound->hcas;
-    std::erase_if(plan.hcas, [](const PlannedHca& hca) { return hca.held_only; });
-  } else {
-    plan = TRY(decide_and_apply(open, requesting, who, way, bound, call));
+  // Carries out a grant in a fixed order. The repair comes first, so that HCAs of killed calls no longer count as held.
+  // `booking` exists before bind_token() changes the ledger, so that ~Booking() rolls back every change after an error.
+  // booking.finish() comes last: if this process is killed before it, the next call rolls the changes back.
+  Result<void> carry_out() {
+    call_.timing.step("read");
+    open_.repair(call_.log);
+    call_.timing.step("repair");
+    const bool had_before = TRY(was_allocated_before(open_.ledger, who_));
+    Booking booking(open_.ledger, who_, *open_.rails, call_.log, had_before);
+    const auto bound = way_.binds_token ? TRY(bind_token()) : std::nullopt;
+    Plan plan;
+    if (bound && is_all_bound(*bound)) {
+      plan.hcas = bound->hcas;
+      std::erase_if(plan.hcas, [](const PlannedHca& hca) { return hca.held_only; });
+    } else {
+      plan = TRY(decide_and_apply(bound));
+    }
+    TRY_VOID(booking.finish());
+    call_.timing.step("ledger");
+    // "kept" means that an earlier call granted the HCAs, for example if the engine runs the hook at prestart and again
+    // at createRuntime.
+    if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way_.event, plan);
+    return {};
   }
-  TRY_VOID(booking.finish());
-  call.timing.step("ledger");
-  // "kept" means that an earlier call granted the HCAs, for example if the engine runs the hook at prestart and again
-  // at createRuntime.
-  if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way.event, requesting, who.owner, plan, way.variables, call);
-  return {};
-}
+
+ private:
+  // Moves the grant that rdma-runtime or rdma-nri booked under the token in the container's annotation to the
+  // container. Returns nullopt if there is no such grant.
+  Result<std::optional<Grant>> bind_token() {
+    const auto token = requesting_.spec.annotations.find(kGrantAnnotation);
+    if (token == requesting_.spec.annotations.end()) return std::optional<Grant>();
+    return open_.ledger.bind(token->second, who_.owner, who_.user);
+  }
+
+  // Returns true if the call that booked (rdma-runtime or rdma-nri) put the whole plan into the spec, and no other
+  // component has added the node of another HCA since. Then createRuntime has nothing to apply.
+  bool is_all_bound(const Grant& bound) const {
+    return !who_.owner.netns && !may_get_rails(requesting_) && !limits_rdma(requesting_.admin) &&
+           !needs_own_view(requesting_) && has_limit(requesting_.spec, requesting_.admin.memlock) &&
+           has_only_nodes_of(bound, requesting_.request->given, call_.node.root);
+  }
+
+  // Decides, books and applies. The node is read before the HCAs are locked, so that the locks are held only while this
+  // call decides and books. The booking is recorded as pending before the network or the container changes.
+  // bound: the grant that was booked for this container before its creation.
+  Result<Plan> decide_and_apply(const std::optional<Grant>& bound) {
+    const Ledger& ledger = open_.ledger;
+    // The call that booked has put the mounts into config.json, unless only createRuntime can make them. The runtime
+    // has made them by now, so another view would be a second one beside the first.
+    const bool has_mounts = bound && !mounted_views(requesting_.spec, ledger.view_directory()).empty();
+    const ForeseeInput input{
+        requesting_, who_.owner, call_.node, &ledger, way_.variables, way_.variables ? call_.bundle : "", has_mounts};
+    Found found = TRY(decide_and_book(input, bound));
+    Plan plan = std::move(found.foreseen.plan);
+    call_.log.warnings(plan.warnings);
+    call_.timing.step("decide");
+
+    // Rails come before the nodes, because an RDMA device that moves into the namespace may get another number.
+    if (!way_.network.netns_path.empty() && !plan.netdevs.empty())
+      TRY_VOID(about(FailureReason::kNetwork, add_network(found.inventory, plan)));
+    if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan));
+    call_.timing.step("view");
+    if (!bound || !is_in_spec(plan, requesting_.spec)) {
+      TRY_VOID(way_.apply(plan));
+    } else if (!plan.mounts.empty() || !plan.rdma_limits.empty()) {
+      TRY_VOID(way_.apply(beside_spec(plan)));
+    }
+    return plan;
+  }
+
+  // Decides and books. The HCAs stay locked from the check of their grants until the booking is recorded, so that no
+  // other call allocates them.
+  Result<Found> decide_and_book(const ForeseeInput& input, const std::optional<Grant>& bound) {
+    const BookFound book_found = [&](const fabric::Inventory& inventory, ForeseenPlan& foreseen) {
+      Plan& plan = foreseen.plan;
+      note_open(inventory, foreseen.own, input.node.root, plan);
+      auto views = mounted_views(input.requesting.spec, input.ledger->view_directory());
+      if (!plan.mounts.empty()) views.insert(views.begin(), plan.view_name);
+      return book(*foreseen.locks, plan, who_, views);
+    };
+    std::vector<std::string> unknown;
+    auto found = bound ? find_bound_plan(input, *bound, unknown, call_.timing, book_found)
+                       : find_plan(input, unknown, call_.timing, book_found);
+    call_.log.warnings(unknown);
+    return found;
+  }
+
+  // Adds the rails of the plan. Comes after the booking: the roll-back of the booking also restores the rails. Sets the
+  // numbers of the plan's device nodes to those of the RDMA devices inside the namespace.
+  Result<void> add_network(const fabric::Inventory& inventory, Plan& plan) {
+    const std::string& path = way_.network.netns_path;
+    // add_rails() enters the namespace by this descriptor, so it is the namespace to which the path leads now.
+    base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd.ok()) return sys_error(errno, "cannot open the container's network namespace `{}`", path);
+    NetnsIdentity netns = TRY(identify_netns(path));
+    const bool first = TRY(is_first_user());
+    RailsInput input{.plan = plan,
+                     .config = requesting_.admin,
+                     .inventory = inventory,
+                     .ledger = open_.ledger,
+                     .ledger_directory = call_.node.ledger,
+                     .sys = call_.node.root + "/sys",
+                     .owner = who_.owner,
+                     .netns = std::move(netns),
+                     .netns_fd = std::move(fd),
+                     .ipam = call_.ipam,
+                     .pod = pod_identity(requesting_.spec, requesting_.caller.engine),
+                     .before_first_start = first,
+                     .hurried = way_.network.hurried};
+    const auto report = TRY(add_rails(std::move(input), call_.timing));
+    call_.log.warnings(report.warnings);
+    if (!report.alignment.empty()) call_.log.info(report.alignment);
+    renumber(inventory, report.nodes, plan);
+    return {};
+  }
+
+  // Returns true if no other container uses this grant. Only then may GIDs still move to other indices, because a
+  // running container uses the present indices.
+  Result<bool> is_first_user() {
+    const auto grant = TRY(open_.ledger.find(who_.owner.key));
+    return !grant || std::all_of(grant->users.begin(), grant->users.end(),
+                                 [&](const GrantUser& other) { return other.key == who_.user.key; });
+  }
+
+  // Makes the view that is the source of mounts in the plan or in the spec. A view that the spec mounts may be missing,
+  // because recover() removes a view that no user of a grant names.
+  Result<void> make_views(const Plan& plan) {
+    const Ledger& ledger = open_.ledger;
+    const auto mounted = mounted_views(requesting_.spec, ledger.view_directory());
+    if (plan.mounts.empty() && std::ranges::find(mounted, plan.view_name) == mounted.end()) return {};
+    call_.log.warnings(TRY(ledger.make_view(plan.view_name, plan.view)));
+    if (requesting_.spec.may_remount) call_.log.warnings(TRY(ledger.make_view(view_name({}), {})));
+    return {};
+  }
+
+  // Logs the grant, and counts it in the outcome. The logged rails are all rails in the container's network namespace,
+  // including rails of other containers of its pod.
+  void note_grant(std::string_view event, const Plan& plan) {
+    const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call_.node.ledger, who_.owner.key);
+    std::optional<std::string> require;
+    if (const auto set = plan.env.find("RDMA_INIT_REQUIRE"); way_.variables)
+      require = plan.no_require.empty() && set != plan.env.end() ? set->second : "-:" + plan.no_require;
+    const Granted granted{.container = call_.container,
+                          .owner = who_.owner,
+                          .engine = requesting_.caller.engine,
+                          .hcas = plan.hcas,
+                          .source = requesting_.request->selection.source,
+                          .rails = rails,
+                          .no_rail = plan.no_rail,
+                          .require = std::move(require),
+                          .timing = call_.timing};
+    call_.log.info(fmt::format("{} {}: {}", event == "booked" ? event : "allocated", some_names(plan),
+                               granted_line(event, granted)));
+    if (event != "granted") return;
+    call_.outcome.granted_mode = mode_of(plan.hcas);
+    call_.outcome.engine = requesting_.caller.engine;
+  }
+
+  const OpenLedger& open_;
+  const ContainerRequest& requesting_;
+  const Grantee& who_;
+  const Way& way_;
+  Call& call_;
+};
 
 // The turn of one call for a bundle.
 struct Turn {
@@ -273,7 +323,7 @@ Result<void> check_no_other(const Ledger& ledger, const GrantUser& user) {
 Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
                    Call& call) {
   open.rails->begin_start();
-  auto granted = about(FailureReason::kLedger, carry_out(open, requesting, who, way, call));
+  auto granted = about(FailureReason::kLedger, Granting(open, requesting, who, way, call).carry_out());
   open.report(Releaser::kOther, call);
   return granted;
 }

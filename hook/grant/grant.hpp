@@ -3,17 +3,22 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "base/json/json_fwd.hpp"
 #include "base/process/identity.hpp"
 #include "base/result.hpp"
-#include "hook/grant/add_network.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/plan/plan.hpp"
 
 namespace hook {
+
+struct NetworkTarget {
+  std::string netns_path = {};  // "/var/run/netns/cni-1", "/proc/PID/ns/net"; empty: no namespace yet, so no rails
+  bool hurried = false;         // as in RailsInput
+};
 
 // The differences between the ways to grant HCAs: by createRuntime, rdma-runtime and rdma-nri.
 struct Way {
@@ -29,8 +34,8 @@ struct Way {
   std::function<Result<void>(const Plan& plan)> apply;
 };
 
-// Grants HCAs to a container. requesting: must have a request. Errors: as read_for(), foresee(), add_network(); the
-// ledger's; errors of way.apply.
+// Grants HCAs to a container. requesting: must have a request. Errors: as read_for(), foresee(); with the reason
+// kNetwork, as add_rails(), or the namespace or the ledger cannot be read; the ledger's; errors of way.apply.
 Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
                    Call& call);
 
