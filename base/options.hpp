@@ -105,27 +105,33 @@ inline constexpr std::size_t kMostUnknown = 8;
 // names: words of the known variables, in the form of options: "nccl-version".
 std::string unknown_variable(std::string_view prefix, std::string_view variable, std::vector<std::string_view> names);
 
+// The names of a program's variables: the prefix of all, and the ends of those that no option has, separated by spaces.
+struct VariableNames {
+  std::string_view prefix;
+  std::string_view others;
+};
+
 // Applies the variables of options that are not in `given`: the command line has precedence, even over an invalid
 // variable. An empty variable counts as unset, because a Dockerfile cannot unset one. A variable with the prefix that
-// is neither an option's nor in `others` (ends of names, separated by spaces) adds a warning to options.warnings.
+// is neither an option's nor in `names.others` adds a warning to options.warnings.
 // Errors: the value is not valid; the message starts with the variable.
 template <typename Options>
-Result<void> apply_variables(std::span<const Option<Options>> table, std::string_view prefix, std::string_view others,
+Result<void> apply_variables(std::span<const Option<Options>> table, const VariableNames& names,
                              const char* const* environment, std::span<const std::string_view> given,
                              Options& options) {
   for (; *environment; ++environment) {
     const std::string_view entry = *environment;
     const std::size_t equals = std::min(entry.find('='), entry.size());
-    if (!entry.starts_with(prefix) || equals + 1 >= entry.size()) continue;
+    if (!entry.starts_with(names.prefix) || equals + 1 >= entry.size()) continue;
     const std::string_view variable = entry.substr(0, equals);
     const auto option =
-        std::ranges::find_if(table, [&](const auto& one) { return variable_of(prefix, one.name) == variable; });
+        std::ranges::find_if(table, [&](const auto& one) { return variable_of(names.prefix, one.name) == variable; });
     if (option == table.end() && options.warnings.size() < kMostUnknown &&
-        !is_for(others, variable.substr(prefix.size()))) {
-      auto names = names_of(table);
-      for (const std::string_view other : split(others, ' '))
-        names.push_back(other);
-      auto warning = unknown_variable(prefix, variable, std::move(names));
+        !is_for(names.others, variable.substr(names.prefix.size()))) {
+      auto known = names_of(table);
+      for (const std::string_view other : split(names.others, ' '))
+        known.push_back(other);
+      auto warning = unknown_variable(names.prefix, variable, std::move(known));
       if (!warning.empty()) options.warnings.push_back(std::move(warning));
     }
     if (option == table.end() || std::ranges::find(given, option->name) != given.end()) continue;

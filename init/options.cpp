@@ -171,7 +171,7 @@ Result<void> apply_environment(Options& options, const char* const* environment,
     // rdma-runtime and rdma-nri set it, but an image can set it too: it is only shown.
     if (entry.starts_with(kNote)) options.note = printable(entry.substr(kNote.size()), kLongestNote);
   }
-  return base::apply_variables(kTwins, kPrefix, kOtherVariables, environment, given, options);
+  return base::apply_variables(kTwins, {kPrefix, kOtherVariables}, environment, given, options);
 }
 
 // Applies one option as base::apply_option() does. An error about the value starts with the name of the option.

@@ -31,12 +31,12 @@ constexpr int kCannotExecute = 127;
 // Linux 5.3).
 constexpr int kLookMs = 50;
 
-// Runs in the child process between fork and exec.
+// Runs in the child process between fork and exec. outputs: the pipes of its output and of its messages.
 [[noreturn]] void become(const std::string& root, const UniqueFd& program, const std::vector<char*>& argv,
-                         const std::string& variable, int out, int err) {
+                         const std::string& variable, const std::array<Pipe, 2>& outputs) {
   if (!root.empty() && (::chroot(root.c_str()) != 0 || ::chdir("/") != 0)) ::_exit(kCannotEnter);
-  ::dup2(out, STDOUT_FILENO);
-  ::dup2(err, STDERR_FILENO);
+  ::dup2(outputs[0].out.get(), STDOUT_FILENO);
+  ::dup2(outputs[1].out.get(), STDERR_FILENO);
   if (!variable.empty()) ::putenv(const_cast<char*>(variable.c_str()));
   execute_program(program, argv.data(), environ);
   ::_exit(kCannotExecute);
@@ -131,17 +131,21 @@ Result<Answer> query_program(const std::string& root, const std::vector<std::str
   const std::string name = base::printable(arguments[0]);
   auto program = open_with_interpreter(arguments[0], root);
   if (!program) return base::wrap(std::move(program).error(), fmt::format("cannot execute `{}`", name));
-  Pipe out = base::make_pipe();
-  Pipe err = out.in.ok() ? base::make_pipe() : Pipe();
-  if (!err.in.ok()) return sys_error(errno, "make a pipe for the answer of `{}`", name);
+  std::array<Pipe, 2> outputs;
+  for (Pipe& output : outputs) {
+    output = base::make_pipe();
+    if (!output.in.ok()) return sys_error(errno, "make a pipe for the answer of `{}`", name);
+  }
   const std::vector<char*> argv = base::pointers_to(arguments);
   // The program does not die with this process: one that restarts an engine must complete its work.
   const pid_t pid = ::fork();
   if (pid < 0) return sys_error(errno, "start `{}`", name);
-  if (pid == 0) become(root, *program, argv, variable, out.out.get(), err.out.get());
-  out.out.reset();
-  err.out.reset();
-  Child child(pid, name, std::move(out.in), std::move(err.in));
+  if (pid == 0) become(root, *program, argv, variable, outputs);
+  // The parent closes its copies of the writing ends: while one is open, the reading end does not report the end of the
+  // output.
+  for (Pipe& output : outputs)
+    output.out.reset();
+  Child child(pid, name, std::move(outputs[0].in), std::move(outputs[1].in));
   const int status = TRY(child.wait(patience_ms));
   if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotEnter)
     return Error{fmt::format("cannot run `{}` in `{}`", name, root), EPERM, "run rdma-hook as root"};

@@ -83,6 +83,7 @@ void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vec
 
 // The grants that hold one HCA: the HCA as each grant holds it, by the grant's key.
 using Claims = std::map<std::string, PlannedHca>;
+using ClaimsByHca = std::map<std::string, Claims>;  // by the name under which the HCA is booked
 
 // Adds the index entry of an HCA that a grant holds, or for an exclusive grant the link `exclusive` to the grant, if
 // the index lacks it. Replaces a link that is "none".
@@ -119,8 +120,9 @@ Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, co
 
 // Corrects the index of one HCA to agree with `claims`, the grants that hold it. Takes a lock only for an entry that
 // does not agree. unread: keys of grants that could not be read; their entries stay.
-Result<void> recover_hca(const LedgerFiles& files, const std::string& hca, const Claims& claims,
+Result<void> recover_hca(const LedgerFiles& files, const ClaimsByHca::value_type& claimed,
                          const std::set<std::string>& unread, Deadline deadline, Unreleased& stuck) {
+  const auto& [hca, claims] = claimed;
   const auto note = [&](const std::string& key, const auto& checked) {
     note_unreleased(stuck, key, checked.has_value() ? Result<void>() : checked.error());
   };
@@ -158,7 +160,7 @@ Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, st
   Unreleased stuck;
   warnings.clear();
   repair_all(files, TRY(list_names(files.pending)), deadline, stuck);
-  std::map<std::string, Claims> claims;  // by the name under which the HCA is booked
+  ClaimsByHca claims;
   ListsOfKeys lists;
   std::set<std::string> unread;
   for (const std::string& key : TRY(grant_keys(files))) {
@@ -179,9 +181,9 @@ Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, st
   }
   for (const std::string& hca : TRY(list_names(files.hca)))
     claims.try_emplace(hca);
-  for (const auto& [hca, holders] : claims) {
-    if (!is_file_name(hca, kLongestHcaName)) continue;
-    note_unreleased(stuck, hca, recover_hca(files, hca, holders, unread, deadline, stuck));
+  for (const auto& claimed : claims) {
+    if (!is_file_name(claimed.first, kLongestHcaName)) continue;
+    note_unreleased(stuck, claimed.first, recover_hca(files, claimed, unread, deadline, stuck));
   }
   // Now the index has each HCA of each grant.
   if (stuck.empty()) files.seal_hcas();

@@ -32,25 +32,6 @@ VfAttributes only_changed(const VfAttributes& now, const VfAttributes& wanted) {
 
 constexpr const char* kPfHint = "bring the physical function up, or remove \"vf\" from the network";
 
-Result<void> describe_vf(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
-                         HostNetdev& host) {
-  if (rail.vf.empty()) return {};
-  const auto place = hca && hca->pci && hca->physfn ? find_vf_slot(sys, *hca->pci, *hca->physfn) : std::nullopt;
-  if (!place) {
-    return Error{
-        fmt::format("cannot set VF attributes of `{}`: its physical function has no netdev on the node", rail.host),
-        ENODEV, kPfHint};
-  }
-  host.pf = place->pf;
-  host.vf = place->vf;
-  const auto pf = TRY(find_link(node.route, place->pf));
-  if (!pf) {
-    return Error{fmt::format("`{}`, the physical function of `{}`, is gone", place->pf, rail.host), 0, kPfHint};
-  }
-  host.vf_attributes = only_changed(TRY(read_vf(node.route, pf->ifindex, place->vf)), rail.vf);
-  return {};
-}
-
 // Compares MAC addresses. With IPoIB only the last 8 of the 20 bytes count, which are the port's GUID. The bytes before
 // the GUID contain the number of a queue pair, which differs for each netdev that the kernel makes (INFINIBAND_ALEN,
 // include/linux/if_infiniband.h).
@@ -91,26 +72,6 @@ Result<void> send_rdma_device(NodeSockets& node, const RailRecord& record, int n
   return device ? move_rdma_device(*node.rdma, device->index, netns) : Result<void>();
 }
 
-// Describes the software RDMA device of a netdev that moves. The device is made again in the container and is then
-// found by the recorded node GUID. The kernel makes the GUID of the new device from the MAC address of the netdev, so
-// this GUID must be equal to the recorded one.
-// Errors: ENODEV, the device was renamed or removed since the plan; EINVAL, a new device would have another node GUID.
-Result<std::optional<RdmaDevice>> describe_software_device(Netlink& rdma, const std::string& name,
-                                                           const fabric::Hca* hca, const HostNetdev& host) {
-  const std::uint64_t guid = hca ? parse_node_guid(hca->node_guid) : 0;
-  auto device = TRY(find_software_device(rdma, guid, name));
-  if (!device || device->name != name) {
-    return Error{fmt::format("RDMA device `{}` was renamed or removed meanwhile", name), ENODEV,
-                 "check the names with `rdma dev` and start the container again"};
-  }
-  const std::uint64_t made_anew = node_guid_of_mac(host.mac);
-  if (made_anew == 0 || made_anew == device->node_guid) return device;
-  return Error{
-      fmt::format("cannot make RDMA device `{}` again in a container: it was made when `{}` had another MAC address",
-                  name, host.name),
-      EINVAL, fmt::format("run `rdma link delete {0}; rdma link add {0} type TYPE netdev {1}`", name, host.name)};
-}
-
 NewChild child_of(const RailRecord& rail, std::uint32_t group, int netns) {
   return {.kind = rail.rail.kind,
           .macvlan_private = rail.rail.macvlan_private,
@@ -141,20 +102,6 @@ Result<void> send_netdev(NodeSockets& node, NetworkNamespace& inside, const Rail
   return change_link(inside.route, there->ifindex, in);
 }
 
-// Reads the netdev's settings in sysfs: in node.sysfs if it is open, otherwise in `sys`. Does not open node.sysfs,
-// because closing this mount takes some 10 ms (a grace period of the kernel).
-void describe_sysfs(const NodeSockets& node, const Link& link, const std::string& sys, HostNetdev& host,
-                    std::vector<std::string>& warnings) {
-  const base::UniqueFd own(node.sysfs.ok() ? -1 : ::open(sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  const auto netdev = open_netdev(node.sysfs.ok() ? node.sysfs.get() : own.get(), link);
-  if (netdev && *netdev) {
-    host.sysfs = read_sysfs_settings(**netdev, link.name, warnings);
-    return;
-  }
-  warnings.push_back(fmt::format("{}: queue and NAPI settings of the netdev will not be restored",
-                                 netdev ? fmt::format("`{}` is not in `{}`", link.name, sys) : netdev.error().message));
-}
-
 // Returns true if the netdev belongs to another PCI function than the HCA. Returns false if the netdev has no PCI
 // address: the netdev of a scalable function has an auxiliary device, and a bond has no device, but both can belong to
 // the HCA.
@@ -162,61 +109,153 @@ bool is_of_another_function(const Link& link, const fabric::Hca* hca) {
   return hca && hca->pci && fabric::pci::is_address(link.bus_address) && link.bus_address != *hca->pci;
 }
 
-// Records features and tcx programs. Adds warnings about settings that a move or the container can remove and that
-// cannot be restored.
-void describe_what_may_be_lost(NodeSockets& node, const Link& link, HostNetdev& host,
-                               std::vector<std::string>& warnings) {
-  auto features = node.ethtool.features(link.ifindex, link.name);
-  if (features) {
-    host.features = *std::move(features);
-  } else {
-    warnings.push_back(fmt::format("{}: features of `{}` will not be restored", features.error().message, link.name));
-  }
-  auto programs = tcx_programs(link.ifindex, link.name);
-  if (!programs) {
-    warnings.push_back(programs.error().message + ": tcx programs of containers will not be detached");
-  } else {
-    if (!programs->empty()) {
-      warnings.push_back(
-          fmt::format("`{0}` moves with {1} of the node's tcx programs, which its container can detach; remedy: "
-                      "list them with `bpftool net show dev {0}`",
-                      link.name, programs->size()));
-    }
-    host.tcx = *std::move(programs);
-  }
-  if (is_set_qdisc(link.qdisc)) {
-    warnings.push_back(
-        fmt::format("`{0}` loses its qdisc `{1}` when it moves; remedy: save `tc qdisc show dev {0}` and set it again "
-                    "when the netdev is back",
-                    link.name, base::printable(link.qdisc)));
-  }
-}
+// The state and the steps of describe_host().
+class HostReader {
+ public:
+  HostReader(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
+             std::vector<std::string>& warnings)
+      : node_(node), rail_(rail), hca_(hca), sys_(sys), warnings_(warnings) {}
 
-// Records the state of a moving netdev that RailUndo::restore() needs.
-Result<void> describe_moving(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
-                             const Link& link, HostNetdev& host, std::vector<std::string>& warnings) {
-  if (rail.move_rdma && node.rdma) host.rdma = TRY(describe_rdma_device(*node.rdma, rail.hca));
-  if (rail.recreate && node.rdma) host.rdma = TRY(describe_software_device(*node.rdma, rail.hca, hca, host));
-  host.settings = link.settings;
-  if (link.vfs > 0) {
-    for (auto& [number, vf] : TRY(read_vfs(node.route, link.ifindex))) {
-      if (number == host.vfs.size()) host.vfs.push_back(vf);
+  Result<HostNetdev> read() {
+    const auto link = TRY(find_link(node_.route, rail_.host));
+    if (!link) {
+      return Error{fmt::format("netdev `{}` of `{}` is not in the node's network namespace", rail_.host, rail_.hca),
+                   ENODEV, "find its owner with `rdma-hook devices`"};
+    }
+    if (is_of_another_function(*link, hca_)) {
+      return Error{
+          fmt::format("netdev `{}` does not belong to `{}`: an HCA was renamed meanwhile", rail_.host, rail_.hca),
+          ENODEV, "check the names with `rdma link` and start the container again"};
+    }
+    host_.ifindex = link->ifindex;
+    host_.name = link->name;
+    host_.kind = link->kind;
+    host_.bus_address = link->bus_address;
+    host_.mac = link->mac;
+    host_.permanent_mac = link->permanent_mac;
+    host_.mtu = link->mtu;
+    host_.tx_queue_length = link->tx_queue_length;
+    host_.up = link->up;
+    if (rail_.kind == RailKind::kMove) TRY_VOID(describe_moving(*link));
+    return std::move(host_);
+  }
+
+ private:
+  // Records the state of a moving netdev that RailUndo::restore() needs.
+  Result<void> describe_moving(const Link& link) {
+    if (rail_.move_rdma && node_.rdma) host_.rdma = TRY(describe_rdma_device(*node_.rdma, rail_.hca));
+    if (rail_.recreate && node_.rdma) host_.rdma = TRY(describe_software_device());
+    host_.settings = link.settings;
+    if (link.vfs > 0) {
+      for (auto& [number, vf] : TRY(read_vfs(node_.route, link.ifindex))) {
+        if (number == host_.vfs.size()) host_.vfs.push_back(vf);
+      }
+    }
+    describe_what_may_be_lost(link);
+    // If the netdev has no bus address, a container can make another netdev with the same kind and MAC address.
+    // Therefore the identity is recorded too (netdev_identity()).
+    if (host_.bus_address.empty() && !is_ipoib(host_)) {
+      if (!node_.sysfs.ok()) node_.sysfs = TRY(open_sysfs());
+      if (node_.sysfs.ok()) host_.identity = TRY(netdev_identity(node_.sysfs.get(), link));
+    }
+    describe_sysfs(link);
+    auto configured = TRY(read_records(node_.route, link.ifindex, link.name));
+    host_.records = std::move(configured.records);
+    for (const std::string& route : configured.skipped)
+      warnings_.push_back(fmt::format("`{}`: cannot move `{}` with the netdev", rail_.host, route));
+    return describe_vf();
+  }
+
+  // Describes the software RDMA device of a netdev that moves. The device is made again in the container and is then
+  // found by the recorded node GUID. The kernel makes the GUID of the new device from the MAC address of the netdev, so
+  // this GUID must be equal to the recorded one.
+  // Errors: ENODEV, the device was renamed or removed since the plan; EINVAL, a new device would have another node
+  // GUID.
+  Result<std::optional<RdmaDevice>> describe_software_device() {
+    const std::uint64_t guid = hca_ ? parse_node_guid(hca_->node_guid) : 0;
+    auto device = TRY(find_software_device(*node_.rdma, guid, rail_.hca));
+    if (!device || device->name != rail_.hca) {
+      return Error{fmt::format("RDMA device `{}` was renamed or removed meanwhile", rail_.hca), ENODEV,
+                   "check the names with `rdma dev` and start the container again"};
+    }
+    const std::uint64_t made_anew = node_guid_of_mac(host_.mac);
+    if (made_anew == 0 || made_anew == device->node_guid) return device;
+    return Error{
+        fmt::format("cannot make RDMA device `{}` again in a container: it was made when `{}` had another MAC address",
+                    rail_.hca, host_.name),
+        EINVAL,
+        fmt::format("run `rdma link delete {0}; rdma link add {0} type TYPE netdev {1}`", rail_.hca, host_.name)};
+  }
+
+  // Records features and tcx programs. Adds warnings about settings that a move or the container can remove and that
+  // cannot be restored.
+  void describe_what_may_be_lost(const Link& link) {
+    auto features = node_.ethtool.features(link.ifindex, link.name);
+    if (features) {
+      host_.features = *std::move(features);
+    } else {
+      warnings_.push_back(
+          fmt::format("{}: features of `{}` will not be restored", features.error().message, link.name));
+    }
+    auto programs = tcx_programs(link.ifindex, link.name);
+    if (!programs) {
+      warnings_.push_back(programs.error().message + ": tcx programs of containers will not be detached");
+    } else {
+      if (!programs->empty()) {
+        warnings_.push_back(
+            fmt::format("`{0}` moves with {1} of the node's tcx programs, which its container can detach; remedy: "
+                        "list them with `bpftool net show dev {0}`",
+                        link.name, programs->size()));
+      }
+      host_.tcx = *std::move(programs);
+    }
+    if (is_set_qdisc(link.qdisc)) {
+      warnings_.push_back(fmt::format(
+          "`{0}` loses its qdisc `{1}` when it moves; remedy: save `tc qdisc show dev {0}` and set it again "
+          "when the netdev is back",
+          link.name, base::printable(link.qdisc)));
     }
   }
-  describe_what_may_be_lost(node, link, host, warnings);
-  // If the netdev has no bus address, a container can make another netdev with the same kind and MAC address. Therefore
-  // the identity is recorded too (netdev_identity()).
-  if (host.bus_address.empty() && !is_ipoib(host)) {
-    if (!node.sysfs.ok()) node.sysfs = TRY(open_sysfs());
-    if (node.sysfs.ok()) host.identity = TRY(netdev_identity(node.sysfs.get(), link));
+
+  // Reads the netdev's settings in sysfs: in node_.sysfs if it is open, otherwise in `sys`. Does not open node_.sysfs,
+  // because closing this mount takes some 10 ms (a grace period of the kernel).
+  void describe_sysfs(const Link& link) {
+    const base::UniqueFd own(node_.sysfs.ok() ? -1 : ::open(sys_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    const auto netdev = open_netdev(node_.sysfs.ok() ? node_.sysfs.get() : own.get(), link);
+    if (netdev && *netdev) {
+      host_.sysfs = read_sysfs_settings(**netdev, link.name, warnings_);
+      return;
+    }
+    warnings_.push_back(
+        fmt::format("{}: queue and NAPI settings of the netdev will not be restored",
+                    netdev ? fmt::format("`{}` is not in `{}`", link.name, sys_) : netdev.error().message));
   }
-  describe_sysfs(node, link, sys, host, warnings);
-  auto configured = TRY(read_records(node.route, link.ifindex, link.name));
-  host.records = std::move(configured.records);
-  for (const std::string& route : configured.skipped)
-    warnings.push_back(fmt::format("`{}`: cannot move `{}` with the netdev", rail.host, route));
-  return describe_vf(node, rail, hca, sys, host);
-}
+
+  Result<void> describe_vf() {
+    if (rail_.vf.empty()) return {};
+    const auto place = hca_ && hca_->pci && hca_->physfn ? find_vf_slot(sys_, *hca_->pci, *hca_->physfn) : std::nullopt;
+    if (!place) {
+      return Error{
+          fmt::format("cannot set VF attributes of `{}`: its physical function has no netdev on the node", rail_.host),
+          ENODEV, kPfHint};
+    }
+    host_.pf = place->pf;
+    host_.vf = place->vf;
+    const auto pf = TRY(find_link(node_.route, place->pf));
+    if (!pf) {
+      return Error{fmt::format("`{}`, the physical function of `{}`, is gone", place->pf, rail_.host), 0, kPfHint};
+    }
+    host_.vf_attributes = only_changed(TRY(read_vf(node_.route, pf->ifindex, place->vf)), rail_.vf);
+    return {};
+  }
+
+  NodeSockets& node_;
+  const Rail& rail_;
+  const fabric::Hca* hca_;
+  const std::string& sys_;
+  std::vector<std::string>& warnings_;
+  HostNetdev host_;
+};
 
 }  // namespace
 
@@ -273,27 +312,7 @@ Result<void> set_vf(NodeSockets& node, const HostNetdev& host, const VfAttribute
 
 Result<HostNetdev> describe_host(NodeSockets& node, const Rail& rail, const fabric::Hca* hca, const std::string& sys,
                                  std::vector<std::string>& warnings) {
-  const auto link = TRY(find_link(node.route, rail.host));
-  if (!link) {
-    return Error{fmt::format("netdev `{}` of `{}` is not in the node's network namespace", rail.host, rail.hca), ENODEV,
-                 "find its owner with `rdma-hook devices`"};
-  }
-  if (is_of_another_function(*link, hca)) {
-    return Error{fmt::format("netdev `{}` does not belong to `{}`: an HCA was renamed meanwhile", rail.host, rail.hca),
-                 ENODEV, "check the names with `rdma link` and start the container again"};
-  }
-  HostNetdev host;
-  host.ifindex = link->ifindex;
-  host.name = link->name;
-  host.kind = link->kind;
-  host.bus_address = link->bus_address;
-  host.mac = link->mac;
-  host.permanent_mac = link->permanent_mac;
-  host.mtu = link->mtu;
-  host.tx_queue_length = link->tx_queue_length;
-  host.up = link->up;
-  if (rail.kind == RailKind::kMove) TRY_VOID(describe_moving(node, rail, hca, sys, *link, host, warnings));
-  return host;
+  return HostReader(node, rail, hca, sys, warnings).read();
 }
 
 Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const RailRecord& rail, std::uint32_t group) {

@@ -148,32 +148,32 @@ Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
   return note;
 }
 
-enum class RequestedBy { kContainer, kDefault, kVariable };
+enum class RequestedBy { kNobody, kContainer, kDefault, kVariable };
 
-// Sets the selection of the first source, in the order of request.hpp, that is present and may request. Returns false
-// if there is none. has_all: the container is privileged and has the nodes without a request, like kube-proxy and CNI
-// agents.
-Result<bool> settle_selection(const RequestParts& said, bool trusted, bool has_all, const ContainerSpec& spec,
-                              const Config& config, Request& request, RequestedBy& by) {
-  if (trusted && said.selection && (!said.nics || request.given.empty())) {
-    request.selection = *said.selection;
+// Sets the selection of the first source, in the order of request.hpp, that is present and may request. Returns
+// kNobody if there is none. said: nullptr if annotations may not request. has_all: the container is privileged and has
+// the nodes without a request, like kube-proxy and CNI agents.
+Result<RequestedBy> settle_selection(const RequestParts* said, bool has_all, const ContainerSpec& spec,
+                                     const Config& config, Request& request) {
+  if (said && said->selection && (!said->nics || request.given.empty())) {
+    request.selection = *said->selection;
   } else if (!request.given.empty()) {
     request.selection = all_hcas("/dev/infiniband/uverbs* of the container");
     request.has_nodes_of_grant = true;
-  } else if (trusted && said.network) {
-    request.selection = all_hcas(said.network->source);
+  } else if (said && said->network) {
+    request.selection = all_hcas(said->network->source);
   } else if (config.default_devices && !has_all) {
     request.selection = TRY(parse_selection(*config.default_devices, "default_devices of config.json"));
-    by = RequestedBy::kDefault;
+    return RequestedBy::kDefault;
   } else if (config.env_may_request && !has_all) {
     auto visible = TRY(visible_devices(spec));
-    if (!visible) return false;
+    if (!visible) return RequestedBy::kNobody;
     request.selection = *std::move(visible);
-    by = RequestedBy::kVariable;
+    return RequestedBy::kVariable;
   } else {
-    return false;
+    return RequestedBy::kNobody;
   }
-  return true;
+  return RequestedBy::kContainer;
 }
 
 // Reads NVIDIA_VISIBLE_DEVICES, which an image can set. It may request HCAs or stop the container only if config.json
@@ -223,11 +223,10 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   TRY_VOID(check_nics(said, request.given.size()));
   if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
 
-  RequestedBy by = RequestedBy::kContainer;
-  const bool granted = TRY(settle_selection(said, trusted, has_all, spec, config, request, by));
-  if (!trusted) warn_of_ignored(said, granted, engine, pod, asked.warnings);
+  const RequestedBy by = TRY(settle_selection(trusted ? &said : nullptr, has_all, spec, config, request));
+  if (!trusted) warn_of_ignored(said, by != RequestedBy::kNobody, engine, pod, asked.warnings);
   asked.pod_note = pod_note(asked.warnings);  // later warnings are about variables
-  if (!granted) return asked;
+  if (by == RequestedBy::kNobody) return asked;
   TRY_VOID(check_pod_namespace(spec, engine));
 
   // If device nodes exist, check_nics() has compared their number with the annotation's NICs: nothing to narrow.

@@ -115,7 +115,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
   const bool about_itself = std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; });
   // --help must work with an invalid variable.
   if (!about_itself)
-    TRY_VOID(base::apply_variables(kTwins, "RDMA_PING_", kOtherVariables, environment, std::span(given), options));
+    TRY_VOID(base::apply_variables(kTwins, {"RDMA_PING_", kOtherVariables}, environment, std::span(given), options));
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     if (std::string_view(arguments[i]) == "--") {
       if (i + 1 >= arguments.size()) return make_error("no command after `--`");

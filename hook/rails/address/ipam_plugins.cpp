@@ -103,6 +103,7 @@ struct PluginRun {
   std::array<ProgramOutput, kStreams> streams;
   PluginEnd end;
 };
+using PluginPipes = std::array<Pipe, PluginRun::kStreams>;
 
 // Returns a file in memory with this text. A pipe is not used, because writing could block if a plugin does not read.
 Result<UniqueFd> make_input(const std::string& text) {
@@ -126,9 +127,9 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
   return environment;
 }
 
-// Executes the plugin in the forked child. Writes the errno of a failure to `started`.
-[[noreturn]] void become(const IpamCall& call, const FoundProgram& program, pid_t parent, int input, int output,
-                         int errors, int started) {
+// Executes the plugin in the forked child. Writes the errno of a failure to the pipe kStarted.
+[[noreturn]] void become(const IpamCall& call, const FoundProgram& program, pid_t parent, int input,
+                         const PluginPipes& pipes) {
   ::setpgid(0, 0);  // makes a process group, so that kill_plugin() also kills children of the plugin
   if (!die_with_parent(parent)) ::_exit(1);
   for (int signal = 1; signal < NSIG; ++signal)
@@ -141,12 +142,13 @@ std::vector<std::string> environment_of(const IpamCall& call, const std::string&
   const std::vector<char*> variables = base::pointers_to(environment);
   std::string path = fmt::format("{}/{}", program.directory, call.plugin);
   char* arguments[] = {path.data(), nullptr};
-  if (::chdir("/") == 0 && ::dup2(input, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
-      ::dup2(errors, STDERR_FILENO) >= 0)
+  if (::chdir("/") == 0 && ::dup2(input, STDIN_FILENO) >= 0 &&
+      ::dup2(pipes[PluginRun::kOut].out.get(), STDOUT_FILENO) >= 0 &&
+      ::dup2(pipes[PluginRun::kErr].out.get(), STDERR_FILENO) >= 0)
     execute_program(program.fd, arguments, variables.data());
   // A successful execve(2) closes the pipe `started` (O_CLOEXEC), so its reader gets data only after a failure.
   const int code = errno;
-  (void)!::write(started, &code, sizeof code);
+  (void)!::write(pipes[PluginRun::kStarted].out.get(), &code, sizeof code);
   ::_exit(127);
 }
 
@@ -155,7 +157,7 @@ Result<void> start(const IpamCall& call, const std::vector<IpamProgram>& program
   const IpamProgram* const known = TRY(known_program(call, programs));
   const FoundProgram program = TRY(find_program(*known));
   const UniqueFd input = TRY(make_input(ipam_config(call)));
-  std::array<Pipe, PluginRun::kStreams> pipes;
+  PluginPipes pipes;
   for (Pipe& pipe : pipes) {
     pipe = base::make_pipe();
     if (!pipe.in.ok()) return sys_error(errno, "cannot make a pipe");
@@ -163,10 +165,7 @@ Result<void> start(const IpamCall& call, const std::vector<IpamProgram>& program
   const pid_t parent = ::getpid();
   plugin.pid = ::fork();
   if (plugin.pid < 0) return sys_error(errno, "cannot fork");
-  if (plugin.pid == 0) {
-    become(call, program, parent, input.get(), pipes[PluginRun::kOut].out.get(), pipes[PluginRun::kErr].out.get(),
-           pipes[PluginRun::kStarted].out.get());
-  }
+  if (plugin.pid == 0) become(call, program, parent, input.get(), pipes);
   for (std::size_t i = 0; i < PluginRun::kStreams; ++i)
     plugin.streams[i].fd = std::move(pipes[i].in);
   return {};
