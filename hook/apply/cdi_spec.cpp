@@ -38,18 +38,6 @@ bool is_device_name(std::string_view text) {
   return is_name(text, "_-.:");
 }
 
-Json node_json(const PlannedNode& node) {
-  return Json{{"path", node.path},           {"type", "c"},     {"fileMode", node.mode},
-              {"permissions", kPermissions}, {"uid", node.uid}, {"gid", node.gid}};
-}
-
-Json nodes_json(const std::vector<PlannedNode>& nodes) {
-  Json list = Json::array();
-  for (const PlannedNode& node : nodes)
-    list.push_back(node_json(node));
-  return list;
-}
-
 // Returns a hook entry. The engine runs the hook for every container that gets a CDI device of this specification, also
 // if the container has no other request.
 Json hook_json(const CdiOptions& options, const char* stage) {
@@ -61,12 +49,27 @@ Json hook_json(const CdiOptions& options, const char* stage) {
   return Json{{"hookName", stage}, {"path", options.hook}, {"args", std::move(arguments)}};
 }
 
-// Returns the edits of a CDI device.
-Json edits_json(const std::vector<PlannedNode>& nodes, const std::vector<SiteSource>& sites,
-                std::vector<std::string>& warnings) {
-  Json edits{{"deviceNodes", nodes_json(nodes)}};
+// Returns the part of a plan that depends on no container.
+Plan plan_of(std::vector<PlannedNode> nodes, const std::vector<SiteSource>& sites, std::vector<std::string>& warnings) {
+  Plan plan;
+  plan.nodes = std::move(nodes);
   if (const SiteValues values = site_values(sites, warnings); !values.empty())
-    edits["env"] = {fmt::format("{}={}", fabric::kSiteName, fabric::site_text(values))};
+    plan.env.emplace(fabric::kSiteName, fabric::site_text(values));
+  return plan;
+}
+
+// Returns the edits by which an engine applies the plan. They have no device numbers: the engine reads them.
+Json edits_json(const Plan& plan) {
+  Json edits = Json::object();
+  for (const PlannedNode& node : plan.nodes)
+    edits["deviceNodes"].push_back(Json{{"path", node.path},
+                                        {"type", "c"},
+                                        {"fileMode", node.mode},
+                                        {"permissions", kPermissions},
+                                        {"uid", node.uid},
+                                        {"gid", node.gid}});
+  for (const auto& [name, value] : plan.env)
+    edits["env"].push_back(fmt::format("{}={}", name, value));
   return edits;
 }
 
@@ -124,16 +127,15 @@ Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, 
   std::vector<PlannedNode> all;
   std::vector<SiteSource> sites;
   for (const Offered& hca : offered) {
-    devices.push_back(Json{{"name", hca.name}, {"containerEdits", edits_json(hca.nodes, {hca.site}, warnings)}});
+    const Plan plan = plan_of(hca.nodes, {hca.site}, warnings);
+    devices.push_back(Json{{"name", hca.name}, {"containerEdits", edits_json(plan)}});
     all.insert(all.end(), hca.nodes.begin(), hca.nodes.end());
     sites.push_back(hca.site);
   }
-  devices.push_back(Json{{"name", kAll}, {"containerEdits", edits_json(all, sites, warnings)}});
+  devices.push_back(Json{{"name", kAll}, {"containerEdits", edits_json(plan_of(all, sites, warnings))}});
 
-  Json edits = Json::object();
   // The engine applies these edits once per container, whatever the number of its CDI devices.
-  if (const auto common = TRY(planned_nodes(config.nodes, inventory, {})); !common.empty())
-    edits["deviceNodes"] = nodes_json(common);
+  Json edits = edits_json(plan_of(TRY(planned_nodes(config.nodes, inventory, {})), {}, warnings));
   edits["hooks"] = Json::array({hook_json(options, "createRuntime"), hook_json(options, "poststop")});
   return Json{{"cdiVersion", kCdiVersion}, {"kind", options.kind}, {"devices", devices}, {"containerEdits", edits}};
 }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/json/json.hpp"
-#include "fabric/library_variables.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/config/config.hpp"
@@ -42,18 +41,13 @@ std::string text_or(const Json& object, const char* name, std::string fallback) 
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::move(fallback);
 }
 
-// Adds a device node. An equal entry stays. Errors: an entry has the same path and another number; a program in the
-// container would then open another device.
-Result<void> add_device(const PlannedNode& node, Json& devices) {
-  for (const Json& device : devices) {
-    if (!device.is_object() || text_or(device, "path", "") != node.path) continue;
-    if (text_or(device, "type", "") == "c" && number_or(device, "major", -1) == *node.major &&
-        number_or(device, "minor", -1) == *node.minor) {
-      return {};
-    }
+// Adds a device node, unless the container has it.
+Result<void> add_device(const AdjustedNode& adjusted, Json& devices) {
+  const PlannedNode& node = adjusted.node;
+  if (adjusted.is_present()) return {};
+  if (const auto& other = adjusted.present) {
     return Error{fmt::format("config.json: linux.devices has `{}` as {} {}:{}, but on this node it is c {}:{}",
-                             node.path, text_or(device, "type", "?"), number_or(device, "major", -1),
-                             number_or(device, "minor", -1), *node.major, *node.minor),
+                             node.path, other->type, other->major, other->minor, *node.major, *node.minor),
                  0, "remove that entry, or restart the device plugin so that it reads the numbers again"};
   }
   // Members are added one by one, because a list of values would be copied.
@@ -94,16 +88,17 @@ bool rules_allow(const Json& rules, const PlannedNode& node) {
 }
 
 // Adds device nodes and the device rules that they need.
-Result<void> add_nodes(const Plan& plan, Json& config) {
-  if (plan.nodes.empty()) return {};
+Result<void> add_nodes(const std::vector<AdjustedNode>& nodes, Json& config) {
+  if (nodes.empty()) return {};
   Json& linux_part = *TRY(member(config, "linux", Json::value_t::object, ""));
   (void)TRY(member(linux_part, "devices", Json::value_t::array, "linux"));
   Json& resources = *TRY(member(linux_part, "resources", Json::value_t::object, "linux"));
   Json& rules = *TRY(member(resources, "devices", Json::value_t::array, "linux.resources"));
   Json& devices = linux_part["devices"];
-  for (const PlannedNode& node : plan.nodes) {
+  for (const AdjustedNode& adjusted : nodes) {
+    const PlannedNode& node = adjusted.node;
     if (!node.major || !node.minor) return make_error("the device number of `{}` is unknown", node.path);
-    TRY_VOID(add_device(node, devices));
+    TRY_VOID(add_device(adjusted, devices));
     if (rules_allow(rules, node)) continue;
     // The access has no `m` (mknod). A runtime that makes the node inside the cgroup has its own rule for that (runc,
     // crun: `c *:* m`).
@@ -129,20 +124,20 @@ void limit_device(const PlannedRdmaLimit& limit, Json& device) {
   if (lower.objects) device[kHcaObjects] = *lower.objects;
 }
 
-Result<void> add_rdma_limits(const Plan& plan, Json& config) {
-  if (plan.rdma_limits.empty()) return {};
+Result<void> add_rdma_limits(const std::vector<PlannedRdmaLimit>& limits, Json& config) {
+  if (limits.empty()) return {};
   Json& linux_part = *TRY(member(config, "linux", Json::value_t::object, ""));
   Json& resources = *TRY(member(linux_part, "resources", Json::value_t::object, "linux"));
   Json& rdma = *TRY(member(resources, "rdma", Json::value_t::object, "linux.resources"));
-  for (const PlannedRdmaLimit& limit : plan.rdma_limits)
+  for (const PlannedRdmaLimit& limit : limits)
     limit_device(limit, *TRY(member(rdma, limit.hca.c_str(), Json::value_t::object, "linux.resources.rdma")));
   return {};
 }
 
-// Adds the plan's capabilities. If the container's user is not root, only ambient capabilities survive execve(2). A
+// Adds capabilities. If the container's user is not root, only ambient capabilities survive execve(2). A
 // capability can be ambient only if it is also inheritable (capabilities(7)).
-Result<void> add_capabilities(const Plan& plan, Json& process) {
-  if (plan.capabilities.empty()) return {};
+Result<void> add_capabilities(const std::vector<std::string>& names, Json& process) {
+  if (names.empty()) return {};
   std::vector<const char*> sets = {"bounding", "effective", "permitted"};
   const auto user = process.find("user");
   if (user != process.end() && user->is_object() && number_or(*user, "uid", 0) != 0) {
@@ -151,7 +146,7 @@ Result<void> add_capabilities(const Plan& plan, Json& process) {
   Json& capabilities = *TRY(member(process, "capabilities", Json::value_t::object, "process"));
   for (const char* set : sets) {
     Json& list = *TRY(member(capabilities, set, Json::value_t::array, "process.capabilities"));
-    for (const std::string& name : plan.capabilities) {
+    for (const std::string& name : names) {
       if (std::ranges::find(list, Json(name)) == list.end()) list.push_back(name);
     }
   }
@@ -160,8 +155,7 @@ Result<void> add_capabilities(const Plan& plan, Json& process) {
 
 // Raises RLIMIT_MEMLOCK in its present entry of `rlimits`, because runtimes refuse a second entry. A higher limit
 // stays.
-Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inherited, Json& process) {
-  if (!plan.memlock) return {};
+Result<void> raise_memlock(std::uint64_t wanted, const std::optional<Rlimit>& inherited, Json& process) {
   Json& rlimits = *TRY(member(process, "rlimits", Json::value_t::array, "process"));
   for (Json& limit : rlimits) {
     if (!limit.is_object() || text_or(limit, "type", "") != kMemlock) continue;
@@ -171,37 +165,33 @@ Result<void> raise_memlock(const Plan& plan, const std::optional<Rlimit>& inheri
       // signed. Both types count.
       const bool is_limit = found != limit.end() && found->is_number_integer() &&
                             (found->is_number_unsigned() || found->get<std::int64_t>() >= 0);
-      const bool higher = is_limit && found->get<std::uint64_t>() >= *plan.memlock;
-      if (!higher) limit[name] = *plan.memlock;
+      const bool higher = is_limit && found->get<std::uint64_t>() >= wanted;
+      if (!higher) limit[name] = wanted;
     }
     return {};
   }
-  const Rlimit raised = raised_memlock(*plan.memlock, inherited);
+  const Rlimit raised = raised_memlock(wanted, inherited);
   rlimits.push_back(Json{{"type", kMemlock}, {"hard", raised.hard}, {"soft", raised.soft}});
   return {};
 }
 
-Result<void> add_environment(const Plan& plan, Json& process) {
-  if (plan.env.empty()) return {};
+Result<void> add_environment(const std::map<std::string, std::string>& variables, Json& process) {
+  if (variables.empty()) return {};
   Json& env = *TRY(member(process, "env", Json::value_t::array, "process"));
-  for (const auto& [name, value] : plan.env) {
+  for (const auto& [name, value] : variables) {
     const std::string prefix = name + "=";
     const auto own = std::ranges::find_if(env, [&](const Json& entry) {
       return entry.is_string() && entry.get_ref<const std::string&>().starts_with(prefix);
     });
-    if (own == env.end()) {
-      env.push_back(prefix + value);
-    } else if (fabric::is_node_variable(name)) {
-      *own = prefix + value;
-    }  // the container's own value of another variable has precedence
+    (own == env.end() ? env.emplace_back() : *own) = prefix + value;
   }
   return {};
 }
 
-Result<void> add_mounts(const Plan& plan, Json& config) {
-  if (plan.mounts.empty()) return {};
+Result<void> add_mounts(const std::vector<PlannedMount>& added, Json& config) {
+  if (added.empty()) return {};
   Json& mounts = *TRY(member(config, "mounts", Json::value_t::array, ""));
-  for (const PlannedMount& mount : plan.mounts) {
+  for (const PlannedMount& mount : added) {
     mounts.push_back(Json{{"destination", mount.destination},
                           {"type", mount.type},
                           {"source", mount.source},
@@ -210,27 +200,21 @@ Result<void> add_mounts(const Plan& plan, Json& config) {
   return {};
 }
 
-Result<void> edit(const Plan& plan, const std::string& token, const std::optional<Rlimit>& inherited, Json& config) {
-  if (!config.is_object()) return make_error("`config.json`: expected an object");
-  TRY_VOID(add_nodes(plan, config));
-  TRY_VOID(add_rdma_limits(plan, config));
-  Json& process = *TRY(member(config, "process", Json::value_t::object, ""));
-  TRY_VOID(add_capabilities(plan, process));
-  TRY_VOID(raise_memlock(plan, inherited, process));
-  TRY_VOID(add_environment(plan, process));
-  TRY_VOID(add_mounts(plan, config));
-  if (token.empty()) return {};
-  add_member(*TRY(member(config, "annotations", Json::value_t::object, "")), kGrantAnnotation) = token;
-  return {};
-}
-
 }  // namespace
 
-Result<void> edit_spec(const Plan& plan, const std::string& token, Json& config,
-                       const std::optional<Rlimit>& inherited) {
-  if (plan.hcas.empty() && plan.env.empty()) return {};
-  // Without HCAs there is no grant that createRuntime could find by the token.
-  return edit(plan, plan.hcas.empty() ? "" : token, inherited, config);
+Result<void> edit_spec(const Adjustment& adjustment, Json& config, const std::optional<Rlimit>& inherited) {
+  if (adjustment == Adjustment()) return {};
+  if (!config.is_object()) return make_error("`config.json`: expected an object");
+  TRY_VOID(add_nodes(adjustment.nodes, config));
+  TRY_VOID(add_rdma_limits(adjustment.rdma_limits, config));
+  Json& process = *TRY(member(config, "process", Json::value_t::object, ""));
+  TRY_VOID(add_capabilities(adjustment.capabilities, process));
+  if (adjustment.memlock) TRY_VOID(raise_memlock(*adjustment.memlock, inherited, process));
+  TRY_VOID(add_environment(adjustment.env, process));
+  TRY_VOID(add_mounts(adjustment.mounts, config));
+  if (adjustment.token.empty()) return {};
+  add_member(*TRY(member(config, "annotations", Json::value_t::object, "")), kGrantAnnotation) = adjustment.token;
+  return {};
 }
 
 }  // namespace hook

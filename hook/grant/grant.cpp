@@ -46,29 +46,13 @@ bool has_limit(const ContainerSpec& spec, const std::optional<std::uint64_t>& me
   return !memlock || (spec.memlock && usable(*spec.memlock) >= *memlock);
 }
 
-// Returns true if the spec has the memlock limit and all nodes with their numbers: the runtime then makes the nodes and
-// their device rules. A node of an HCA that moved with a rail has another number than in the spec, so the result is
-// false.
-bool is_in_spec(const Plan& plan, const ContainerSpec& spec) {
-  const auto has_node = [&](const PlannedNode& node) {
-    return node.major && node.minor &&
-           std::find(spec.devices.begin(), spec.devices.end(), SpecDevice{node.path, 'c', *node.major, *node.minor}) !=
-               spec.devices.end();
-  };
-  return has_limit(spec, plan.memlock) && std::all_of(plan.nodes.begin(), plan.nodes.end(), has_node);
-}
-
-// Returns the part of the plan that createRuntime must add although nodes and memlock limit are in the spec: mounts
-// that only createRuntime can make, and RDMA limits, because crun ignores linux.resources.rdma
-// (src/libcrun/cgroup-resources.c, 1.29).
-Plan beside_spec(const Plan& plan) {
-  Plan rest;
-  rest.hcas = plan.hcas;
-  rest.mounts = plan.mounts;
-  rest.view = plan.view;
-  rest.view_name = plan.view_name;
-  rest.rdma_limits = plan.rdma_limits;
-  return rest;
+// Removes the parts of the adjustment that the call that booked has written, if the spec has the memlock limit and all
+// nodes: the runtime then makes the nodes and their device rules. A node of an HCA that moved with a rail has another
+// number than in the spec, so all parts stay. createRuntime must add the mounts that only it can make, and RDMA limits,
+// because crun ignores linux.resources.rdma (src/libcrun/cgroup-resources.c, 1.29).
+void leave_out_written(Adjustment& adjustment) {
+  if (adjustment.memlock || !std::ranges::all_of(adjustment.nodes, &AdjustedNode::is_present)) return;
+  adjustment = {.rdma_limits = std::move(adjustment.rdma_limits), .mounts = std::move(adjustment.mounts)};
 }
 
 // Returns the names of the first HCAs, for people. The event line after this text has all names.
@@ -166,11 +150,9 @@ class Granting {
       TRY_VOID(about(FailureReason::kNetwork, add_network(found.inventory, plan)));
     if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan));
     call_.timing.step("view");
-    if (!bound || !is_in_spec(plan, requesting_.spec)) {
-      TRY_VOID(way_.apply(plan));
-    } else if (!plan.mounts.empty() || !plan.rdma_limits.empty()) {
-      TRY_VOID(way_.apply(beside_spec(plan)));
-    }
+    Adjustment adjustment = adjust(plan, requesting_.spec, who_.token);
+    if (bound) leave_out_written(adjustment);
+    TRY_VOID(way_.apply(plan, adjustment));
     return plan;
   }
 
@@ -341,8 +323,8 @@ Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& 
     turn = TRY(take_turn(call.bundle, call.node.ledger));
     TRY_VOID(about(FailureReason::kLedger, check_no_other(open.ledger, who.user)));
   }
-  const auto write_down = [&](const Plan& plan) -> Result<void> {
-    TRY_VOID(about(FailureReason::kInternal, edit_spec(plan, who.token, *requesting.document, memlock_of(0))));
+  const auto write_down = [&](const Plan& plan, const Adjustment& adjustment) -> Result<void> {
+    TRY_VOID(about(FailureReason::kInternal, edit_spec(adjustment, *requesting.document, memlock_of(0))));
     TRY_VOID(about(FailureReason::kState, publish(plan, *requesting.document)));
     call.timing.step("edit");
     return {};

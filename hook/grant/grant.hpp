@@ -9,6 +9,7 @@
 #include "base/json/json_fwd.hpp"
 #include "base/process/identity.hpp"
 #include "base/result.hpp"
+#include "hook/apply/adjustment.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/plan/plan.hpp"
@@ -31,7 +32,7 @@ struct Way {
   bool variables = false;  // apply() sets the container's variables
   // Writes the plan to the place where the container finds it. Called when the rails and the view exist, and also for a
   // plan without HCAs.
-  std::function<Result<void>(const Plan& plan)> apply;
+  std::function<Result<void>(const Plan& plan, const Adjustment& adjustment)> apply;
 };
 
 // Grants HCAs to a container. requesting: must have a request. Errors: as read_for(), foresee(); with the reason

@@ -62,8 +62,11 @@ struct ContainerSpec {
   // Netdevs of the node that the runtime moves into the container, with their addresses: linux.netDevices of
   // runtime-spec 1.3 (runc 1.4, crun 1.22).
   std::set<std::string> moved_netdevs = {};
-  std::optional<Rlimit> memlock;  // RLIMIT_MEMLOCK; nullopt: not listed
-  std::uint32_t uid = 0;          // process.user.uid
+  // RLIMIT_MEMLOCK. nullopt: not listed. If NRI describes the container, that of the runtime, which the container
+  // inherits; nullopt: not known.
+  std::optional<Rlimit> memlock;
+  bool has_rdma_max = false;  // another NRI plugin or the engine sets rdma.max of the container's cgroup
+  std::uint32_t uid = 0;      // process.user.uid
   // The container's first program has CAP_IPC_LOCK. In a user namespace that has no effect, because the kernel checks
   // the capability in the node's user namespace.
   bool has_ipc_lock = false;

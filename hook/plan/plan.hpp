@@ -1,5 +1,4 @@
-// The plan: the HCAs of a container and the changes that follow. One plan serves edit_spec() (the container's
-// config.json), live_steps() (a live container) and nri_adjustment() (NRI).
+// The plan: the HCAs of a container and the changes that follow. One plan serves all ways (hook/apply/adjustment.hpp).
 #pragma once
 
 #include <cstdint>

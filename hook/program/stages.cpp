@@ -153,9 +153,10 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
                                      state.bundle));
   // If the container joins no pod's network namespace, the namespace of its init process gets the rails.
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
-  const auto apply = [&](const Plan& plan) -> Result<void> {
-    call.log.warnings(TRY(about(FailureReason::kDevices,
-                                apply_live(plan, requesting.spec, live, requesting.caller.engine, call.node.root))));
+  const auto apply = [&](const Plan&, const Adjustment& adjustment) -> Result<void> {
+    if (adjustment == Adjustment()) return {};
+    call.log.warnings(TRY(about(FailureReason::kDevices, apply_live(adjustment, requesting.spec, live,
+                                                                    requesting.caller.engine, call.node.root))));
     call.timing.step("container");
     return {};
   };

@@ -67,7 +67,7 @@ Result<std::string> grant_to_pod(const NriRequest& request, const ContainerReque
       requesting.spec, {.key = {}, .id = request.pod.id, .process = {}, .pod = request.pod.id}, std::string()));
   const OpenLedger& open = *TRY(OpenLedger::keep(call));
   // For the pod, HCAs are only booked and rails added. Devices and variables are set later, for each container.
-  const auto nothing_more = [](const hook::Plan&) { return Result<void>(); };
+  const auto nothing_more = [](const hook::Plan&, const hook::Adjustment&) { return Result<void>(); };
   TRY_VOID(
       hook::grant(open, requesting, who, {.event = "granted", .network = target_of(who), .apply = nothing_more}, call));
   return std::string();
@@ -75,10 +75,10 @@ Result<std::string> grant_to_pod(const NriRequest& request, const ContainerReque
 
 // Warns if RLIMIT_MEMLOCK may be too low. NRI does not report the container's capabilities, so CAP_IPC_LOCK counts as
 // missing.
-void warn_about_memlock(const hook::Plan& plan, const ContainerRequest& requesting,
-                        const std::optional<hook::Rlimit>& before, const ContainerAdjustment& adjustment,
+void warn_about_memlock(const hook::Plan& plan, const ContainerRequest& requesting, const ContainerAdjustment& answer,
                         const base::Log& log) {
-  const bool is_set = !adjustment.rlimits.empty();
+  const std::optional<hook::Rlimit>& before = requesting.spec.memlock;
+  const bool is_set = !answer.rlimits.empty();
   if (plan.memlock && !before && !is_set) {
     log.warning(
         fmt::format("RLIMIT_MEMLOCK is not changed: the limit of {} cannot be read from another PID namespace; "
@@ -87,7 +87,7 @@ void warn_about_memlock(const hook::Plan& plan, const ContainerRequest& requesti
   }
   if (plan.capabilities.empty()) return;
   std::optional<std::uint64_t> limit;
-  if (is_set) limit = std::min(adjustment.rlimits[0].soft, adjustment.rlimits[0].hard);
+  if (is_set) limit = std::min(answer.rlimits[0].soft, answer.rlimits[0].hard);
   if (!is_set && before) limit = hook::usable(*before);
   if (limit != UINT64_MAX) {
     log.warning(
@@ -109,7 +109,7 @@ void warn_about_view(const hook::Plan& plan, const ContainerRequest& requesting,
 // Warns of RDMA limits that NRI cannot set. The plugin cannot write these limits itself, because the container has
 // no cgroup yet. `rdma-hook verify` can, because it runs later.
 void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, const base::Log& log) {
-  if (plan.rdma_limits.empty() || can_limit_rdma(plan, controller)) return;
+  if (plan.rdma_limits.empty() || can_limit_rdma(plan.rdma_limits, controller)) return;
   log.warning(
       fmt::format("NRI cannot limit the RDMA objects of {}; remedy: install `rdma-hook verify` as createRuntime "
                   "hook (`rdma-hook install --way nri`)",
@@ -135,22 +135,20 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
     // Earlier attempts to create this container are removed from their grants. Otherwise the HCAs of these attempts
     // would stay booked until the pod ends.
     TRY_VOID(about(FailureReason::kLedger, open.ledger.leave(earlier.owner, earlier.user.key)));
-  ContainerAdjustment adjustment;
-  const auto write_down = [&](const hook::Plan& plan) -> Result<void> {
-    const auto& inherited = call.node.engine_memlock;
+  ContainerAdjustment answer;
+  const auto write_down = [&](const hook::Plan& plan, const hook::Adjustment& adjustment) -> Result<void> {
     const auto controller =
         plan.rdma_limits.empty() ? hook::RdmaController::kNone : TRY(hook::rdma_controller(call.node.root));
-    adjustment =
-        TRY(about(FailureReason::kState, nri_adjustment(plan, who.token, request.container, inherited, controller)));
+    answer = TRY(about(FailureReason::kState, nri_adjustment(adjustment, requesting.spec.memlock, controller)));
     warn_about_limits(plan, controller, call.log);
     warn_about_view(plan, requesting, call.log);
-    warn_about_memlock(plan, requesting, memlock_before(request.container, inherited), adjustment, call.log);
+    warn_about_memlock(plan, requesting, answer, call.log);
     call.timing.step("edit");
     return {};
   };
   TRY_VOID(hook::grant(open, requesting, who,
                        {.event = "granted", .network = target_of(who), .variables = true, .apply = write_down}, call));
-  return create_response(adjustment);
+  return create_response(answer);
 }
 
 Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger& ledger) {
@@ -304,7 +302,9 @@ Worker::Answer GrantWorker::give(const NriRequest& request) {
   const bool pod = request.of_pod();
   auto call = std::make_shared<Call>(Call{node_, log_, helper()});
   call->container = pod ? request.pod.id : request.container.id;
-  const auto requesting = hook::understand_spec(spec_of(request, node_.engine), config_, {node_.engine}, node_.root);
+  hook::ContainerSpec spec = spec_of(request, node_.engine);
+  if (!spec.memlock) spec.memlock = node_.engine_memlock;
+  const auto requesting = hook::understand_spec(std::move(spec), config_, {node_.engine}, node_.root);
   const auto steps = pod ? grant_to_pod : grant_to_container;
   auto done = requesting ? steps(request, *requesting, *call) : Result<std::string>(requesting.error());
   auto refused = done ? hook::RefusedContainer()

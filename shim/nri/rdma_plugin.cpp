@@ -356,8 +356,8 @@ Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& req
         watch(*requesting.spec.netns_path, TRY(hook::owner_of(requesting.spec, {})).key);
       if (gives || !creates || requesting.pod_note.empty()) return unless(gives);
       // Without HCAs, only the variable of the note is added, which needs neither ledger nor node.
-      return std::optional(
-          create_response(TRY(nri_adjustment(hook::plan_without_hcas(requesting.pod_note), "", request.container))));
+      return std::optional(create_response(
+          TRY(nri_adjustment(hook::adjust(hook::plan_without_hcas(requesting.pod_note), requesting.spec)))));
     }
     case Event::kStopPodSandbox:
     case Event::kRemovePodSandbox: {

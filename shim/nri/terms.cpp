@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <utility>
 
-#include "fabric/library_variables.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/config/config.hpp"
 
@@ -41,40 +40,17 @@ std::optional<std::string> netns_of(const NriPod& pod) {
 constexpr const char* kMemlock = "RLIMIT_MEMLOCK";
 constexpr const char* kRdmaMax = "rdma.max";
 
-Result<void> add_device(const hook::PlannedNode& node, const NriContainer& container, ContainerAdjustment& adjustment) {
+Result<void> add_device(const hook::AdjustedNode& adjusted, ContainerAdjustment& answer) {
+  const hook::PlannedNode& node = adjusted.node;
   if (!node.major || !node.minor) return make_error("the device number of `{}` is not known", node.path);
-  const auto same = [&](const Device& device) { return device.path == node.path; };
-  const auto found = std::find_if(container.devices.begin(), container.devices.end(), same);
-  if (found == container.devices.end()) {
-    adjustment.devices.push_back({node.path, "c", *node.major, *node.minor, node.mode, node.uid, node.gid});
-    return {};
+  if (adjusted.is_present()) return {};
+  if (const auto& other = adjusted.present) {
+    return Error{fmt::format("the container has `{}` as {} {}:{}, on this node it is c {}:{}", node.path, other->type,
+                             other->major, other->minor, *node.major, *node.minor),
+                 0, "remove that device, or restart the device plugin that added it"};
   }
-  if (found->type == "c" && found->major_number == *node.major && found->minor_number == *node.minor) return {};
-  return Error{fmt::format("the container has `{}` as {} {}:{}, on this node it is c {}:{}", node.path, found->type,
-                           found->major_number, found->minor_number, *node.major, *node.minor),
-               0, "remove that device, or restart the device plugin that added it"};
-}
-
-// Adds RLIMIT_MEMLOCK to the adjustment. If the container already has this rlimit, the adjustment's value replaces it,
-// because it comes later in the list. now: the present limit, which runtimes report since NRI 0.11 (containerd 2.3,
-// CRI-O 1.36). If it is unknown, only an unlimited value is safe: any other value could lower the limit.
-void raise_memlock(const hook::Plan& plan, const std::optional<hook::Rlimit>& now, ContainerAdjustment& adjustment) {
-  if (!plan.memlock || (!now && *plan.memlock != UINT64_MAX)) return;
-  if (now && hook::usable(*now) >= *plan.memlock) return;
-  const hook::Rlimit raised = hook::raised_memlock(*plan.memlock, now);
-  adjustment.rlimits.push_back({kMemlock, raised.hard, raised.soft});
-}
-
-void add_environment(const hook::Plan& plan, const NriContainer& container, ContainerAdjustment& adjustment) {
-  for (const auto& [name, value] : plan.env) {
-    const std::string prefix = name + "=";
-    const auto sets = [&](const std::string& entry) { return entry.starts_with(prefix); };
-    // A variable that the container already has, for example from the pod's description, has priority over the plan's,
-    // except a fact of the node.
-    const auto own = std::find_if(container.env.begin(), container.env.end(), sets);
-    const bool stays = own != container.env.end() && (*own == prefix + value || !fabric::is_node_variable(name));
-    if (!stays) adjustment.env.emplace(name, value);
-  }
+  answer.devices.push_back({node.path, "c", *node.major, *node.minor, node.mode, node.uid, node.gid});
+  return {};
 }
 
 }  // namespace
@@ -126,6 +102,8 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
   for (const Rlimit& limit : container.rlimits) {
     if (limit.type == kMemlock) spec.memlock = hook::Rlimit{limit.soft, limit.hard};
   }
+  // Its value stays: a runtime refuses a container if two plugins set the same item.
+  spec.has_rdma_max = container.unified.contains(kRdmaMax);
   return spec;
 }
 
@@ -133,35 +111,28 @@ hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine) {
   return request.of_pod() ? spec_of(request.pod, engine) : spec_of(request.pod, request.container, engine);
 }
 
-std::optional<hook::Rlimit> memlock_before(const NriContainer& container,
-                                           const std::optional<hook::Rlimit>& inherited) {
-  for (const Rlimit& limit : container.rlimits) {
-    if (limit.type == kMemlock) return hook::Rlimit{limit.soft, limit.hard};
-  }
-  return inherited;
+bool can_limit_rdma(const std::vector<hook::PlannedRdmaLimit>& limits, hook::RdmaController controller) {
+  return controller == hook::RdmaController::kV2 && limits.size() == 1;
 }
 
-bool can_limit_rdma(const hook::Plan& plan, hook::RdmaController controller) {
-  return controller == hook::RdmaController::kV2 && plan.rdma_limits.size() == 1;
-}
-
-Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
-                                           const NriContainer& container, const std::optional<hook::Rlimit>& inherited,
+Result<ContainerAdjustment> nri_adjustment(const hook::Adjustment& adjustment,
+                                           const std::optional<hook::Rlimit>& memlock,
                                            hook::RdmaController controller) {
-  ContainerAdjustment adjustment;
-  add_environment(plan, container, adjustment);
-  if (plan.hcas.empty()) return adjustment;
-  for (const hook::PlannedNode& node : plan.nodes)
-    TRY_VOID(add_device(node, container, adjustment));
-  raise_memlock(plan, memlock_before(container, inherited), adjustment);
-  for (const hook::PlannedMount& mount : plan.mounts)
-    adjustment.mounts.push_back({mount.destination, mount.type, mount.source, mount.options});
-  // A value that another plugin or the engine has set stays: a runtime refuses a container if two plugins set the same
-  // item.
-  if (can_limit_rdma(plan, controller) && !container.unified.contains(kRdmaMax))
-    adjustment.unified.emplace(kRdmaMax, hook::rdma_max_line(plan.rdma_limits.front()));
-  if (!token.empty()) adjustment.annotations[hook::kGrantAnnotation] = token;
-  return adjustment;
+  ContainerAdjustment answer;
+  answer.env = adjustment.env;
+  for (const hook::AdjustedNode& node : adjustment.nodes)
+    TRY_VOID(add_device(node, answer));
+  // If the container already has this rlimit, the answer's value replaces it, because it comes later in the list.
+  if (adjustment.memlock && (memlock || *adjustment.memlock == UINT64_MAX)) {
+    const hook::Rlimit raised = hook::raised_memlock(*adjustment.memlock, memlock);
+    answer.rlimits.push_back({kMemlock, raised.hard, raised.soft});
+  }
+  for (const hook::PlannedMount& mount : adjustment.mounts)
+    answer.mounts.push_back({mount.destination, mount.type, mount.source, mount.options});
+  if (can_limit_rdma(adjustment.rdma_limits, controller))
+    answer.unified.emplace(kRdmaMax, hook::rdma_max_line(adjustment.rdma_limits.front()));
+  if (!adjustment.token.empty()) answer.annotations[hook::kGrantAnnotation] = adjustment.token;
+  return answer;
 }
 
 }  // namespace shim

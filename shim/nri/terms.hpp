@@ -1,15 +1,15 @@
-// Converts between NRI's messages and the terms of the hook: requests to specifications, plans to adjustments. Pure.
+// Converts between NRI's messages and the terms of the hook: requests to specifications, adjustments to answers. Pure.
 #pragma once
 
 #include <optional>
-#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.hpp"
+#include "hook/apply/adjustment.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/oci/engine.hpp"
-#include "hook/plan/plan.hpp"
 #include "shim/nri/wire/messages.hpp"
 
 namespace shim {
@@ -27,25 +27,19 @@ hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine);
 // Returns the specification of the container or pod of a request.
 hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine);
 
-// Returns the parts of the plan that the container lacks. Parts that the pod's description or an earlier plugin has
-// already set are left out, because a runtime refuses a container if two plugins set the same item. CAP_IPC_LOCK is not
-// included: an NRI plugin cannot add capabilities (0.12.2).
-// token: becomes the annotation by which createRuntime finds the booking; empty: none. inherited: RLIMIT_MEMLOCK of the
-// runtime; nullopt: not known. controller: the node's cgroup controller for RDMA; kNone: no limits are set. Errors: the
-// container already has a device with another device number at the path of a node in the plan; the device number of
-// a node in the plan is unknown.
-Result<ContainerAdjustment> nri_adjustment(const hook::Plan& plan, const std::string& token,
-                                           const NriContainer& container,
-                                           const std::optional<hook::Rlimit>& inherited = std::nullopt,
+// Returns the adjustment as NRI's answer. It leaves out items that the container has, because a runtime refuses a
+// container if two plugins set the same item, and CAP_IPC_LOCK, because an NRI plugin cannot add capabilities (0.12.2).
+// memlock: the container's present RLIMIT_MEMLOCK, which runtimes report since NRI 0.11 (containerd 2.3, CRI-O 1.36).
+// nullopt: not known; then only an unlimited value is set, because any other value could lower the limit. controller:
+// the node's cgroup controller for RDMA; kNone: no limits are set. Errors: the container has a device with another
+// number at the path of a node; the device number of a node is unknown.
+Result<ContainerAdjustment> nri_adjustment(const hook::Adjustment& adjustment,
+                                           const std::optional<hook::Rlimit>& memlock = std::nullopt,
                                            hook::RdmaController controller = hook::RdmaController::kNone);
 
-// Returns true if an adjustment can set the plan's RDMA limits: on cgroup v2, for one HCA. NRI (0.12.2) can set RDMA
-// limits only as a file of cgroup v2, rdma.max. The kernel accepts the limits of one HCA per write(2) to it, and runc
-// before 1.2 and crun write a value of several lines with one write(2).
-bool can_limit_rdma(const hook::Plan& plan, hook::RdmaController controller);
-
-// Returns the RLIMIT_MEMLOCK that the container has without an adjustment; nullopt: not known. inherited: as for
-// nri_adjustment().
-std::optional<hook::Rlimit> memlock_before(const NriContainer& container, const std::optional<hook::Rlimit>& inherited);
+// Returns true if an adjustment can set the RDMA limits: on cgroup v2, for one HCA. NRI (0.12.2) can set RDMA limits
+// only as a file of cgroup v2, rdma.max. The kernel accepts the limits of one HCA per write(2) to it, and runc before
+// 1.2 and crun write a value of several lines with one write(2).
+bool can_limit_rdma(const std::vector<hook::PlannedRdmaLimit>& limits, hook::RdmaController controller);
 
 }  // namespace shim

@@ -52,13 +52,10 @@ ProcessGrant process_grant(const hook::Plan& plan) {
 Result<bool> edit_process(const ProcessGrant& grant, Json& process, const std::optional<hook::Rlimit>& inherited) {
   if (!process.is_object()) return make_error("the file of `--process`: expected an object");
   // edit_spec() edits the whole config.json of a container, so the process is put into a minimal config.json.
-  hook::Plan plan;
-  // edit_spec() changes nothing for a plan without HCAs, so the plan gets an HCA.
-  plan.hcas.emplace_back();
-  if (grant.ipc_lock && has(process, "capabilities")) plan.capabilities = {kIpcLock};
-  plan.memlock = grant.memlock;
+  hook::Adjustment adjustment{.memlock = grant.memlock};
+  if (grant.ipc_lock && has(process, "capabilities")) adjustment.capabilities = {kIpcLock};
   Json config{{"process", process}};
-  TRY_VOID(hook::edit_spec(plan, "", config, inherited));
+  TRY_VOID(hook::edit_spec(adjustment, config, inherited));
   if (config["process"] == process) return false;
   process = std::move(config["process"]);
   return true;

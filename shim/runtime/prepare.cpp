@@ -183,7 +183,7 @@ class Start {
   Result<void> start_without_hcas(const hook::ContainerRequest& requesting) const {
     const hook::Plan plan = hook::plan_without_hcas(requesting.pod_note);
     if (plan.env.empty()) return keep_original();
-    auto done = hook::edit_spec(plan, "", *requesting.document);
+    auto done = hook::edit_spec(hook::adjust(plan, requesting.spec), *requesting.document);
     if (done) done = write(plan, *requesting.document);
     if (done) return {};
     log_.warning(fmt::format("RDMA_INIT_NOTE is not set: {}", done.error().message));

@@ -13,13 +13,17 @@ namespace {
 using fuzz::require;
 using namespace hook;
 
-void edit_checked(const hook::Plan& plan, const Json& config) {
+constexpr const char* kToken = "0123456789abcdef0123456789abcdef";
+
+void edit_checked(const hook::Plan& plan, const hook::ContainerSpec& spec, const Json& config) {
   Json edited = config;
-  const auto done = hook::edit_spec(plan, "0123456789abcdef0123456789abcdef", edited);
+  const auto done = hook::edit_spec(hook::adjust(plan, spec, kToken), edited);
   if (!done) return fuzz::require_one_line(done.error().message, "the refusal of an edit");
   fuzz::require_kept(config, edited, "/process/rlimits", "/annotations/rdma-init.io/grant");
   Json again = edited;
-  require(hook::edit_spec(plan, "0123456789abcdef0123456789abcdef", again).has_value(), "an edit can be repeated");
+  const auto now = hook::read_container_spec(edited);
+  require(now.has_value(), "an edited config.json can be read");
+  require(hook::edit_spec(hook::adjust(plan, *now, kToken), again).has_value(), "an edit can be repeated");
   require(again == edited, "the second edit changes nothing", edited.dump());
 }
 
@@ -43,7 +47,7 @@ void decide_checked(const hook::ContainerSpec& spec, const Json& config, Engine 
       require(given, "no HCA is added to the device plugin's HCAs", hca.name);
     }
   }
-  edit_checked(*plan, config);
+  edit_checked(*plan, spec, config);
 }
 
 }  // namespace

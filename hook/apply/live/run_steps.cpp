@@ -398,10 +398,9 @@ Result<void> run_in_mount_namespace(int mount_namespace, const std::function<Res
   return {};
 }
 
-Result<std::vector<std::string>> apply_live(const Plan& plan, const ContainerSpec& spec, const LiveContainer& container,
-                                            Engine engine, const std::string& root) {
-  if (plan.hcas.empty()) return std::vector<std::string>();
-  auto steps = TRY(live_steps(plan, spec, container.state, {root, engine, memlock_of(container.init.pid)}));
+Result<std::vector<std::string>> apply_live(const Adjustment& adjustment, const ContainerSpec& spec,
+                                            const LiveContainer& container, Engine engine, const std::string& root) {
+  auto steps = TRY(live_steps(adjustment, spec, container.state, {root, engine, memlock_of(container.init.pid)}));
   auto refused = TRY(run_steps(container, steps.steps, engine));
   steps.warnings.insert(steps.warnings.end(), refused.begin(), refused.end());
   return std::move(steps.warnings);

@@ -59,10 +59,10 @@ std::optional<MappedRoot> parse_mapped_root(std::string_view uid_map, std::strin
 Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps,
                                            Engine engine);
 
-// Plans the steps (live_steps()) and runs them (run_steps()); does nothing for a plan without HCAs. root: prefix of the
-// node's /dev. Returns warnings. Errors: as live_steps() and run_steps().
-Result<std::vector<std::string>> apply_live(const Plan& plan, const ContainerSpec& spec, const LiveContainer& container,
-                                            Engine engine, const std::string& root);
+// Plans the steps (live_steps()) and runs them (run_steps()). root: prefix of the node's /dev. Returns warnings.
+// Errors: as live_steps() and run_steps().
+Result<std::vector<std::string>> apply_live(const Adjustment& adjustment, const ContainerSpec& spec,
+                                            const LiveContainer& container, Engine engine, const std::string& root);
 
 // Raises RLIMIT_MEMLOCK of the container's first process, before it executes the container's program. Raises soft and
 // hard limit to `bytes` (UINT64_MAX: unlimited) and never lowers them. Without CAP_SYS_RESOURCE only the soft limit can

@@ -48,27 +48,25 @@ void add_memlock(std::uint64_t wanted, const ContainerSpec& spec, const OciState
                     memlock_text(wanted), where_to_set_memlock(node.engine)));
     return;
   }
-  const std::uint64_t listed = usable(*spec.memlock);
-  if (listed >= wanted) return;
-  live.warnings.push_back(memlock_stays(wanted, listed, node.engine));
+  live.warnings.push_back(memlock_stays(wanted, usable(*spec.memlock), node.engine));
 }
 
 // Returns the limit with which the container's first process will run; nullopt: the engine's limit, which is unknown.
-std::optional<std::uint64_t> final_memlock(const Plan& plan, const ContainerSpec& spec, const OciState& state,
-                                           const LiveNode& node) {
+std::optional<std::uint64_t> final_memlock(const Adjustment& adjustment, const ContainerSpec& spec,
+                                           const OciState& state, const LiveNode& node) {
   if (runtime_overwrites_memlock(spec, state)) return usable(*spec.memlock);
-  if (plan.memlock) return usable(raised_memlock(*plan.memlock, node.memlock));
+  if (adjustment.memlock) return usable(raised_memlock(*adjustment.memlock, node.memlock));
   return node.memlock ? std::optional(usable(*node.memlock)) : std::nullopt;
 }
 
-// Warns if the plan's CAP_IPC_LOCK has no effect: createRuntime cannot add a capability, and in a user namespace the
-// capability does not count. If RLIMIT_MEMLOCK limits the memory that ibv_reg_mr() can register, the warning has the
-// remedy. If RLIMIT_MEMLOCK is unlimited, the warning only reports a missing capability.
-void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciState& state, const LiveNode& node,
-                        LivePlan& live) {
-  const bool wanted = std::ranges::find(plan.capabilities, "CAP_IPC_LOCK") != plan.capabilities.end();
+// Warns if the adjustment's CAP_IPC_LOCK has no effect: createRuntime cannot add a capability, and in a user namespace
+// the capability does not count. If RLIMIT_MEMLOCK limits the memory that ibv_reg_mr() can register, the warning has
+// the remedy. If RLIMIT_MEMLOCK is unlimited, the warning only reports a missing capability.
+void warn_of_capability(const Adjustment& adjustment, const ContainerSpec& spec, const OciState& state,
+                        const LiveNode& node, LivePlan& live) {
+  const bool wanted = std::ranges::find(adjustment.capabilities, "CAP_IPC_LOCK") != adjustment.capabilities.end();
   if (!wanted || (spec.has_ipc_lock && !spec.has_userns)) return;
-  const auto limit = final_memlock(plan, spec, state, node);
+  const auto limit = final_memlock(adjustment, spec, state, node);
   auto* const step = live.steps.empty() ? nullptr : std::get_if<SetMemlock>(&live.steps.back());
   std::string said;
   if (limit != UINT64_MAX) {
@@ -92,13 +90,13 @@ void warn_of_capability(const Plan& plan, const ContainerSpec& spec, const OciSt
 
 }  // namespace
 
-Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const OciState& state,
+Result<LivePlan> live_steps(const Adjustment& adjustment, const ContainerSpec& spec, const OciState& state,
                             const LiveNode& around) {
   LivePlan live;
   AllowDevices allow;
   std::vector<Step> nodes;
-  for (const PlannedNode& node : plan.nodes) {
-    MakeNode step = TRY(node_step(node, spec.has_userns, around.root));
+  for (const AdjustedNode& adjusted : adjustment.nodes) {
+    MakeNode step = TRY(node_step(adjusted.node, spec.has_userns, around.root));
     const DeviceNumber number{step.major, step.minor};
     if (std::ranges::find(allow.devices, number) == allow.devices.end()) {
       allow.devices.push_back(number);
@@ -106,17 +104,17 @@ Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const O
     nodes.emplace_back(std::move(step));
   }
   std::move(nodes.begin(), nodes.end(), std::back_inserter(live.steps));
-  for (const PlannedMount& mount : plan.mounts) {
+  for (const PlannedMount& mount : adjustment.mounts) {
     const std::string& at = mount.destination;
     const bool lent = at == fabric::kLentDirectory || at == fabric::kNeededDirectory;
     live.steps.emplace_back(BindDirectory{mount.source, at, layers_of(mount), lent});
   }
   // These steps come after the file steps, which fail if the process does not belong to the bundle. Otherwise a wrong
   // process could get rights or limits.
-  if (!plan.rdma_limits.empty()) live.steps.emplace_back(LimitRdma{plan.rdma_limits});
+  if (!adjustment.rdma_limits.empty()) live.steps.emplace_back(LimitRdma{adjustment.rdma_limits});
   if (!allow.devices.empty()) live.steps.emplace_back(std::move(allow));
-  if (plan.memlock) add_memlock(*plan.memlock, spec, state, around, live);
-  warn_of_capability(plan, spec, state, around, live);
+  if (adjustment.memlock) add_memlock(*adjustment.memlock, spec, state, around, live);
+  warn_of_capability(adjustment, spec, state, around, live);
   return live;
 }
 

@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "hook/oci/container_spec.hpp"
+#include "hook/apply/adjustment.hpp"
 #include "hook/oci/engine.hpp"
 #include "hook/oci/state.hpp"
-#include "hook/plan/plan.hpp"
 
 namespace hook {
 
@@ -75,7 +74,9 @@ struct LiveNode {
   std::optional<Rlimit> memlock = {};  // present RLIMIT_MEMLOCK of the container's first process; nullopt: unknown
 };
 
-// Returns the steps and warnings for a plan. Pure. Errors: a device node with an unknown number.
-Result<LivePlan> live_steps(const Plan& plan, const ContainerSpec& spec, const OciState& state, const LiveNode& around);
+// Returns the steps and warnings for an adjustment. All nodes are made and allowed, also those of config.json: a hook
+// can run before the runtime has made them. Pure. Errors: a device node with an unknown number.
+Result<LivePlan> live_steps(const Adjustment& adjustment, const ContainerSpec& spec, const OciState& state,
+                            const LiveNode& around);
 
 }  // namespace hook

@@ -509,8 +509,15 @@ Plan usual_plan() {
   return plan;
 }
 
+Result<LivePlan> steps_of(const Plan& plan, const ContainerSpec& spec = {}, const OciState& state = {},
+                          const LiveNode& node = podman()) {
+  Plan granted = plan;
+  granted.hcas.emplace_back();
+  return live_steps(adjust(granted, spec), spec, state, node);
+}
+
 TEST(LiveSteps, OrdersNodesMountsRulesMemlock) {
-  const auto live = must(live_steps(usual_plan(), {}, {}, podman()));
+  const auto live = must(steps_of(usual_plan()));
   const std::vector<Step> expected = {
       MakeNode{"/dev/infiniband/uverbs0", 231, 192, 0660, 1, 2, false, ""},
       MakeNode{"/dev/infiniband/rdma_cm", 10, 57, 0660, 1, 2, false, ""},
@@ -535,27 +542,26 @@ TEST(LimitRdma, LowersOnly) {
 }
 
 TEST(LiveSteps, FollowThePlanAndTheSpecification) {
-  const auto nothing = must(live_steps({}, {}, {}, podman()));
+  const auto nothing = must(steps_of({}));
   EXPECT_TRUE(nothing.steps.empty());
   EXPECT_TRUE(nothing.warnings.empty());
   ContainerSpec spec;
   spec.has_userns = true;
-  EXPECT_TRUE(must(live_steps(usual_plan(), spec, {}, {.root = "/tree"})).steps[0] ==
+  EXPECT_TRUE(must(steps_of(usual_plan(), spec, {}, {.root = "/tree"})).steps[0] ==
               Step(MakeNode{"/dev/infiniband/uverbs0", 231, 192, 0660, 1, 2, true, "/tree/dev/infiniband/uverbs0"}));
   Plan plan = usual_plan();
   plan.rdma_limits = {{"mlx5_0", {2, 4096}}};
-  EXPECT_TRUE(must(live_steps(plan, {}, {}, podman())).steps[3] == Step(LimitRdma{plan.rdma_limits}))
+  EXPECT_TRUE(must(steps_of(plan)).steps[3] == Step(LimitRdma{plan.rdma_limits}))
       << "limits are set before devices can be opened";
   plan.mounts = {
       {"/sys/class/infiniband", "/v/set/infiniband", "overlay", {"lowerdir=/v/set/infiniband:/v/none", "ro"}}};
-  EXPECT_TRUE(must(live_steps(plan, {}, {}, podman())).steps[2] ==
+  EXPECT_TRUE(must(steps_of(plan)).steps[2] ==
               Step(BindDirectory{"/v/set/infiniband", "/sys/class/infiniband", "/v/set/infiniband:/v/none"}));
   plan.mounts = {{fabric::kLentDirectory, "/v/set/lib", "bind", {"bind", "ro", "nosuid", "nodev"}}};
-  EXPECT_TRUE(must(live_steps(plan, {}, {}, podman())).steps[2] ==
-              Step(BindDirectory{"/v/set/lib", fabric::kLentDirectory, "", true}));
+  EXPECT_TRUE(must(steps_of(plan)).steps[2] == Step(BindDirectory{"/v/set/lib", fabric::kLentDirectory, "", true}));
   Plan twice;
   twice.nodes = {node("/dev/a", 231, 192), node("/dev/b", 231, 192)};
-  const auto live = must(live_steps(twice, {}, {}, podman()));
+  const auto live = must(steps_of(twice));
   EXPECT_TRUE(live.steps.at(2) == Step(AllowDevices{{{231, 192}}})) << "one rule for one device";
   EXPECT_EQ(live.steps.size(), 3U);
 }
@@ -563,7 +569,7 @@ TEST(LiveSteps, FollowThePlanAndTheSpecification) {
 TEST(LiveSteps, RefusesNodeWithoutNumber) {
   Plan plan = usual_plan();
   plan.nodes[1].minor.reset();
-  const auto live = live_steps(plan, {}, {}, podman());
+  const auto live = steps_of(plan);
   EXPECT_EQ(error_message(live),
             "cannot make `/dev/infiniband/rdma_cm` in the container: its device number is unknown");
   EXPECT_EQ(error_hint(live), "apply a plan of the live node, not of a snapshot");
@@ -577,7 +583,7 @@ std::string memlock_steps(std::optional<std::uint64_t> planned, const ContainerS
   plan.capabilities = {"CAP_IPC_LOCK"};
   OciState state;
   state.from_crun = from_crun;
-  const auto live = must(live_steps(plan, spec, state, node));
+  const auto live = must(steps_of(plan, spec, state, node));
   std::string text;
   for (const Step& step : live.steps)
     text += fmt::format("raise to {}: {}\n", std::get<SetMemlock>(step).bytes, std::get<SetMemlock>(step).note);

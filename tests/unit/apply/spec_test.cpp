@@ -39,8 +39,13 @@ Json minimal() {
     "mounts": [{"destination": "/sys", "type": "sysfs", "source": "sysfs"}]})");
 }
 
+// Writes the plan into config.json.
+Result<void> apply_to(Json& config, const Plan& plan, const std::optional<Rlimit>& inherited = std::nullopt) {
+  return edit_spec(adjust(plan, must(read_container_spec(config)), kSpecToken), config, inherited);
+}
+
 Json edited(Json config, const Plan& plan = one_hca()) {
-  EXPECT_OK(edit_spec(plan, kSpecToken, config));
+  EXPECT_OK(apply_to(config, plan));
   return config;
 }
 
@@ -88,8 +93,7 @@ TEST(EditSpec, KeepsTheLowerRdmaLimit) {
       R"({"mlx5_1":{"hcaHandles":3,"hcaObjects":5},"mlx5_0":{"hcaObjects":17,"hcaHandles":8},"x":{"hcaObjects":1}})");
   Json config = minimal();
   config["linux"]["resources"]["rdma"] = 7;
-  EXPECT_EQ(edit_spec(plan, kSpecToken, config).error().message,
-            "config.json: `linux.resources.rdma` is number, expected object");
+  EXPECT_EQ(apply_to(config, plan).error().message, "config.json: `linux.resources.rdma` is number, expected object");
 }
 
 TEST(EditSpec, AddsAmbientCapabilityForOtherUsers) {
@@ -131,7 +135,7 @@ TEST(EditSpec, ReplacesAFactOfTheNode) {
   config["process"]["env"] = {"RDMA_INIT_SITE=NCCL_IB_TC=1", "PATH=/bin"};
   Plan plan;
   plan.env = {{"RDMA_INIT_SITE", "NCCL_IB_TC=106"}};
-  ASSERT_TRUE(edit_spec(plan, "", config));
+  ASSERT_TRUE(apply_to(config, plan));
   EXPECT_EQ(config["process"]["env"].dump(), R"(["RDMA_INIT_SITE=NCCL_IB_TC=106","PATH=/bin"])");
 }
 
@@ -161,7 +165,7 @@ TEST(EditSpec, RaisesMemlockOnceAndNeverLowersIt) {
     if (!row.listed.empty()) config["process"]["rlimits"] = Json::parse(row.listed);
     Plan plan = one_hca();
     plan.memlock = row.planned;
-    ASSERT_OK(edit_spec(plan, kSpecToken, config, row.inherited));
+    ASSERT_OK(apply_to(config, plan, row.inherited));
     EXPECT_EQ(config["process"]["rlimits"].dump(), row.expected);
   }
 }
@@ -169,7 +173,7 @@ TEST(EditSpec, RaisesMemlockOnceAndNeverLowersIt) {
 TEST(EditSpec, RefusesDeviceWithAnotherNumber) {
   Json config = minimal();
   config["linux"]["devices"] = {{{"path", "/dev/infiniband/uverbs0"}, {"type", "c"}, {"major", 1}, {"minor", 3}}};
-  const auto done = edit_spec(one_hca(), kSpecToken, config);
+  const auto done = apply_to(config, one_hca());
   EXPECT_EQ(error_message(done),
             "config.json: linux.devices has `/dev/infiniband/uverbs0` as c 1:3, but on this node it is c 231:192");
   EXPECT_FALSE(error_hint(done).empty());
@@ -212,7 +216,7 @@ TEST(EditSpec, RefusesMemberOfAnotherType) {
     SCOPED_TRACE(pointer);
     Json config = minimal();
     config[Json::json_pointer(pointer)] = "text";
-    EXPECT_EQ(error_message(edit_spec(one_hca(), kSpecToken, config)), message);
+    EXPECT_EQ(error_message(edit_spec(adjust(one_hca(), {}, kSpecToken), config)), message);
   }
 }
 

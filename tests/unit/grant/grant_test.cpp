@@ -74,7 +74,7 @@ class GrantTest : public testing::Test {
     call.container = id;
     const Grantee who = grantee(id);
     const auto open = TRY(OpenLedger::open(call));
-    const auto apply = [&](const Plan& plan) {
+    const auto apply = [&](const Plan& plan, const Adjustment&) {
       applied_.push_back(names(plan));
       const auto grant = open.ledger.find(who.owner.key);
       was_pending_ = grant && *grant && (*grant)->pending;
@@ -92,7 +92,7 @@ class GrantTest : public testing::Test {
   // Books as rdma-runtime or rdma-nri, and grants as createRuntime. `between` may change the request in between.
   Result<void> book_and_bind(
       ContainerRequest requesting, const std::function<void(ContainerRequest&)>& between,
-      const std::function<Result<void>(const Plan&)>& apply = [](const Plan&) { return Result<void>(); }) {
+      const decltype(Way::apply)& apply = [](const Plan&, const Adjustment&) { return Result<void>(); }) {
     Log log;
     Call call{node_, log};
     call.container = "web-1";
@@ -548,7 +548,7 @@ TEST_F(GrantTest, NodeWithTheBookedNumberOfAnotherHcaIsNotBooked) {
 TEST_F(GrantTest, AppliesBookedHcaUnderItsCurrentName) {
   ASSERT_EQ(refusal("mlx5_1"), "");
   std::string nodes;
-  const auto apply = [&](const Plan& plan) {
+  const auto apply = [&](const Plan& plan, const Adjustment&) {
     for (const PlannedNode& node : plan.nodes)
       nodes += fmt::format("{}:{} ", node.major.value_or(0), node.minor.value_or(0));
     return Result<void>();
@@ -622,7 +622,7 @@ TEST_F(GrantTest, BoundContainerKeepsViewOfItsSpec) {
   std::string view;
   Plan booked;
   Strings mounted;
-  const auto apply = [&](const Plan& plan) -> Result<void> {
+  const auto apply = [&](const Plan& plan, const Adjustment&) -> Result<void> {
     if (view.empty()) booked = plan;
     for (const PlannedMount& mount : plan.mounts)
       mounted.push_back(mount.destination);

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hook/apply/edit_spec.hpp"
 #include "shim/nri/options.hpp"
 #include "support/arguments.hpp"
 #include "support/results.hpp"
@@ -112,10 +111,17 @@ hook::Plan two_rails() {
   return plan;
 }
 
+base::Result<ContainerAdjustment> answer_to(const hook::Plan& plan, const std::string& token,
+                                            const NriContainer& container,
+                                            hook::RdmaController controller = hook::RdmaController::kNone) {
+  const auto spec = spec_of({}, container, Engine::kContainerd);
+  return nri_adjustment(hook::adjust(plan, spec, token), spec.memlock, controller);
+}
+
 TEST(NriAdjustment, ContainsWholePlan) {
   NriContainer container = worker();
   container.devices.clear();
-  const auto adjustment = must(nri_adjustment(two_rails(), "abc", container));
+  const auto adjustment = must(answer_to(two_rails(), "abc", container));
   EXPECT_EQ(adjustment.devices, (std::vector<Device>{{"/dev/infiniband/uverbs0", "c", 231, 192, 0666, 0, 0},
                                                      {"/dev/infiniband/uverbs1", "c", 231, 193, 0660, 7, 44}}));
   EXPECT_EQ(adjustment.rlimits, (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", kUnlimited, kUnlimited}}));
@@ -124,13 +130,13 @@ TEST(NriAdjustment, ContainsWholePlan) {
       adjustment.mounts,
       (std::vector<Mount>{{"/sys/class/infiniband", "bind", "/run/rdma-hook/views/t/infiniband", {"bind", "ro"}}}));
   EXPECT_EQ(adjustment.annotations, (std::map<std::string, std::string>{{hook::kGrantAnnotation, "abc"}}));
-  EXPECT_EQ(*nri_adjustment({}, "abc", worker()), ContainerAdjustment()) << "no adjustment without HCAs";
+  EXPECT_EQ(*answer_to({}, "abc", worker()), ContainerAdjustment()) << "no adjustment without HCAs";
 }
 
 // The note for the pod's author needs no HCA.
 TEST(NriAdjustment, SetsNoteWithoutHcas) {
   const auto adjusted = [](const char* note, const NriContainer& container) {
-    return must(nri_adjustment(hook::plan_without_hcas(note), "abc", container));
+    return must(answer_to(hook::plan_without_hcas(note), "abc", container));
   };
   ContainerAdjustment expected;
   EXPECT_EQ(adjusted("", worker()), expected);
@@ -149,26 +155,28 @@ TEST(NriAdjustment, LeavesOutItemsThatAreSet) {
   container.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, kUnlimited}};
   hook::Plan plan = two_rails();
   plan.mounts.clear();
-  EXPECT_EQ(must(nri_adjustment(plan, "", container)), ContainerAdjustment());
+  EXPECT_EQ(must(answer_to(plan, "", container)), ContainerAdjustment());
   // A fact of the node replaces what an image says.
   plan.env["RDMA_INIT_SITE"] = "NCCL_IB_TC=106";
   container.env.emplace_back("RDMA_INIT_SITE=NCCL_IB_TC=1");
-  EXPECT_EQ(must(nri_adjustment(plan, "", container)).env,
+  EXPECT_EQ(must(answer_to(plan, "", container)).env,
             (std::map<std::string, std::string>{{"RDMA_INIT_SITE", "NCCL_IB_TC=106"}}));
   container.env.back() = "RDMA_INIT_SITE=NCCL_IB_TC=106";
-  EXPECT_EQ(must(nri_adjustment(plan, "", container)), ContainerAdjustment());
+  EXPECT_EQ(must(answer_to(plan, "", container)), ContainerAdjustment());
 }
 
 TEST(NriAdjustment, RaisesLimitButNeverLowersIt) {
   NriContainer low = worker();
   low.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, 65536}};
-  EXPECT_EQ(nri_adjustment(two_rails(), "", low)->rlimits.size(), 1U);
+  EXPECT_EQ(answer_to(two_rails(), "", low)->rlimits.size(), 1U);
   hook::Plan plan = two_rails();
   plan.memlock = 4096;
   const auto limits = [&](std::optional<hook::Rlimit> inherited, std::vector<Rlimit> own = {}) {
     NriContainer container = worker();
     container.rlimits = std::move(own);
-    return nri_adjustment(plan, "", container, inherited)->rlimits;
+    auto spec = spec_of({}, container, Engine::kContainerd);
+    if (!spec.memlock) spec.memlock = inherited;
+    return nri_adjustment(hook::adjust(plan, spec), spec.memlock)->rlimits;
   };
   const std::vector<Rlimit> none;
   EXPECT_EQ(limits(hook::Rlimit{64, 8192}), (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", 8192, 4096}}));
@@ -182,7 +190,7 @@ TEST(NriAdjustment, RaisesLimitButNeverLowersIt) {
 TEST(NriAdjustment, RefusesOtherDeviceAtPath) {
   NriContainer container = worker();
   container.devices[0].minor_number = 200;
-  EXPECT_EQ(nri_adjustment(two_rails(), "", container).error().message,
+  EXPECT_EQ(answer_to(two_rails(), "", container).error().message,
             "the container has `/dev/infiniband/uverbs0` as c 231:200, on this node it is c 231:192");
 }
 
@@ -231,9 +239,7 @@ TEST(NriAdjustment, LimitsOneHcaOnCgroupV2) {
   hook::Plan plan = two_rails();
   plan.rdma_limits = {{"mlx5_0", {.handles = 8, .objects = 4096}}};
   NriContainer container = worker();
-  const auto unified = [&](RdmaController controller) {
-    return nri_adjustment(plan, "", container, std::nullopt, controller)->unified;
-  };
+  const auto unified = [&](RdmaController controller) { return answer_to(plan, "", container, controller)->unified; };
   EXPECT_EQ(unified(RdmaController::kV2),
             (std::map<std::string, std::string>{{"rdma.max", "mlx5_0 hca_handle=8 hca_object=4096"}}));
   EXPECT_TRUE(unified(RdmaController::kV1).empty());

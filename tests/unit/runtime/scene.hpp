@@ -71,7 +71,7 @@ class Prepare : public testing::Test {
     EXPECT_EQ(call.container, "ID");
     EXPECT_TRUE(requesting.request);
     state_ = call.state;
-    TRY_VOID(hook::edit_spec(answer_, token_, *requesting.document));
+    TRY_VOID(hook::edit_spec(hook::adjust(answer_, requesting.spec, token_), *requesting.document));
     return publish(answer_, *requesting.document);
   }
   shim::GrantInSpec granting() {
