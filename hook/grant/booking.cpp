@@ -1,9 +1,28 @@
 #include "hook/grant/booking.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "base/failure.hpp"
+#include "base/text.hpp"
+#include "hook/grant/events.hpp"
+
 namespace hook {
+namespace {
+
+// Returns the names of the first HCAs, for people. The event line after this text has all names.
+std::string some_names(const Plan& plan) {
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> names;
+  for (const PlannedHca& hca : plan.hcas)
+    names.push_back(hca.name);
+  const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
+  names.resize(names.size() - more);
+  return base::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+}  // namespace
 
 Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::vector<std::string>& views) {
   std::vector<PlannedHca> held = plan.hcas;
@@ -21,10 +40,16 @@ Result<bool> was_allocated_before(const Ledger& ledger, const Grantee& who) {
                      [&](const GrantUser& user) { return user.key == who.user.key; });
 }
 
+Result<void> Booking::begin() {
+  had_before_ = TRY(was_allocated_before(call.ledger->ledger, who));
+  return {};
+}
+
 Booking::~Booking() {
   if (finished_) return;
   try {
-    undo();
+    if (had_before_) undo();
+    call.ledger->report(Releaser::kOther, call);
   } catch (...) {
     // No memory is left for the roll-back. The grant stays pending, so the next call rolls it back when this process
     // has ended.
@@ -32,21 +57,54 @@ Booking::~Booking() {
 }
 
 void Booking::undo() const {
-  const auto undone = had_before_ ? Result<void>() : ledger_.leave(who_.owner, who_.user.key);
+  const auto& [rails, ledger] = *call.ledger;
+  const auto undone = *had_before_ ? Result<void>() : ledger.leave(who.owner, who.user.key);
   if (undone) {
     // A container that had a grant before this call may be running, so the HCAs that this call added stay.
-    (void)ledger_.settle(who_.owner.key).has_value();
+    (void)ledger.settle(who.owner.key).has_value();
   } else {
     // The booking stays pending: a settled grant would be valid although some of its rails are already restored to the
     // node.
-    log_.error(base::wrap(undone.error(), "rolling back the start"));
+    call.log.error(base::wrap(undone.error(), "rolling back the start"));
   }
-  log_.warnings(rails_.take_warnings());
+  call.log.warnings(rails->take_warnings());
 }
 
 Result<void> Booking::finish() {
   finished_ = true;
-  return ledger_.settle(who_.owner.key);
+  auto settled = about(FailureReason::kLedger, call.ledger->ledger.settle(who.owner.key));
+  if (settled) {
+    call.timing.step("ledger");
+    if (!plan.hcas.empty()) note_grant();
+  }
+  call.ledger->report(Releaser::kOther, call);
+  return settled;
+}
+
+// Logs the grant, and counts it in the outcome. The logged rails are all rails in the container's network namespace,
+// including rails of other containers of its pod.
+void Booking::note_grant() const {
+  // "kept" means that an earlier call granted the HCAs, for example if the engine runs the hook at prestart and again
+  // at createRuntime.
+  const std::string_view event = *had_before_ ? "kept" : way.event;
+  const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call.node.ledger, who.owner.key);
+  std::optional<std::string> require;
+  if (const auto set = plan.env.find("RDMA_INIT_REQUIRE"); way.variables)
+    require = plan.no_require.empty() && set != plan.env.end() ? set->second : "-:" + plan.no_require;
+  const Granted granted{.container = call.container,
+                        .owner = who.owner,
+                        .engine = requesting.caller.engine,
+                        .hcas = plan.hcas,
+                        .source = requesting.request->selection.source,
+                        .rails = rails,
+                        .no_rail = plan.no_rail,
+                        .require = std::move(require),
+                        .timing = call.timing};
+  call.log.info(fmt::format("{} {}: {}", event == "booked" ? event : "allocated", some_names(plan),
+                            granted_line(event, granted)));
+  if (event != "granted") return;
+  call.outcome.granted_mode = mode_of(plan.hcas);
+  call.outcome.engine = requesting.caller.engine;
 }
 
 }  // namespace hook

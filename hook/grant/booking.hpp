@@ -1,17 +1,45 @@
 // Books a new grant as pending. At the end of the call the grant becomes valid (Ledger::settle()) or is rolled back.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "base/log.hpp"
+#include "base/process/root_lock.hpp"
 #include "base/result.hpp"
+#include "base/unique_fd.hpp"
+#include "hook/apply/adjustment.hpp"
+#include "hook/grant/call.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/node_rails.hpp"
 
 namespace hook {
+
+struct NetworkTarget {
+  std::string netns_path = {};  // "/var/run/netns/cni-1", "/proc/PID/ns/net"; empty: no namespace yet, so no rails
+  bool hurried = false;         // as in RailsInput
+};
+
+// The differences between the ways to grant HCAs: by createRuntime, rdma-runtime and rdma-nri.
+struct Way {
+  // Event of the log line: "granted" is counted in the metrics; "booked" is counted later, by createRuntime.
+  std::string_view event;
+  NetworkTarget network = {};
+  // True: a grant that rdma-runtime or rdma-nri booked under the token in the container's annotation first moves to the
+  // grantee.
+  bool binds_token = false;
+  bool variables = false;  // the caller sets the container's variables
+};
+
+// The turn of one call for a bundle.
+struct Turn {
+  base::UniqueFd bundle;
+  std::optional<LockFile> file;  // if users other than root can open the bundle
+};
 
 // Writes the HCAs of the plan into the ledger, pending until Booking::finish(). For a plan without HCAs it writes
 // nothing. views: names of the views that the container mounts, as set_views().
@@ -21,27 +49,37 @@ Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const
 // may be running. Errors: the ledger's.
 Result<bool> was_allocated_before(const Ledger& ledger, const Grantee& who);
 
-// Rolls the new grant back when this object ends, unless finish() was called. A container that had its grant before
-// this call keeps it, because it may be running. A grant that cannot be rolled back stays pending, and the next call
-// tries again after this process has ended. All arguments must outlive this object.
+// A grant from grant(), which is pending until the caller has written `adjustment` and calls finish(). Without
+// finish(), the destructor rolls it back. A container that had its grant before this call keeps it, because it may be
+// running. A grant that cannot be rolled back stays pending, and the next call tries again after this process has
+// ended. At its end, either way, the call reports the grants that it has released.
 class Booking {
  public:
-  Booking(const Ledger& ledger, const Grantee& who, const NodeRails& rails, const Log& log, bool had_before)
-      : ledger_(ledger), who_(who), rails_(rails), log_(log), had_before_(had_before) {}
+  // of.ledger: open. container and `of` must outlive this object.
+  Booking(const ContainerRequest& container, Grantee grantee, const Way& how, Call& of)
+      : requesting(container), who(std::move(grantee)), way(how), call(of) {}
   Booking(const Booking&) = delete;
   Booking& operator=(const Booking&) = delete;
   ~Booking();
-  // Keeps the grant, and settles it.
+  // Call it before the first change of the ledger: from then on the destructor rolls back. Errors: the ledger's.
+  Result<void> begin();
+  // Keeps the grant, settles and logs it. Call it last: if this process is killed before it, the next call rolls the
+  // changes back.
   Result<void> finish();
+
+  const ContainerRequest& requesting;
+  const Grantee who;
+  const Way way;
+  Call& call;
+  Plan plan = {};
+  Adjustment adjustment = {};  // what the caller must still write; empty: nothing
+  Turn turn = {};              // ends with this object
 
  private:
   void undo() const;
+  void note_grant() const;
 
-  const Ledger& ledger_;
-  const Grantee& who_;
-  const NodeRails& rails_;
-  const Log& log_;
-  bool had_before_;
+  std::optional<bool> had_before_;  // nullopt: before begin()
   bool finished_ = false;
 };
 

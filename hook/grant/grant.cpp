@@ -11,14 +11,10 @@
 
 #include "base/failure.hpp"
 #include "base/file_name.hpp"
-#include "base/process/root_lock.hpp"
 #include "base/text.hpp"
-#include "base/unique_fd.hpp"
 #include "base/warnings.hpp"
 #include "fabric/read_node.hpp"
-#include "hook/apply/edit_spec.hpp"
 #include "hook/apply/memlock.hpp"
-#include "hook/grant/booking.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/search.hpp"
 #include "hook/ledger/gone.hpp"
@@ -55,17 +51,6 @@ void leave_out_written(Adjustment& adjustment) {
   adjustment = {.rdma_limits = std::move(adjustment.rdma_limits), .mounts = std::move(adjustment.mounts)};
 }
 
-// Returns the names of the first HCAs, for people. The event line after this text has all names.
-std::string some_names(const Plan& plan) {
-  constexpr std::size_t kShown = 3;
-  std::vector<std::string> names;
-  for (const PlannedHca& hca : plan.hcas)
-    names.push_back(hca.name);
-  const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
-  names.resize(names.size() - more);
-  return base::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
-}
-
 // Returns true if each uverbs node of the container belongs to a booked HCA. Each node is looked up again, because
 // another HCA can have the number that was booked since its driver was bound anew. The booked number counts only if the
 // node cannot be looked up. In mode `hca`, a physical function is held with its VFs: the nodes of these VFs count too.
@@ -82,34 +67,29 @@ bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& device
   });
 }
 
-// The state and the steps of one call of grant().
+// The steps of one call of grant(). What they decide is in the booking.
 class Granting {
  public:
-  Granting(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way, Call& call)
-      : open_(open), requesting_(requesting), who_(who), way_(way), call_(call) {}
+  explicit Granting(Booking& booking)
+      : booking_(booking),
+        requesting_(booking.requesting),
+        who_(booking.who),
+        way_(booking.way),
+        call_(booking.call),
+        ledger_(booking.call.ledger->ledger) {}
 
   // Carries out a grant in a fixed order. The repair comes first, so that HCAs of killed calls no longer count as held.
-  // `booking` exists before bind_token() changes the ledger, so that ~Booking() rolls back every change after an error.
-  // booking.finish() comes last: if this process is killed before it, the next call rolls the changes back.
+  // booking_.begin() comes before bind_token() changes the ledger, so that ~Booking() rolls back every change after an
+  // error.
   Result<void> carry_out() {
     call_.timing.step("read");
-    open_.repair(call_.log);
+    call_.ledger->repair(call_.log);
     call_.timing.step("repair");
-    const bool had_before = TRY(was_allocated_before(open_.ledger, who_));
-    Booking booking(open_.ledger, who_, *open_.rails, call_.log, had_before);
+    TRY_VOID(booking_.begin());
     const auto bound = way_.binds_token ? TRY(bind_token()) : std::nullopt;
-    Plan plan;
-    if (bound && is_all_bound(*bound)) {
-      plan.hcas = bound->hcas;
-      std::erase_if(plan.hcas, [](const PlannedHca& hca) { return hca.held_only; });
-    } else {
-      plan = TRY(decide_and_apply(bound));
-    }
-    TRY_VOID(booking.finish());
-    call_.timing.step("ledger");
-    // "kept" means that an earlier call granted the HCAs, for example if the engine runs the hook at prestart and again
-    // at createRuntime.
-    if (!plan.hcas.empty()) note_grant(had_before ? "kept" : way_.event, plan);
+    if (!bound || !is_all_bound(*bound)) return decide_and_prepare(bound);
+    booking_.plan.hcas = bound->hcas;
+    std::erase_if(booking_.plan.hcas, [](const PlannedHca& hca) { return hca.held_only; });
     return {};
   }
 
@@ -119,7 +99,7 @@ class Granting {
   Result<std::optional<Grant>> bind_token() {
     const auto token = requesting_.spec.annotations.find(kGrantAnnotation);
     if (token == requesting_.spec.annotations.end()) return std::optional<Grant>();
-    return open_.ledger.bind(token->second, who_.owner, who_.user);
+    return ledger_.bind(token->second, who_.owner, who_.user);
   }
 
   // Returns true if the call that booked (rdma-runtime or rdma-nri) put the whole plan into the spec, and no other
@@ -130,18 +110,19 @@ class Granting {
            has_only_nodes_of(bound, requesting_.request->given, call_.node.root);
   }
 
-  // Decides, books and applies. The node is read before the HCAs are locked, so that the locks are held only while this
-  // call decides and books. The booking is recorded as pending before the network or the container changes.
-  // bound: the grant that was booked for this container before its creation.
-  Result<Plan> decide_and_apply(const std::optional<Grant>& bound) {
-    const Ledger& ledger = open_.ledger;
+  // Decides, books, adds rails and views, and leaves in the booking what the caller must write. The node is read before
+  // the HCAs are locked, so that the locks are held only while this call decides and books. The booking is recorded as
+  // pending before the network or the container changes. bound: the grant that was booked for this container before its
+  // creation.
+  Result<void> decide_and_prepare(const std::optional<Grant>& bound) {
     // The call that booked has put the mounts into config.json, unless only createRuntime can make them. The runtime
     // has made them by now, so another view would be a second one beside the first.
-    const bool has_mounts = bound && !mounted_views(requesting_.spec, ledger.view_directory()).empty();
+    const bool has_mounts = bound && !mounted_views(requesting_.spec, ledger_.view_directory()).empty();
     const ForeseeInput input{
-        requesting_, who_.owner, call_.node, &ledger, way_.variables, way_.variables ? call_.bundle : "", has_mounts};
+        requesting_, who_.owner, call_.node, &ledger_, way_.variables, way_.variables ? call_.bundle : "", has_mounts};
     Found found = TRY(decide_and_book(input, bound));
-    Plan plan = std::move(found.foreseen.plan);
+    Plan& plan = booking_.plan;
+    plan = std::move(found.foreseen.plan);
     call_.log.warnings(plan.warnings);
     call_.timing.step("decide");
 
@@ -150,10 +131,9 @@ class Granting {
       TRY_VOID(about(FailureReason::kNetwork, add_network(found.inventory, plan)));
     if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan));
     call_.timing.step("view");
-    Adjustment adjustment = adjust(plan, requesting_.spec, who_.token);
-    if (bound) leave_out_written(adjustment);
-    TRY_VOID(way_.apply(plan, adjustment));
-    return plan;
+    booking_.adjustment = adjust(plan, requesting_.spec, who_.token);
+    if (bound) leave_out_written(booking_.adjustment);
+    return {};
   }
 
   // Decides and books. The HCAs stay locked from the check of their grants until the booking is recorded, so that no
@@ -185,7 +165,7 @@ class Granting {
     RailsInput input{.plan = plan,
                      .config = requesting_.admin,
                      .inventory = inventory,
-                     .ledger = open_.ledger,
+                     .ledger = ledger_,
                      .ledger_directory = call_.node.ledger,
                      .sys = call_.node.root + "/sys",
                      .owner = who_.owner,
@@ -205,7 +185,7 @@ class Granting {
   // Returns true if no other container uses this grant. Only then may GIDs still move to other indices, because a
   // running container uses the present indices.
   Result<bool> is_first_user() {
-    const auto grant = TRY(open_.ledger.find(who_.owner.key));
+    const auto grant = TRY(ledger_.find(who_.owner.key));
     return !grant || std::all_of(grant->users.begin(), grant->users.end(),
                                  [&](const GrantUser& other) { return other.key == who_.user.key; });
   }
@@ -213,48 +193,19 @@ class Granting {
   // Makes the view that is the source of mounts in the plan or in the spec. A view that the spec mounts may be missing,
   // because recover() removes a view that no user of a grant names.
   Result<void> make_views(const Plan& plan) {
-    const Ledger& ledger = open_.ledger;
-    const auto mounted = mounted_views(requesting_.spec, ledger.view_directory());
+    const auto mounted = mounted_views(requesting_.spec, ledger_.view_directory());
     if (plan.mounts.empty() && std::ranges::find(mounted, plan.view_name) == mounted.end()) return {};
-    call_.log.warnings(TRY(ledger.make_view(plan.view_name, plan.view)));
-    if (requesting_.spec.may_remount) call_.log.warnings(TRY(ledger.make_view(view_name({}), {})));
+    call_.log.warnings(TRY(ledger_.make_view(plan.view_name, plan.view)));
+    if (requesting_.spec.may_remount) call_.log.warnings(TRY(ledger_.make_view(view_name({}), {})));
     return {};
   }
 
-  // Logs the grant, and counts it in the outcome. The logged rails are all rails in the container's network namespace,
-  // including rails of other containers of its pod.
-  void note_grant(std::string_view event, const Plan& plan) {
-    const auto rails = plan.netdevs.empty() ? std::nullopt : read_rails_of(call_.node.ledger, who_.owner.key);
-    std::optional<std::string> require;
-    if (const auto set = plan.env.find("RDMA_INIT_REQUIRE"); way_.variables)
-      require = plan.no_require.empty() && set != plan.env.end() ? set->second : "-:" + plan.no_require;
-    const Granted granted{.container = call_.container,
-                          .owner = who_.owner,
-                          .engine = requesting_.caller.engine,
-                          .hcas = plan.hcas,
-                          .source = requesting_.request->selection.source,
-                          .rails = rails,
-                          .no_rail = plan.no_rail,
-                          .require = std::move(require),
-                          .timing = call_.timing};
-    call_.log.info(fmt::format("{} {}: {}", event == "booked" ? event : "allocated", some_names(plan),
-                               granted_line(event, granted)));
-    if (event != "granted") return;
-    call_.outcome.granted_mode = mode_of(plan.hcas);
-    call_.outcome.engine = requesting_.caller.engine;
-  }
-
-  const OpenLedger& open_;
+  Booking& booking_;
   const ContainerRequest& requesting_;
   const Grantee& who_;
   const Way& way_;
   Call& call_;
-};
-
-// The turn of one call for a bundle.
-struct Turn {
-  base::UniqueFd bundle;
-  std::optional<LockFile> file;  // if users other than root can open the bundle
+  const Ledger& ledger_;
 };
 
 // Locks the bundle until the turn ends, so that one call at a time books for its container. Without the lock, two calls
@@ -302,16 +253,16 @@ Result<void> check_no_other(const Ledger& ledger, const GrantUser& user) {
 
 }  // namespace
 
-Result<void> grant(const OpenLedger& open, const ContainerRequest& requesting, const Grantee& who, const Way& way,
-                   Call& call) {
-  open.rails->begin_start();
-  auto granted = about(FailureReason::kLedger, Granting(open, requesting, who, way, call).carry_out());
-  open.report(Releaser::kOther, call);
-  return granted;
+Result<std::unique_ptr<Booking>> grant(const ContainerRequest& requesting, const Grantee& who, const Way& way,
+                                       Call& call) {
+  auto booking = std::make_unique<Booking>(requesting, who, way, call);
+  call.ledger->rails->begin_start();
+  TRY_VOID(about(FailureReason::kLedger, Granting(*booking).carry_out()));
+  return booking;
 }
 
-Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& requester, Call& call,
-                           const Publish& publish) {
+Result<std::unique_ptr<Booking>> grant_in_spec(const ContainerRequest& requesting, const ProcessIdentity& requester,
+                                               Call& call) {
   GrantUser user{.key = {}, .id = call.container, .process = requester, .bundle = call.bundle, .state = call.state};
   const auto place = call.state ? std::optional(root_name(*call.state)) : std::nullopt;
   const Grantee who = TRY(grantee_of(requesting.spec, std::move(user), place));
@@ -323,14 +274,9 @@ Result<void> grant_in_spec(ContainerRequest& requesting, const ProcessIdentity& 
     turn = TRY(take_turn(call.bundle, call.node.ledger));
     TRY_VOID(about(FailureReason::kLedger, check_no_other(open.ledger, who.user)));
   }
-  const auto write_down = [&](const Plan& plan, const Adjustment& adjustment) -> Result<void> {
-    TRY_VOID(about(FailureReason::kInternal, edit_spec(adjustment, *requesting.document, memlock_of(0))));
-    TRY_VOID(about(FailureReason::kState, publish(plan, *requesting.document)));
-    call.timing.step("edit");
-    return {};
-  };
-  return grant(open, requesting, who,
-               {.event = call.state ? "granted" : "booked", .variables = true, .apply = write_down}, call);
+  auto booking = TRY(grant(requesting, who, {.event = call.state ? "granted" : "booked", .variables = true}, call));
+  booking->turn = std::move(turn);
+  return booking;
 }
 
 }  // namespace hook

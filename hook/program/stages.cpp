@@ -143,7 +143,7 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
   // The process is identified before the grant is made: the grant then belongs to this process even if its PID is
   // reused.
   const LiveContainer live = TRY(pin_container(state, requesting.spec));
-  const OpenLedger& open = *TRY(OpenLedger::keep(call));
+  (void)TRY(OpenLedger::keep(call));
   const Grantee who = TRY(grantee_of(requesting.spec,
                                      {.key = {},
                                       .id = state.id,
@@ -153,15 +153,13 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
                                      state.bundle));
   // If the container joins no pod's network namespace, the namespace of its init process gets the rails.
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
-  const auto apply = [&](const Plan&, const Adjustment& adjustment) -> Result<void> {
-    if (adjustment == Adjustment()) return {};
-    call.log.warnings(TRY(about(FailureReason::kDevices, apply_live(adjustment, requesting.spec, live,
+  const auto booking = TRY(grant(requesting, who, {.event = "granted", .network = {netns}, .binds_token = true}, call));
+  if (booking->adjustment != Adjustment()) {
+    call.log.warnings(TRY(about(FailureReason::kDevices, apply_live(booking->adjustment, requesting.spec, live,
                                                                     requesting.caller.engine, call.node.root))));
     call.timing.step("container");
-    return {};
-  };
-  const Way way{.event = "granted", .network = {netns}, .binds_token = true, .apply = apply};
-  return grant(open, requesting, who, way, call);
+  }
+  return booking->finish();
 }
 
 Result<void> verify(Call& call, const Result<Config>& config) {

@@ -65,11 +65,10 @@ Result<std::string> grant_to_pod(const NriRequest& request, const ContainerReque
   // The pod's sandbox counts as a user, so that the grant stays until the pod ends, even without a container.
   const Grantee who = TRY(hook::grantee_of(
       requesting.spec, {.key = {}, .id = request.pod.id, .process = {}, .pod = request.pod.id}, std::string()));
-  const OpenLedger& open = *TRY(OpenLedger::keep(call));
+  (void)TRY(OpenLedger::keep(call));
   // For the pod, HCAs are only booked and rails added. Devices and variables are set later, for each container.
-  const auto nothing_more = [](const hook::Plan&, const hook::Adjustment&) { return Result<void>(); };
-  TRY_VOID(
-      hook::grant(open, requesting, who, {.event = "granted", .network = target_of(who), .apply = nothing_more}, call));
+  const auto booking = TRY(hook::grant(requesting, who, {.event = "granted", .network = target_of(who)}, call));
+  TRY_VOID(booking->finish());
   return std::string();
 }
 
@@ -135,19 +134,18 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
     // Earlier attempts to create this container are removed from their grants. Otherwise the HCAs of these attempts
     // would stay booked until the pod ends.
     TRY_VOID(about(FailureReason::kLedger, open.ledger.leave(earlier.owner, earlier.user.key)));
-  ContainerAdjustment answer;
-  const auto write_down = [&](const hook::Plan& plan, const hook::Adjustment& adjustment) -> Result<void> {
-    const auto controller =
-        plan.rdma_limits.empty() ? hook::RdmaController::kNone : TRY(hook::rdma_controller(call.node.root));
-    answer = TRY(about(FailureReason::kState, nri_adjustment(adjustment, requesting.spec.memlock, controller)));
-    warn_about_limits(plan, controller, call.log);
-    warn_about_view(plan, requesting, call.log);
-    warn_about_memlock(plan, requesting, answer, call.log);
-    call.timing.step("edit");
-    return {};
-  };
-  TRY_VOID(hook::grant(open, requesting, who,
-                       {.event = "granted", .network = target_of(who), .variables = true, .apply = write_down}, call));
+  const hook::Way way{.event = "granted", .network = target_of(who), .variables = true};
+  const auto booking = TRY(hook::grant(requesting, who, way, call));
+  const hook::Plan& plan = booking->plan;
+  const auto controller =
+      plan.rdma_limits.empty() ? hook::RdmaController::kNone : TRY(hook::rdma_controller(call.node.root));
+  const ContainerAdjustment answer =
+      TRY(about(FailureReason::kState, nri_adjustment(booking->adjustment, requesting.spec.memlock, controller)));
+  warn_about_limits(plan, controller, call.log);
+  warn_about_view(plan, requesting, call.log);
+  warn_about_memlock(plan, requesting, answer, call.log);
+  call.timing.step("edit");
+  TRY_VOID(booking->finish());
   return create_response(answer);
 }
 

@@ -3,5 +3,5 @@
 #include "shim/runtime/run.hpp"
 
 int main(int, char** argv) {
-  return shim::run(argv, hook::kLedgerPath, shim::node_settings, hook::grant_in_spec);
+  return shim::run(argv, hook::kLedgerPath, shim::node_settings);
 }

@@ -5,9 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "base/json/json.hpp"
 #include "base/text.hpp"
+#include "hook/apply/edit_spec.hpp"
 #include "hook/apply/memlock.hpp"
+#include "hook/grant/grant.hpp"
 #include "hook/grant/refused.hpp"
 #include "hook/metrics/count.hpp"
 #include "shim/runtime/behind.hpp"
@@ -77,8 +80,8 @@ void keep_until_exec(std::shared_ptr<Object> object) {
 }
 
 // The log and the open ledger of a start.
-struct Booking {
-  explicit Booking(const hook::NodeSettings& node) : call{node, log} {}
+struct KeptCall {
+  explicit KeptCall(const hook::NodeSettings& node) : call{node, log} {}
   base::Log log = base::Log::to_syslog("rdma-runtime");
   hook::Call call;
 };
@@ -98,7 +101,7 @@ class Start {
     if (original) original_ = *std::move(original);
   }
 
-  Result<void> run(const GrantInSpec& grant) {
+  Result<void> run() {
     hook::ContainerRequest requesting =
         TRY(hook::understand(text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
     keep_until_exec(requesting.document);
@@ -116,48 +119,52 @@ class Start {
         hook_need(requesting, command, behind_.dialect) == HookNeed::kNone ? state_behind(behind_) : std::nullopt;
     // With a runtime state, the ledger finds in the runtime's own files whether the container lives. Without a state,
     // the createRuntime hook must report the container's first process to the ledger.
-    const HookStages stages = state ? HookStages::kPoststop : HookStages::kBoth;
-    return book(grant, requesting, std::move(state), [&](const hook::Plan& plan, Json& config) {
-      if (!plan.hcas.empty()) return edit(plan, command, stages, config);
-      return plan.env.empty() ? keep_original() : write(plan, config);
-    });
+    return book(requesting, std::move(state), &command);
   }
 
   // Handles `restore`. config.json still has the devices of the container that was checkpointed, even if the engine
   // wrote the file again, as Podman does (libpod/container_internal_linux.go, restore()).
-  Result<void> run_again(const GrantInSpec& grant) {
+  Result<void> run_again() {
     hook::ContainerRequest requesting =
         TRY(hook::understand(file_.text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
     if (!requesting.request) return {};
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
     // If config.json has the poststop hook of rdma-hook, the container had HCAs when it was checkpointed.
     if (!has_return_hook(command, *requesting.document)) return {};
-    if (behind_.dialect == Dialect::kCrun) return run_again_without_hook(grant, requesting);
-    return book(grant, requesting, {}, [&](const hook::Plan& plan, Json& config) {
-      return plan.hcas.empty() ? Result<void>() : edit(plan, command, HookStages::kBoth, config);
-    });
+    if (behind_.dialect == Dialect::kCrun) return run_again_without_hook(requesting);
+    return book(requesting, {}, &command);
   }
 
  private:
-  Result<void> book(const GrantInSpec& grant, hook::ContainerRequest& requesting,
-                    std::optional<hook::RuntimeState> state, const hook::Publish& publish) const {
-    const auto booking = std::make_shared<Booking>(settings_.node);
-    keep_until_exec(booking);
-    booking->log.set_container(invocation_.id);
-    hook::Call& call = booking->call;
+  // Books HCAs, and writes them and the hooks of `command` into config.json; nullptr: config.json stays.
+  Result<void> book(const hook::ContainerRequest& requesting, std::optional<hook::RuntimeState> state,
+                    const HookCommand* command) const {
+    const auto kept = std::make_shared<KeptCall>(settings_.node);
+    keep_until_exec(kept);
+    kept->log.set_container(invocation_.id);
+    hook::Call& call = kept->call;
     call.container = invocation_.id;
     call.bundle = absolute_bundle(invocation_);
     call.state = std::move(state);
-    auto given = grant(requesting, self_, call, publish);
+    auto granted = grant(requesting, command, call);
     // Without a runtime state, the createRuntime hook will count this grant in the metrics.
-    if (call.state) hook::count_stage(kStage, call, given);
-    return given;
+    if (call.state) hook::count_stage(kStage, call, granted);
+    return granted;
+  }
+
+  Result<void> grant(const hook::ContainerRequest& requesting, const HookCommand* command, hook::Call& call) const {
+    Json& config = *requesting.document;
+    const auto booking = TRY(hook::grant_in_spec(requesting, self_, call));
+    TRY_VOID(about(FailureReason::kInternal, hook::edit_spec(booking->adjustment, config, hook::memlock_of(0))));
+    if (command) TRY_VOID(about(FailureReason::kState, write_granted(booking->plan, *command, call, config)));
+    call.timing.step("edit");
+    return booking->finish();
   }
 
   // Books HCAs for a restored container without the createRuntime hook: crun runs no hooks at restore
   // (src/libcrun/container.c, libcrun_container_restore(); 1.29). runc runs hooks (libcontainer/criu_linux.go,
   // criuNotifications()).
-  Result<void> run_again_without_hook(const GrantInSpec& grant, hook::ContainerRequest& requesting) const {
+  Result<void> run_again_without_hook(const hook::ContainerRequest& requesting) const {
     if (!requesting.spec.has_own_pidns) {
       return Error{
           "cannot restore the container: it has no PID namespace of its own, and crun does not report the end of its "
@@ -173,7 +180,7 @@ class Start {
     }
     if (hook::may_get_rails(requesting))
       log_.warning("the container is restored without rails: crun runs no hooks at restore");
-    return book(grant, requesting, std::move(state), [](const hook::Plan&, const Json&) { return Result<void>(); });
+    return book(requesting, std::move(state), nullptr);
   }
 
   // Returns the text that the engine wrote to config.json, without an edit that rdma-runtime made at an earlier start.
@@ -199,9 +206,13 @@ class Start {
     return {};
   }
 
-  // Adds the hooks to config, which already has the devices and limits, and writes it.
-  Result<void> edit(const hook::Plan& plan, const HookCommand& command, HookStages stages, Json& config) const {
-    TRY_VOID(add_hooks(command, stages, config));
+  // Adds the hooks to config, which already has the devices and limits, and writes it. Without HCAs, only variables are
+  // written, and a restored container has them already.
+  Result<void> write_granted(const hook::Plan& plan, const HookCommand& command, const hook::Call& call,
+                             Json& config) const {
+    if (plan.hcas.empty() && invocation_.action == Action::kRestore) return {};
+    if (plan.hcas.empty()) return plan.env.empty() ? keep_original() : write(plan, config);
+    TRY_VOID(add_hooks(command, call.state ? HookStages::kPoststop : HookStages::kBoth, config));
     TRY_VOID(check_profile(settings_, log_, config));
     return write(plan, config);
   }
@@ -245,13 +256,13 @@ Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const base
 
 }  // namespace
 
-Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, const GrantInSpec& grant,
-                         const base::ProcessIdentity& self, const RuntimeLog& log) {
+Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, const base::ProcessIdentity& self,
+                         const RuntimeLog& log) {
   const auto file = TRY(open_config(behind.invocation, behind.dialect));
   if (!file) return {};
   Start start(behind, settings, log, *file, self);
   const Invocation& invocation = behind.invocation;
-  auto done = invocation.action == Action::kRestore ? start.run_again(grant) : start.run(grant);
+  auto done = invocation.action == Action::kRestore ? start.run_again() : start.run();
   if (!done)
     hook::note_refused(settings.node.ledger, kStage,
                        hook::refused_container(invocation.id, file->text(), caller_of(settings, invocation)),

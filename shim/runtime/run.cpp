@@ -117,7 +117,7 @@ Error become(const std::string& runtime, char* const* argv, const base::ProcessI
 }
 
 Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const Settings& settings,
-                     const GrantInSpec& grant, const base::ProcessIdentity& self, const RuntimeLog& log) try {
+                     const base::ProcessIdentity& self, const RuntimeLog& log) try {
   // This object is destroyed before become(), so that the runtime gets the caller's signal dispositions.
   const IgnoredSignals ignored;
   switch (behind.invocation.action) {
@@ -126,7 +126,7 @@ Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const
     case Action::kStart:
     case Action::kRestore:
       // If note_runtime() returns an error, this process ends. The grant is then stale, and a later call releases it.
-      TRY_VOID(prepare_new(behind, settings, grant, self, log));
+      TRY_VOID(prepare_new(behind, settings, self, log));
       if (const std::string warning = TRY(note_runtime(behind, settings, self)); !warning.empty()) log.warning(warning);
       break;
     case Action::kExec:
@@ -150,7 +150,7 @@ Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const
 
 }  // namespace
 
-int run(char* const* argv, const std::string& ledger, const ReadSettings& read, const GrantInSpec& grant) {
+int run(char* const* argv, const std::string& ledger, const ReadSettings& read) {
   const auto held = hold_standard_descriptors();
   // The order of steps matters. The runtime's kind determines how to parse the command line, and the command line
   // determines the log file. refuse_loop() comes before HCAs are booked.
@@ -183,7 +183,7 @@ int run(char* const* argv, const std::string& ledger, const ReadSettings& read, 
   const auto self = base::identify_self();
   if (!self) return fail(self.error());
   if (const auto no_loop = refuse_loop(*self); !no_loop) return fail(no_loop.error());
-  const auto prepared = prepare(behind, ledger, settings, grant, *self, log);
+  const auto prepared = prepare(behind, ledger, settings, *self, log);
   if (!prepared) return fail(prepared.error());
   const Error failed = become(behind.runtime, argv, *self);
   // No runtime was executed, so there is no container to which the record of note_runtime() belongs.

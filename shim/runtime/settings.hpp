@@ -1,4 +1,4 @@
-// Configuration of rdma-runtime, and the type of its grant function.
+// Configuration of rdma-runtime.
 #pragma once
 
 #include <functional>
@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "base/process/identity.hpp"
 #include "base/result.hpp"
 #include "hook/config/config.hpp"
-#include "hook/grant/grant.hpp"
+#include "hook/grant/node.hpp"
 #include "shim/runtime/hooks.hpp"
 
 namespace shim {
@@ -27,10 +26,5 @@ using ReadSettings = std::function<Settings()>;
 // /usr/local/bin/rdma-hook. Its options pass on the paths of configuration, root and ledger that are not the defaults.
 // Errors: no such program.
 Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine);
-
-// hook::grant_in_spec(), or a substitute in tests.
-using GrantInSpec =
-    std::function<Result<void>(hook::ContainerRequest& requesting, const base::ProcessIdentity& requester,
-                               hook::Call& call, const hook::Publish& publish)>;
 
 }  // namespace shim

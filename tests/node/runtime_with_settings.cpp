@@ -36,5 +36,5 @@ int main(int, char** argv) {
     if (!settings.admin) static_cast<hook::RuntimeOptions&>(settings) = {};
     return settings;
   };
-  return shim::run(argv, settings.node.ledger, read, hook::grant_in_spec);
+  return shim::run(argv, settings.node.ledger, read);
 }

@@ -74,8 +74,9 @@ struct LiveNode {
   std::optional<Rlimit> memlock = {};  // present RLIMIT_MEMLOCK of the container's first process; nullopt: unknown
 };
 
-// Returns the steps and warnings for an adjustment. All nodes are made and allowed, also those of config.json: a hook
-// can run before the runtime has made them. Pure. Errors: a device node with an unknown number.
+// Returns the steps and warnings for an adjustment. They include the nodes that config.json lists, because the step of
+// a node checks the file that is there, and config.json may lack its device rule. Pure. Errors: a device node with an
+// unknown number.
 Result<LivePlan> live_steps(const Adjustment& adjustment, const ContainerSpec& spec, const OciState& state,
                             const LiveNode& around);
 

@@ -11,7 +11,7 @@
 
 #include "base/failure.hpp"
 #include "base/json/json.hpp"
-#include "hook/grant/booking.hpp"
+#include "hook/apply/edit_spec.hpp"
 #include "hook/grant/foresee.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/grant/hcas.hpp"
@@ -73,15 +73,17 @@ class GrantTest : public testing::Test {
     Call call{node_, log};
     call.container = id;
     const Grantee who = grantee(id);
-    const auto open = TRY(OpenLedger::open(call));
-    const auto apply = [&](const Plan& plan, const Adjustment&) {
-      applied_.push_back(names(plan));
+    const OpenLedger& open = *TRY(OpenLedger::keep(call));
+    const auto write_and_finish = [&]() -> Result<void> {
+      const auto booking = TRY(grant(requesting, who, {.event = event}, call));
+      applied_.push_back(names(booking->plan));
       const auto grant = open.ledger.find(who.owner.key);
       was_pending_ = grant && *grant && (*grant)->pending;
-      has_view_ = fs::exists(open.ledger.view_directory() + "/" + view_name(plan.view) + "/infiniband");
-      return meanwhile ? meanwhile() : answer;
+      has_view_ = fs::exists(open.ledger.view_directory() + "/" + view_name(booking->plan.view) + "/infiniband");
+      TRY_VOID(meanwhile ? meanwhile() : answer);
+      return booking->finish();
     };
-    auto given = grant(open, requesting, who, {.event = event, .apply = apply}, call);
+    auto given = write_and_finish();
     outcome_ = call.outcome;
     return given;
   }
@@ -92,17 +94,21 @@ class GrantTest : public testing::Test {
   // Books as rdma-runtime or rdma-nri, and grants as createRuntime. `between` may change the request in between.
   Result<void> book_and_bind(
       ContainerRequest requesting, const std::function<void(ContainerRequest&)>& between,
-      const decltype(Way::apply)& apply = [](const Plan&, const Adjustment&) { return Result<void>(); }) {
+      const std::function<void(const Booking&)>& apply = [](const Booking&) {}) {
     Log log;
     Call call{node_, log};
     call.container = "web-1";
-    const auto open = TRY(OpenLedger::open(call));
+    (void)TRY(OpenLedger::keep(call));
     const Grantee booked = TRY(grantee_of(requesting.spec, {"", "web-1", myself()}, std::nullopt));
-    TRY_VOID(hook::grant(open, requesting, booked, {.event = "booked", .apply = apply}, call));
+    const auto finished = [&](const Grantee& who, const Way& way) -> Result<void> {
+      const auto booking = TRY(grant(requesting, who, way, call));
+      if (booking->adjustment != Adjustment()) apply(*booking);
+      return booking->finish();
+    };
+    TRY_VOID(finished(booked, {.event = "booked"}));
     requesting.spec.annotations[kGrantAnnotation] = booked.token;
     between(requesting);
-    const Way granted{.event = "granted", .binds_token = true, .apply = apply};
-    return hook::grant(open, requesting, grantee("web-1"), granted, call);
+    return finished(grantee("web-1"), {.event = "granted", .binds_token = true});
   }
   bool leave(const std::string& id) {
     const Owner owner = owner_of(id);
@@ -194,10 +200,6 @@ TEST_F(GrantTest, ErrorsHaveReason) {
     EXPECT_TRUE(applied_.empty());
     EXPECT_FALSE(grant_of("web-2"));
   }
-  const auto unsaid = give("web-3", asking_for("mlx5_1"), base::make_error("of the way"));
-  EXPECT_EQ(failure_reason(unsaid.error()), FailureReason::kLedger);
-  const auto said = give("web-3", asking_for("mlx5_1"), about(FailureReason::kDevices, Result<void>(base::Error{})));
-  EXPECT_EQ(failure_reason(said.error()), FailureReason::kDevices);
 }
 
 TEST_F(GrantTest, ExclusivePhysicalFunctionExcludesUsersOfItsVirtualFunctions) {
@@ -548,10 +550,9 @@ TEST_F(GrantTest, NodeWithTheBookedNumberOfAnotherHcaIsNotBooked) {
 TEST_F(GrantTest, AppliesBookedHcaUnderItsCurrentName) {
   ASSERT_EQ(refusal("mlx5_1"), "");
   std::string nodes;
-  const auto apply = [&](const Plan& plan, const Adjustment&) {
-    for (const PlannedNode& node : plan.nodes)
+  const auto apply = [&](const Booking& booking) {
+    for (const auto& [node, present] : booking.adjustment.nodes)
       nodes += fmt::format("{}:{} ", node.major.value_or(0), node.minor.value_or(0));
-    return Result<void>();
   };
   for (const char* selection : {"1", "mlx5_0"}) {
     ContainerRequest requesting = asking_for(selection, Mode::kShared);
@@ -622,11 +623,10 @@ TEST_F(GrantTest, BoundContainerKeepsViewOfItsSpec) {
   std::string view;
   Plan booked;
   Strings mounted;
-  const auto apply = [&](const Plan& plan, const Adjustment&) -> Result<void> {
-    if (view.empty()) booked = plan;
-    for (const PlannedMount& mount : plan.mounts)
+  const auto apply = [&](const Booking& booking) {
+    if (view.empty()) booked = booking.plan;
+    for (const PlannedMount& mount : booking.adjustment.mounts)
       mounted.push_back(mount.destination);
-    return {};
   };
   const auto edit = [&](ContainerRequest& later) {
     view = booked.view_name;
@@ -741,13 +741,12 @@ class GrantInSpec : public GrantTest {
   ContainerRequest asking_ = asking_for("mlx5_1");
 };
 
-TEST_F(GrantInSpec, PublishesTokenAndDevices) {
-  Json published;
-  ASSERT_OK(grant_in_spec(asking_, myself(), call_, [&](const Plan& plan, Json& config) -> Result<void> {
-    EXPECT_EQ(names(plan), "mlx5_1");
-    published = config;
-    return {};
-  }));
+TEST_F(GrantInSpec, ReturnsTokenAndDevices) {
+  const auto booking = must(grant_in_spec(asking_, myself(), call_));
+  EXPECT_EQ(names(booking->plan), "mlx5_1");
+  ASSERT_OK(edit_spec(booking->adjustment, *asking_.document));
+  ASSERT_OK(booking->finish());
+  const Json& published = *asking_.document;
   const auto token = published["annotations"]["rdma-init.io/grant"].get<std::string>();
   EXPECT_EQ(published["linux"]["devices"][0]["path"], "/dev/infiniband/uverbs1");
   const auto grant = must(must(Ledger::open(node_.ledger)).find(token_owner(token).key));
@@ -758,10 +757,9 @@ TEST_F(GrantInSpec, PublishesTokenAndDevices) {
 TEST_F(GrantInSpec, ContainerOwnsGrantWithoutHook) {
   call_.bundle = "/bundle";
   call_.state = identify_runtime_state(RuntimeState::Kind::kRunc, directory_.path()).value();
-  ASSERT_OK(grant_in_spec(asking_, myself(), call_, [](const Plan&, Json& config) -> Result<void> {
-    EXPECT_FALSE(config.contains("annotations"));
-    return {};
-  }));
+  const auto booking = must(grant_in_spec(asking_, myself(), call_));
+  EXPECT_EQ(booking->adjustment.token, "");
+  ASSERT_OK(booking->finish());
   EXPECT_EQ(call_.outcome.granted_mode, "hca") << "counted here, because no hook follows";
   const Owner owner = container_owner("web-1", root_name(*call_.state));
   const auto user = must(must(must(Ledger::open(node_.ledger)).find(owner.key))).users.at(0);
@@ -818,16 +816,18 @@ TEST_F(GrantTest, ForeseeWritesNothing) {
 
 // The destructor of a Booking.
 TEST_F(GrantTest, BookingIsRolledBackUnlessFinished) {
-  const auto ledger = Ledger::open(node_.ledger);
-  const NodeRails rails(node_.ledger, nullptr);
-  const Log log;
+  Log log;
+  Call call{node_, log};
+  const Ledger& ledger = must(OpenLedger::keep(call))->ledger;
+  const ContainerRequest requesting = asking_for("mlx5_0", Mode::kExclusive);
   const Grantee who = grantee("web-1");
   Plan plan;
   plan.hcas = {{"mlx5_0", Mode::kExclusive, 1, std::nullopt}};
   const auto book_it = [&](bool finish) {
-    const bool had_before = was_allocated_before(*ledger, who).value();
-    Booking booking(*ledger, who, rails, log, had_before);
-    auto locks = ledger->lock({"mlx5_0"});
+    const bool had_before = was_allocated_before(ledger, who).value();
+    Booking booking(requesting, who, {.event = "granted"}, call);
+    EXPECT_OK(booking.begin());
+    auto locks = ledger.lock({"mlx5_0"});
     EXPECT_TRUE(book(*locks, plan, who, {}));
     if (finish) {
       EXPECT_TRUE(booking.finish());

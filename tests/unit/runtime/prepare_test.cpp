@@ -16,7 +16,8 @@ TEST_F(Prepare, EditsContainerThatRequestsHcas) {
   test_support::must(start());
   const Json edited = config();
   EXPECT_EQ(edited["x-large"].dump(), "18446744073709551615");
-  EXPECT_EQ(edited["annotations"]["rdma-init.io/grant"], token_);
+  EXPECT_EQ(hook::token_owner(edited["annotations"]["rdma-init.io/grant"].get<std::string>()).key,
+            grants().at(0).owner.key);
   EXPECT_EQ(edited["linux"]["devices"].size(), 1U);
   EXPECT_EQ(edited["process"]["capabilities"]["bounding"].dump(), R"(["CAP_IPC_LOCK"])");
   EXPECT_EQ(edited["hooks"]["createRuntime"][0]["path"], settings_.hook);
@@ -29,13 +30,14 @@ TEST_F(Prepare, EditsContainerThatRequestsHcas) {
 TEST_F(Prepare, OmitsHookWhenRuntimeStateIsKnown) {
   write_config_for_runc();
   ASSERT_TRUE(start());
-  EXPECT_TRUE(state_);
+  EXPECT_TRUE(state());
   EXPECT_FALSE(config()["hooks"].contains("createRuntime"));
   EXPECT_EQ(config()["hooks"]["poststop"][0]["args"][1], "poststop");
   // The same bundle with another runtime.
+  end_grants();
   runtime_ = "/usr/bin/another-runtime";
   ASSERT_TRUE(start());
-  EXPECT_FALSE(state_);
+  EXPECT_FALSE(state());
   EXPECT_TRUE(config()["hooks"].contains("createRuntime"));
 }
 
@@ -49,15 +51,16 @@ TEST_F(Prepare, AcceptsCrioPodWithoutConfiguredEngine) {
   const std::string config = invocation_.bundle + "/config.json";
   write_file(directory_ / "admin.json", R"({"annotations_may_request": ["team-a"]})");
   write_file(config, requesting.dump());
+  use_node("two", 2, 0);
   test_support::must(start());
-  EXPECT_EQ(booked_, 1);
+  EXPECT_EQ(grants().size(), 1U);
   EXPECT_EQ(Json::parse(read_file(config))["hooks"]["poststop"][0]["args"][3], "crio");
   // The same annotations, from an image that Podman runs.
   Json forged = requesting;
   forged["linux"]["cgroupsPath"] = "/libpod_parent/libpod-" + id;
   write_file(config, forged.dump());
   ASSERT_TRUE(start());
-  EXPECT_EQ(booked_, 1);
+  EXPECT_EQ(grants().size(), 1U);
 }
 
 // Its grant ended with the checkpoint.
@@ -68,6 +71,7 @@ TEST_F(Prepare, BooksRestoredContainerForHook) {
   ASSERT_TRUE(start());
   const Json given = config();
   ASSERT_FALSE(given["hooks"].contains("createRuntime"));
+  end_grants();
   for (int time = 0; time < 2; ++time) {
     ASSERT_TRUE(restore());
     EXPECT_EQ(config()["hooks"]["createRuntime"].size(), 1U);
@@ -85,13 +89,13 @@ TEST_F(Prepare, BooksRestoredContainerWithRewrittenConfig) {
     ASSERT_FALSE(config()["hooks"].contains("createRuntime"));
     write_config(config().dump(1));
     if (is_imported) shim::remove_marker(invocation_.bundle);
-    booked_ = 0;
-    token_ = "another";
+    end_grants();
     test_support::must(restore());
-    EXPECT_EQ(booked_, 1);
-    EXPECT_FALSE(state_) << "the hook binds it";
+    EXPECT_EQ(grants().size(), 1U);
+    EXPECT_FALSE(state()) << "the hook binds it";
     EXPECT_EQ(config()["hooks"]["createRuntime"].size(), 1U);
-    EXPECT_EQ(config()["annotations"]["rdma-init.io/grant"], "another");
+    EXPECT_EQ(hook::token_owner(config()["annotations"]["rdma-init.io/grant"].get<std::string>()).key,
+              grants().at(0).owner.key);
   }
 }
 
@@ -103,26 +107,34 @@ TEST_F(Prepare, BooksContainerRestoredByCrunWithoutHook) {
     ASSERT_TRUE(start());
     runtime_ = "/usr/bin/crun";
     const std::string before = read_file(config_path());
-    booked_ = 0;
+    end_grants();
     ASSERT_EQ(!restore(shim::Dialect::kCrun), is_pod_shared) << "its processes may outlive its init";
     if (is_pod_shared) continue;
-    EXPECT_EQ(booked_, 1);
-    ASSERT_TRUE(state_);
-    EXPECT_EQ(state_->kind, hook::RuntimeState::Kind::kCrun);
+    EXPECT_EQ(grants().size(), 1U);
+    ASSERT_TRUE(state());
+    EXPECT_EQ(state()->kind, hook::RuntimeState::Kind::kCrun);
     EXPECT_EQ(read_file(config_path()), before);
   }
   write_config_for_runc();
   ASSERT_TRUE(start());
   runtime_ = "/usr/bin/crun";
-  booked_ = 0;
+  end_grants();
   // As after a boot of the node.
   invocation_.root = directory_ / "root";
   EXPECT_TRUE(restore(shim::Dialect::kCrun));
   EXPECT_TRUE(std::filesystem::is_directory(invocation_.root));
-  EXPECT_EQ(booked_, 1);
+  EXPECT_EQ(grants().size(), 1U);
   invocation_.root = "relative";
   EXPECT_FALSE(restore(shim::Dialect::kCrun)) << "without a known root its state cannot be read";
-  EXPECT_EQ(booked_, 1);
+  EXPECT_EQ(grants().size(), 1U);
+}
+
+// A container that has the node of an HCA and requests none. The HCA is booked, but not granted.
+Json without_hcas() {
+  Json config = Json::parse(kAsking);
+  config["annotations"]["rdma-init.io/devices"] = "none";
+  config["linux"]["devices"] = {{{"path", "/dev/infiniband/uverbs0"}, {"type", "c"}, {"major", 231}, {"minor", 192}}};
+  return config;
 }
 
 TEST_F(Prepare, LeavesContainerWithoutGrantUnchanged) {
@@ -133,14 +145,13 @@ TEST_F(Prepare, LeavesContainerWithoutGrantUnchanged) {
   EXPECT_EQ(after.st_ino, before.st_ino);
   EXPECT_EQ(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
   EXPECT_EQ(after.st_ctim.tv_nsec, before.st_ctim.tv_nsec);
-  EXPECT_EQ(booked_, 0);
+  EXPECT_TRUE(grants().empty());
   EXPECT_FALSE(has_marker());
-  // A container that requests HCAs and gets none.
-  write_config(kAsking);
-  answer_ = {};
+  // A container that can open an HCA and gets none.
+  write_config(without_hcas().dump());
   ASSERT_TRUE(start());
-  EXPECT_EQ(read_file(config_path()), kAsking);
-  EXPECT_EQ(booked_, 1);
+  EXPECT_EQ(read_file(config_path()), without_hcas().dump());
+  EXPECT_EQ(grants().size(), 1U);
 }
 
 TEST_F(Prepare, SetsNoteAboutAnnotationWithoutEffect) {
@@ -156,14 +167,14 @@ TEST_F(Prepare, SetsNoteAboutAnnotationWithoutEffect) {
     expected["process"]["env"] = Json{note};
     EXPECT_EQ(config(), expected) << "nothing else is added";
   }
-  EXPECT_EQ(booked_, 0);
+  EXPECT_TRUE(grants().empty());
   EXPECT_TRUE(has_marker());
-  // The container has HCAs that are not free: its grant has no HCA, but the note.
-  Json asking = Json::parse(kAsking);
+  // The container can open an HCA and gets none, but the note.
+  Json asking = without_hcas();
+  asking["annotations"]["rdma-init.io/device"] = "8";
   write_config(asking.dump());
-  answer_ = hook::plan_without_hcas("note");
   ASSERT_TRUE(start());
-  asking["process"]["env"] = Json{"RDMA_INIT_NOTE=note"};
+  asking["process"]["env"] = Json{note};
   EXPECT_EQ(config(), asking) << "without a grant, neither hooks nor token";
   // The container's own variable stays.
   silent["process"]["env"] = Json{"RDMA_INIT_NOTE=own"};
@@ -173,19 +184,20 @@ TEST_F(Prepare, SetsNoteAboutAnnotationWithoutEffect) {
 }
 
 TEST_F(Prepare, EditsOriginalWhenBundleIsStartedAgain) {
-  write_config(kAsking);
+  write_file(directory_ / "admin.json", R"({"default_devices": "1", "nodes": {"rdma_cm": false}})");
+  write_config(kSilent);
   ASSERT_TRUE(start());
+  const Json token = config()["annotations"]["rdma-init.io/grant"];
   // Another HCA is free now: the first one must not count as part of the engine's file.
-  answer_.nodes[0].path = "/dev/infiniband/uverbs7";
-  token_ = "another";
+  use_node("another", 1, 7);
   ASSERT_TRUE(start());
   ASSERT_EQ(config()["linux"]["devices"].size(), 1U);
   EXPECT_EQ(config()["linux"]["devices"][0]["path"], "/dev/infiniband/uverbs7");
   EXPECT_EQ(config()["hooks"]["createRuntime"].size(), 1U);
-  EXPECT_EQ(config()["annotations"]["rdma-init.io/grant"], "another");
-  answer_ = {};
+  EXPECT_NE(config()["annotations"]["rdma-init.io/grant"], token);
+  write_file(directory_ / "admin.json", "{}");
   ASSERT_TRUE(start());
-  EXPECT_EQ(read_file(config_path()), kAsking);
+  EXPECT_EQ(read_file(config_path()), kSilent);
   EXPECT_FALSE(has_marker());
 }
 
@@ -263,7 +275,7 @@ TEST_F(Prepare, RefusesMissingHookBeforeBooking) {
   write_config(kAsking);
   settings_.hook = directory_ / "missing";
   EXPECT_FALSE(start());
-  EXPECT_EQ(booked_, 0);
+  EXPECT_TRUE(grants().empty());
   EXPECT_EQ(read_file(config_path()), kAsking);
 }
 

@@ -1,18 +1,22 @@
-// A bundle, a runtime's state, and a substitute for the grant, for tests of prepare_new() and prepare_exec().
+// A bundle, a runtime's state, a node with one HCA and its ledger, for tests of prepare_new() and prepare_exec().
 #pragma once
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <optional>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/json/json.hpp"
-#include "hook/apply/edit_spec.hpp"
 #include "hook/config/read_config.hpp"
+#include "hook/ledger/ledger.hpp"
 #include "shim/runtime/prepare.hpp"
+#include "support/inventories.hpp"
+#include "support/results.hpp"
 #include "support/temp_dir.hpp"
+#include "support/tree.hpp"
 
 namespace shim_scene {
 
@@ -37,7 +41,9 @@ inline struct stat status_of(const std::string& path) {
 class Prepare : public testing::Test {
  protected:
   Prepare() {
-    test_support::write_file(directory_ / "admin.json", "{}");
+    test_support::write_file(directory_ / "admin.json", R"({"memlock": 4096, "nodes": {"rdma_cm": false}})");
+    use_node("node", 1, 0);
+    settings_.node.ledger = directory_ / "ledger";
     settings_.hook = program(directory_ / "rdma-hook");
     settings_.engine = hook::Engine::kRunc;
     settings_.node.config = {directory_ / "admin.json", "", true};
@@ -63,22 +69,27 @@ class Prepare : public testing::Test {
   bool has_log() const { return ::access((directory_ / "log").c_str(), F_OK) == 0; }
   bool has_marker() const { return ::access(marker_path().c_str(), F_OK) == 0; }
 
-  // A substitute for hook::grant_in_spec().
-  base::Result<void> grant(hook::ContainerRequest& requesting, const base::ProcessIdentity& requester, hook::Call& call,
-                           const hook::Publish& publish) {
-    ++booked_;
-    EXPECT_EQ(requester, self_);
-    EXPECT_EQ(call.container, "ID");
-    EXPECT_TRUE(requesting.request);
-    state_ = call.state;
-    TRY_VOID(hook::edit_spec(hook::adjust(answer_, requesting.spec, token_), *requesting.document));
-    return publish(answer_, *requesting.document);
+  // Lays out a node with `count` HCAs: mlx5_0 has uverbsN, N is `uverbs`.
+  void use_node(const std::string& name, unsigned count, unsigned uverbs) {
+    auto inventory = test_support::rails(count, 4);
+    for (fabric::Hca& hca : inventory.hcas) {
+      *hca.uverbs += uverbs;
+      hca.uverbs_dev = fmt::format("231:{}", 192 + *hca.uverbs);
+    }
+    settings_.node.root = directory_ / name;
+    test_support::lay_out(inventory, settings_.node.root);
   }
-  shim::GrantInSpec granting() {
-    return [this](auto& requesting, const auto& requester, auto& call, const auto& publish) {
-      return grant(requesting, requester, call, publish);
-    };
+  // The grants of the container.
+  std::vector<hook::Grant> grants() const {
+    auto grants = test_support::must(test_support::must(hook::Ledger::open(settings_.node.ledger)).find_by_id("ID"));
+    for (const hook::Grant& grant : grants)
+      EXPECT_EQ(grant.users.at(0).process, self_);
+    return grants;
   }
+  // The runtime's state that the grant names.
+  std::optional<hook::RuntimeState> state() const { return grants().at(0).users.at(0).state; }
+  // As poststop does.
+  void end_grants() const { std::filesystem::remove_all(settings_.node.ledger); }
 
   base::Result<void> start() {
     invocation_.action = shim::Action::kStart;
@@ -93,7 +104,7 @@ class Prepare : public testing::Test {
   base::Result<void> prepare(shim::Dialect dialect) {
     settings_.admin = hook::read_config(settings_.node.config);
     const shim::RuntimeLog log(invocation_, dialect);
-    return shim::prepare_new({runtime_, invocation_, dialect}, settings_, granting(), self_, log);
+    return shim::prepare_new({runtime_, invocation_, dialect}, settings_, self_, log);
   }
 
   void exec(const std::string& file) {
@@ -107,24 +118,11 @@ class Prepare : public testing::Test {
                              base::Json{{"config", {{"labels", {"bundle=" + bundle}}}}}.dump());
   }
 
-  static hook::Plan plan() {
-    hook::Plan plan;
-    plan.hcas = {{"mlx5_0", hook::Mode::kHca, 1, std::nullopt}};
-    plan.nodes = {{"/dev/infiniband/uverbs0", 231, 192, 0666, 0, 0}};
-    plan.memlock = 4096;
-    plan.capabilities = {"CAP_IPC_LOCK"};
-    return plan;
-  }
-
   const base::ProcessIdentity self_ = base::identify(::getpid()).value();
   test_support::TempDir directory_;
   shim::Settings settings_;
   shim::Invocation invocation_;
   std::string runtime_ = "/usr/bin/another-runtime";
-  hook::Plan answer_ = plan();
-  std::string token_ = "0123456789abcdef0123456789abcdef";
-  int booked_ = 0;
-  std::optional<hook::RuntimeState> state_;  // of the last grant
 };
 
 }  // namespace shim_scene
