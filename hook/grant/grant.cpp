@@ -67,7 +67,7 @@ bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& device
   });
 }
 
-// The steps of one call of grant(). What they decide is in the booking.
+// The steps of one call of grant(). They write their decisions into the booking.
 class Granting {
  public:
   explicit Granting(Booking& booking)

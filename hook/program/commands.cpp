@@ -97,8 +97,7 @@ Result<void> decide_unbooked(const ContainerRequest& requesting, const std::stri
                                      .config = requesting.admin,
                                      .inventory = decided.inventory,
                                      .is_snapshot = call.node.snapshot.has_value(),
-                                     .ledger = ledger,
-                                     .ledger_directory = call.node.ledger,
+                                     .ledger_directory = open ? call.node.ledger : "",
                                      .key = owner.key}));
   append_once(std::move(foreseen.warnings), done.plan.warnings);
   done.rails = std::move(foreseen.rails);

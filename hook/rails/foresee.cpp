@@ -1,7 +1,6 @@
 #include "hook/rails/foresee.hpp"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -41,7 +40,8 @@ Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, boo
 
 // Returns the record of the rails that the grant already has; nullopt if it has none.
 Result<std::optional<NetworkRecord>> record_of(const ForesightInput& input) {
-  if (!input.ledger || TRY(NetworkRecordStore::read_presence(input.ledger_directory, input.key)) == Presence::kGone) {
+  if (input.ledger_directory.empty() ||
+      TRY(NetworkRecordStore::read_presence(input.ledger_directory, input.key)) == Presence::kGone) {
     return std::optional<NetworkRecord>();
   }
   return TRY(NetworkRecordStore::open(input.ledger_directory)).read(input.key);
@@ -60,50 +60,33 @@ std::vector<RailAddress> own_addresses(const NodeNetwork& node, const std::strin
   return addresses;
 }
 
-// Chooses addresses in the order of take_addresses(): MAC addresses and GUIDs of VFs, ranges, plugin.
-// first: index of the first new rail. The rails before `first` are on record and have their addresses. These rails are
-// only counted, because the numbers of new children follow the numbers of the children on record.
-Result<void> address(const ForesightInput& input, const NodeNetwork& node, std::size_t first,
-                     std::vector<ForeseenRail>& rails) {
-  // If the lookup of a grant fails, its addresses count as in use, as in take_or_release().
-  const auto holds = [&](const std::string& key) {
-    const auto grant = input.ledger->find(key);
-    return !grant || (*grant && !(*grant)->stale);
+// Finds the sources of addresses in the order of take_addresses(): ranges, plugin, netdev.
+Result<void> find_addresses(const ForesightInput& input, const NodeNetwork& node, ForeseenRail& one) {
+  const Network* network = find_network(input.config, one.network);
+  if (!network) return {};
+  // Whether a VF gets a MAC address and a GUID depends on the node's part of the ranges, and not on the values.
+  const auto any_value = [](const std::vector<AddressRange>& stock) {
+    return Result(std::vector<RailAddress>{{stock.at(0).from, stock.at(0).prefix, std::nullopt}});
   };
-  AddressForesight pool(input.ledger ? input.ledger_directory : "", holds);
-  std::map<std::pair<std::string, unsigned>, unsigned> children;
-  for (std::size_t i = 0; i < rails.size(); ++i) {
-    ForeseenRail& one = rails[i];
-    const Network* network = find_network(input.config, one.network);
-    // Rails on record are counted too, as in take_from_ranges(), so that a new child gets the right number.
-    const unsigned nth = children[{one.network, one.rail.rail}]++;
-    if (!network || i < first) continue;
-    const auto of_stock = [&](const std::vector<AddressRange>& stock) {
-      return pool.take(kStockOfAll, one.rail.rail, 0, stock, input.key);
-    };
-    TRY_VOID(take_vf_values(input.config, *network, of_stock, one.rail));
-    const auto own = [&]() -> Result<std::vector<fabric::Address>> {
-      std::vector<fabric::Address> addresses;
-      for (const RailAddress& address : own_addresses(node, one.rail.host))
-        addresses.push_back(address.address);
-      return addresses;
-    };
-    const auto ranges = TRY(node_ranges(input.config, *network, one.rail.rail, own));
-    one.rail.addresses = TRY(pool.take(network->name, one.rail.rail, nth, ranges, input.key));
-    if (!one.rail.addresses.empty()) {
-      one.addresses_by = "config.json";
-    } else if (network->ipam) {
-      one.addresses_by = base::last_component(network->ipam_plugin);
-    } else if (one.rail.kind == RailKind::kMove) {
-      one.rail.addresses = own_addresses(node, one.rail.host);
-      if (!one.rail.addresses.empty()) one.addresses_by = "netdev";
-    }
+  Rail rail = one.rail;
+  TRY_VOID(take_vf_values(input.config, *network, any_value, rail));
+  const auto own = [&]() -> Result<std::vector<fabric::Address>> { return addresses_on(node.netdevs, one.rail.host); };
+  const auto ranges = TRY(node_ranges(input.config, *network, one.rail.rail, own));
+  for (const AddressRange* range : TRY(ranges_of(one.rail.rail, ranges)))
+    one.ranges.push_back(*range);
+  if (!one.ranges.empty()) {
+    one.addresses_by = "config.json";
+  } else if (network->ipam) {
+    one.addresses_by = base::last_component(network->ipam_plugin);
+  } else if (one.rail.kind == RailKind::kMove) {
+    one.rail.addresses = own_addresses(node, one.rail.host);
+    if (!one.rail.addresses.empty()) one.addresses_by = "netdev";
   }
   return {};
 }
 
 ForeseenRail rail_on_record(const RailRecord& given) {
-  ForeseenRail one{given.rail, given.network, ""};
+  ForeseenRail one{.rail = given.rail, .network = given.network};
   if (given.lease) {
     one.addresses_by = base::last_component(given.lease->plugin);
   } else if (!one.rail.addresses.empty()) {
@@ -142,9 +125,10 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
   }
   const std::size_t first = foreseen.rails.size();
   auto rails = TRY(plan_rails(rest, input.config, input.inventory, *node, first));
-  for (std::size_t i = 0; i < rails.size(); ++i)
-    foreseen.rails.push_back({std::move(rails[i]), rest.netdevs[i].network, ""});
-  TRY_VOID(address(input, *node, first, foreseen.rails));
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    foreseen.rails.push_back({.rail = std::move(rails[i]), .network = rest.netdevs[i].network});
+    TRY_VOID(find_addresses(input, *node, foreseen.rails.back()));
+  }
   warn_of_missing_addresses(input, foreseen);
   return foreseen;
 }

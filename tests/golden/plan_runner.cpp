@@ -103,7 +103,6 @@ base::Result<Json> decide(const Case& one) {
                                              .config = one.config,
                                              .inventory = one.inventory,
                                              .is_snapshot = true,
-                                             .ledger_directory = "",
                                              .key = "plan"}));
     plan.warnings.insert(plan.warnings.end(), foreseen.warnings.begin(), foreseen.warnings.end());
     rails = foreseen_json(foreseen.rails);

@@ -214,12 +214,12 @@ base::Result<Given> plan_of(const fabric::Inventory& node, const hook::Container
   settings.snapshot = "as read";
   const hook::Owner owner;
   hook::Plan plan = TRY(hook::foresee({requesting, owner, settings, nullptr, true}, node)).plan;
-  auto foreseen = TRY(hook::foresee_rails({.plan = plan,
-                                           .config = requesting.admin,
-                                           .inventory = node,
-                                           .is_snapshot = true,
-                                           .ledger_directory = "",
-                                           .key = "plan"}));
+  auto foreseen = TRY(hook::foresee_rails(
+      {.plan = plan, .config = requesting.admin, .inventory = node, .is_snapshot = true, .key = "plan"}));
+  // Any address of a range stands for the one that the container gets.
+  for (hook::ForeseenRail& one : foreseen.rails)
+    for (const hook::AddressRange& range : one.ranges)
+      one.rail.addresses.push_back({range.from, range.prefix, range.gateway});
   return Given{std::move(plan), std::move(foreseen.rails)};
 }
 

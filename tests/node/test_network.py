@@ -1,6 +1,7 @@
 """Rails: netdevs of the node, and children of them, in the network namespaces of containers and pods, and the node's state after
 their end. RDMA devices are a file tree here; netdevs, addresses, routes and rules are the kernel's."""
 import contextlib
+import ipaddress
 import json
 import os
 import shutil
@@ -202,7 +203,7 @@ class Rails(harness.NodeCase):
             must(["rm", "-r", web.directory])
         self.assert_as_before()
 
-    def test_plan_has_addresses_of_next_start(self):
+    def test_plan_has_ranges_of_next_start(self):
         self.use()
         web = self.bundle("a")
         self.created(self.bundle("b"))
@@ -210,9 +211,12 @@ class Rails(harness.NodeCase):
         text = self.succeeded(self.plan(web)).stdout
         self.created(web)
         for number, rail in enumerate(plan["rails"]):
-            self.assertEqual(rail["addresses"], [{"address": f"10.{number}.1.2/16", "gateway": f"10.{number}.0.1"}])
-            self.assertIn(f"rail        net{number + 1}  macvlan of rail{number}, network rails, 10.{number}.1.2/16 by gateway "
-                          f"10.{number}.0.1, table {100 + number}", text)
+            (of,) = rail["ranges"]
+            self.assertEqual((rail["addresses"], of["prefix"], of["gateway"]), ([], 16, f"10.{number}.0.1"))
+            self.assertIn(f"rail        net{number + 1}  macvlan of rail{number}, network rails, an address of {of['range']}/16 by gateway "
+                          f"10.{number}.0.1, table {100 + number}", " ".join(text.split("\n             ")))
+            first, last = map(ipaddress.ip_address, of["range"].split("-"))
+            self.assertTrue(first <= ipaddress.ip_address(f"10.{number}.1.2") <= last, of)
             self.assertIn(f"10.{number}.1.2/16", self.inside(web, "addr", "show", rail["name"]))
         self.runtime.delete_all()
         self.assert_as_before()

@@ -3,6 +3,7 @@ runc and crun, by the hook and by rdma-runtime, and by rdma-nri with a scripted 
 the sample; netdevs, addresses and routes are the kernel's.
 
 The pool `rail-vfs` of 8-rail-roce is not tested here: it needs virtual functions, which these netdevs do not have."""
+import ipaddress
 import json
 import os
 import tempfile
@@ -126,19 +127,22 @@ class Samples(harness.NodeCase):
         for number in range(8):
             self.make_rail(f"mlx5_{number}", number)
         plan = self.run_one()
-        self.assertEqual([rail["addresses"] for rail in plan["rails"]],
-                         [[{"address": f"10.1{number}.12.10/16", "gateway": f"10.1{number}.0.1"}] for number in range(8)])
+        self.assertEqual([(of["range"].split("-")[0], of["prefix"], of["gateway"]) for rail in plan["rails"] for of in rail["ranges"]],
+                         [(f"10.1{number}.12.10", 16, f"10.1{number}.0.1") for number in range(8)])
         self.assertEqual([rail["table"] for rail in plan["rails"]], list(range(100, 108)))
-        # The container gets the planned addresses; each start uses later ones.
+        # The container gets addresses of the planned ranges.
         bundle = Bundle(self, "web", requests="all", args=FOREVER)
         plan = self.plan(bundle)
         self.succeeded(self.runtime.create(bundle))
         pid = self.runtime.state(bundle)["pid"]
         for rail in plan["rails"]:
-            (address,) = rail["addresses"]
+            (of,) = rail["ranges"]
             inside = ["nsenter", f"--net=/proc/{pid}/ns/net", "ip"]
-            self.assertIn(address["address"], must([*inside, "addr", "show", rail["name"]]))
-            self.assertIn(f"default via {address['gateway']} dev {rail['name']}",
+            first, last = map(ipaddress.ip_address, of["range"].split("-"))
+            found = json.loads(must([*inside, "-json", "-4", "addr", "show", rail["name"]]))[0]["addr_info"]
+            self.assertEqual([(first <= ipaddress.ip_address(own["local"]) <= last, own["prefixlen"]) for own in found],
+                             [(True, of["prefix"])])
+            self.assertIn(f"default via {of['gateway']} dev {rail['name']}",
                           must([*inside, "route", "show", "table", str(rail["table"])]))
         self.runtime.delete_all()
         self.assert_ledger_empty()

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <optional>
+#include <set>
 
 #include "base/file.hpp"
 #include "base/process/root_lock.hpp"
@@ -21,6 +23,15 @@ using fabric::Address;
 
 // Other processes have the lock only for microseconds.
 constexpr base::LockPause kPause{std::chrono::microseconds(200), std::chrono::microseconds(200)};
+
+// The grant for which an address is in use, and the rail and the child (mode shared-multi) of the grant.
+struct PoolClaim {
+  std::string key;
+  unsigned rail = 0;
+  unsigned nth = 0;
+  friend bool operator==(const PoolClaim&, const PoolClaim&) = default;
+};
+using PoolClaims = std::map<Address, PoolClaim>;
 
 std::string to_text(const PoolClaim& claim) {
   return fmt::format("{}@{}@{}", claim.key, claim.rail, claim.nth);
@@ -71,11 +82,6 @@ Result<PoolClaims> read_claims(const LedgerDirectory& place) {
   return claims;
 }
 
-// Returns a range as text: "10.1.0.1-10.1.0.9".
-std::string range_text(const AddressRange& range) {
-  return fmt::format("{}-{}", fabric::to_string(range.from), fabric::to_string(range.to));
-}
-
 bool contains(const AddressRange& range, const Address& address) {
   return range.from <= address && address <= range.to;
 }
@@ -118,7 +124,7 @@ Result<void> check_range(const AddressRange& range) {
     const auto [first, last] = ends_of(range);
     if (first <= range.from && range.to <= last) return {};
   }
-  return make_error("cannot allocate from `{}`: it is no range of `{}/{}`", range_text(range),
+  return make_error("cannot allocate from `{}`: it is no range of `{}/{}`", to_string(range),
                     fabric::to_string(range.subnet), range.prefix);
 }
 
@@ -128,22 +134,9 @@ Result<void> check_apart(const AddressRange& own, const AddressRange& other) {
   if (!own.rail || other.rail || other.to < own.from || own.to < other.from) return {};
   return Error{
       .message = fmt::format("range {} of rail {} overlaps range {}, which has no `rail` and so serves all rails",
-                             range_text(own), *own.rail, range_text(other)),
+                             to_string(own), *own.rail, to_string(other)),
       .code = EINVAL,
       .hint = "use ranges without overlap in config.json"};
-}
-
-Result<std::vector<const AddressRange*>> ranges_of(unsigned rail, const std::vector<AddressRange>& ranges) {
-  std::vector<const AddressRange*> ours;
-  for (const AddressRange& range : ranges) {
-    if (!range.rail || *range.rail == rail) ours.push_back(&range);
-  }
-  for (const AddressRange* range : ours) {
-    TRY_VOID(check_range(*range));
-    for (const AddressRange* other : ours)
-      TRY_VOID(check_apart(*range, *other));
-  }
-  return ours;
 }
 
 std::set<Address> never_allocated(const std::vector<const AddressRange*>& ranges) {
@@ -160,6 +153,110 @@ std::set<Address> never_allocated(const std::vector<const AddressRange*>& ranges
     if (ipv4) never.insert(last);
   }
   return never;
+}
+
+// One directory of addresses in use, DIR/addresses/NETWORK/PLACE. Locks: an object that open()
+// returned has the lock (flock(2)) of the directory until it is destroyed.
+class RangeDirectory {
+ public:
+  // Locks the directory and reads it. Errors: EAGAIN, the lock is not free within timeout_ms; a claim cannot be read.
+  static Result<RangeDirectory> open(LedgerDirectory directory, int timeout_ms);
+
+  // Allocates an address. given: addresses that this request has already received. If `claim` already has another
+  // address of the range, returns that address.
+  // Otherwise books and returns the next free address that is not in `never`.
+  // Errors, with remedy: all addresses of the range are in use (EADDRNOTAVAIL).
+  Result<Address> take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
+                       const std::set<Address>& given);
+  // Removes the claims that take() added.
+  void undo();
+  // Removes the claims of this key. Continues after an error and returns the first one.
+  // rails: only claims for these rails; nullptr: for all rails.
+  Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
+
+ private:
+  RangeDirectory(LedgerDirectory directory, PoolClaims claims)
+      : directory_(std::move(directory)), claims_(std::move(claims)) {}
+  std::optional<Address> find_free(const AddressRange& range, const std::set<Address>& never) const;
+  Error used_up(const AddressRange& range, unsigned rail) const;
+  void note_last(const AddressRange& range, const std::string& address) const;
+
+  LedgerDirectory directory_;
+  PoolClaims claims_;
+  std::vector<std::string> added_ = {};
+};
+
+Result<RangeDirectory> RangeDirectory::open(LedgerDirectory directory, int timeout_ms) {
+  TRY_VOID(lock_place(directory, timeout_ms));
+  auto claims = TRY(read_claims(directory));
+  return RangeDirectory(std::move(directory), std::move(claims));
+}
+
+Result<Address> RangeDirectory::take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
+                                     const std::set<Address>& given) {
+  // The key can already have an address, from a call that was killed or from an earlier start of the same grant. Such
+  // an address is used again.
+  for (const auto& [address, holder] : claims_) {
+    if (holder == claim && contains(range, address) && !given.contains(address)) return address;
+  }
+  const auto free = find_free(range, never);
+  if (!free) return used_up(range, claim.rail);
+  const std::string name = fabric::to_string(*free);
+  if (::symlinkat(to_text(claim).c_str(), directory_.fd.get(), name.c_str()) != 0) {
+    return sys_error(errno, "cannot make `{}/{}`", directory_.path, name);
+  }
+  claims_[*free] = claim;
+  added_.push_back(name);
+  note_last(range, name);
+  return *free;
+}
+
+void RangeDirectory::undo() {
+  for (const std::string& name : added_)
+    ::unlinkat(directory_.fd.get(), name.c_str(), 0);
+  added_.clear();
+}
+
+Result<void> RangeDirectory::remove(std::string_view key, const std::set<unsigned>* rails) {
+  Result<void> first;
+  for (const auto& [address, claim] : claims_) {
+    if (claim.key != key || (rails && !rails->contains(claim.rail))) continue;
+    keep_first(first, remove_file(directory_, fabric::to_string(address)));
+  }
+  return first;
+}
+
+// Returns the next free address after the last allocation; nullopt if no address is free. Skips only addresses that are
+// in use or in `never`, so the search is short even in a huge range.
+// never: addresses that must not be allocated.
+std::optional<Address> RangeDirectory::find_free(const AddressRange& range, const std::set<Address>& never) const {
+  const auto text = read_link(directory_, last_name(range));
+  const auto last = text && *text ? fabric::parse_address(**text) : std::nullopt;
+  const Address start = last && contains(range, *last) && *last != range.to ? next_address(*last) : range.from;
+  Address address = start;
+  do {
+    if (!claims_.contains(address) && !never.contains(address)) return address;
+    address = address == range.to ? range.from : next_address(address);
+  } while (address != start);
+  return std::nullopt;
+}
+
+Error RangeDirectory::used_up(const AddressRange& range, unsigned rail) const {
+  const auto count = std::ranges::count_if(claims_, [&](const auto& held) { return contains(range, held.first); });
+  return Error{.message = fmt::format("cannot allocate an address of {} for rail {}: no address is free ({} in use)",
+                                      to_string(range), rail, count),
+               .code = EADDRNOTAVAIL,
+               .hint = "run `rdma-hook recover`, or widen the range in config.json"};
+}
+
+// Records the last allocation. Errors are ignored: without the record, a released address is only used again earlier.
+// The directory is locked, so no other process uses the temporary name.
+void RangeDirectory::note_last(const AddressRange& range, const std::string& address) const {
+  constexpr const char* kTemporary = "next";
+  ::unlinkat(directory_.fd.get(), kTemporary, 0);  // a process that was killed in this function can have left this name
+  if (::symlinkat(address.c_str(), directory_.fd.get(), kTemporary) != 0) return;
+  if (::renameat(directory_.fd.get(), kTemporary, directory_.fd.get(), last_name(range).c_str()) == 0) return;
+  ::unlinkat(directory_.fd.get(), kTemporary, 0);
 }
 
 std::string place_of(const AddressRange& range) {
@@ -223,99 +320,21 @@ Result<void> release_in(const LedgerDirectory& root, const std::string& name, co
 
 }  // namespace
 
-RangeDirectory::RangeDirectory(LedgerDirectory directory, PoolClaims claims, bool writes)
-    : directory_(std::move(directory)), claims_(std::move(claims)), writes_(writes) {}
-
-Result<RangeDirectory> RangeDirectory::open(LedgerDirectory directory, int timeout_ms) {
-  TRY_VOID(lock_place(directory, timeout_ms));
-  auto claims = TRY(read_claims(directory));
-  return RangeDirectory(std::move(directory), std::move(claims), true);
-}
-
-Result<RangeDirectory> RangeDirectory::look(LedgerDirectory directory) {
-  PoolClaims claims;
-  if (directory.fd.ok()) claims = TRY(read_claims(directory));
-  return RangeDirectory(std::move(directory), std::move(claims), false);
-}
-
-void RangeDirectory::free_all_but(const std::function<bool(const std::string& key)>& holds) {
-  std::erase_if(claims_, [&](const auto& claim) { return !holds(claim.second.key); });
-}
-
-Result<Address> RangeDirectory::take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
-                                     const std::set<Address>& given) {
-  // The key can already have an address, from a call that was killed or from an earlier start of the same grant. Such
-  // an address is used again.
-  for (const auto& [address, holder] : claims_) {
-    if (holder == claim && contains(range, address) && !given.contains(address)) return address;
+Result<std::vector<const AddressRange*>> ranges_of(unsigned rail, const std::vector<AddressRange>& ranges) {
+  std::vector<const AddressRange*> ours;
+  for (const AddressRange& range : ranges) {
+    if (!range.rail || *range.rail == rail) ours.push_back(&range);
   }
-  const auto free = find_free(range, never);
-  if (!free) return used_up(range, claim.rail);
-  if (!writes_) {
-    claims_[*free] = claim;
-    looked_last_[last_name(range)] = *free;
-    return *free;
+  for (const AddressRange* range : ours) {
+    TRY_VOID(check_range(*range));
+    for (const AddressRange* other : ours)
+      TRY_VOID(check_apart(*range, *other));
   }
-  const std::string name = fabric::to_string(*free);
-  if (::symlinkat(to_text(claim).c_str(), directory_.fd.get(), name.c_str()) != 0) {
-    return sys_error(errno, "cannot make `{}/{}`", directory_.path, name);
-  }
-  claims_[*free] = claim;
-  added_.push_back(name);
-  note_last(range, name);
-  return *free;
+  return ours;
 }
 
-void RangeDirectory::undo() {
-  for (const std::string& name : added_)
-    ::unlinkat(directory_.fd.get(), name.c_str(), 0);
-  added_.clear();
-}
-
-Result<void> RangeDirectory::remove(std::string_view key, const std::set<unsigned>* rails) {
-  Result<void> first;
-  for (const auto& [address, claim] : claims_) {
-    if (claim.key != key || (rails && !rails->contains(claim.rail))) continue;
-    keep_first(first, remove_file(directory_, fabric::to_string(address)));
-  }
-  return first;
-}
-
-// Returns the next free address after the last allocation; nullopt if no address is free. Skips only addresses that are
-// in use or in `never`, so the search is short even in a huge range.
-// never: addresses that must not be allocated.
-std::optional<Address> RangeDirectory::find_free(const AddressRange& range, const std::set<Address>& never) const {
-  const auto looked = looked_last_.find(last_name(range));
-  auto last = looked != looked_last_.end() ? std::optional(looked->second) : std::nullopt;
-  if (!last && directory_.fd.ok()) {
-    const auto text = read_link(directory_, last_name(range));
-    if (text && *text) last = fabric::parse_address(**text);
-  }
-  const Address start = last && contains(range, *last) && *last != range.to ? next_address(*last) : range.from;
-  Address address = start;
-  do {
-    if (!claims_.contains(address) && !never.contains(address)) return address;
-    address = address == range.to ? range.from : next_address(address);
-  } while (address != start);
-  return std::nullopt;
-}
-
-Error RangeDirectory::used_up(const AddressRange& range, unsigned rail) const {
-  const auto count = std::ranges::count_if(claims_, [&](const auto& held) { return contains(range, held.first); });
-  return Error{.message = fmt::format("cannot allocate an address of {} for rail {}: no address is free ({} in use)",
-                                      range_text(range), rail, count),
-               .code = EADDRNOTAVAIL,
-               .hint = "run `rdma-hook recover`, or widen the range in config.json"};
-}
-
-// Records the last allocation. Errors are ignored: without the record, a released address is only used again earlier.
-// The directory is locked, so no other process uses the temporary name.
-void RangeDirectory::note_last(const AddressRange& range, const std::string& address) const {
-  constexpr const char* kTemporary = "next";
-  ::unlinkat(directory_.fd.get(), kTemporary, 0);  // a process that was killed in this function can have left this name
-  if (::symlinkat(address.c_str(), directory_.fd.get(), kTemporary) != 0) return;
-  if (::renameat(directory_.fd.get(), kTemporary, directory_.fd.get(), last_name(range).c_str()) == 0) return;
-  ::unlinkat(directory_.fd.get(), kTemporary, 0);
+std::string to_string(const AddressRange& range) {
+  return fmt::format("{}-{}", fabric::to_string(range.from), fabric::to_string(range.to));
 }
 
 AddressPool::AddressPool(std::shared_ptr<const LedgerDirectory> directory, int timeout_ms)
@@ -374,36 +393,6 @@ Result<std::map<std::string, std::string>> AddressPool::list() const {
     }
   }
   return holders;
-}
-
-AddressForesight::AddressForesight(std::string ledger_directory, std::function<bool(const std::string& key)> holds)
-    : ledger_directory_(std::move(ledger_directory)), holds_(std::move(holds)) {}
-
-Result<RangeDirectory*> AddressForesight::place(const std::string& network, const std::string& name) {
-  const std::string key = fmt::format("{}/{}", network, name);
-  if (const auto known = places_.find(key); known != places_.end()) return &known->second;
-  const std::string path = fmt::format("{}/addresses/{}", ledger_directory_, key);
-  auto directory = ledger_directory_.empty() ? Result<LedgerDirectory>(LedgerDirectory{})
-                                             : open_directory(AT_FDCWD, path, path, false);
-  if (!directory && directory.error().code == ENOENT) directory = LedgerDirectory{};
-  if (!directory) return directory.error();
-  auto seen = TRY(RangeDirectory::look(std::move(*directory)));
-  return &places_.emplace(key, std::move(seen)).first->second;
-}
-
-Result<std::vector<RailAddress>> AddressForesight::take(const std::string& network, unsigned rail, unsigned nth,
-                                                        const std::vector<AddressRange>& ranges, std::string_view key) {
-  const auto ours = TRY(ranges_of(rail, ranges));
-  return take_each(
-      ours, network, [&](const AddressRange& range, const auto& never, const auto& given) -> Result<Address> {
-        RangeDirectory& place_of_range = *TRY(place(network, place_of(range)));
-        const PoolClaim claim{std::string(key), rail, nth};
-        auto address = place_of_range.take(range, never, claim, given);
-        if (address || address.error().code != EADDRNOTAVAIL) return address;
-        // The addresses of stale grants count as free, because take_addresses() would release them first.
-        place_of_range.free_all_but([&](const std::string& holder) { return holder == key || holds_(holder); });
-        return place_of_range.take(range, never, claim, given);
-      });
 }
 
 }  // namespace hook

@@ -11,11 +11,8 @@
 // between reading and changing it.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,56 +24,6 @@
 #include "hook/rails/plan/rail.hpp"
 
 namespace hook {
-
-// The grant for which an address is in use, and the rail and the child (mode shared-multi) of the grant.
-struct PoolClaim {
-  std::string key;
-  unsigned rail = 0;
-  unsigned nth = 0;
-  friend bool operator==(const PoolClaim&, const PoolClaim&) = default;
-};
-using PoolClaims = std::map<fabric::Address, PoolClaim>;
-
-// One directory of addresses in use, DIR/addresses/NETWORK/PLACE. Only pool.cpp uses it. Locks: an object that open()
-// returned has the lock (flock(2)) of the directory until it is destroyed.
-class RangeDirectory {
- public:
-  // Locks the directory and reads it. Errors: EAGAIN, the lock is not free within timeout_ms; a claim cannot be read.
-  static Result<RangeDirectory> open(LedgerDirectory directory, int timeout_ms);
-
-  // Reads the directory without a lock. take() then changes only this object. If `directory` is not open, no address is
-  // in use. Errors: a claim cannot be read.
-  static Result<RangeDirectory> look(LedgerDirectory directory);
-  // Drops the claims of all keys for which holds() returns false, so that their addresses count as free. Call this
-  // function only for an object that look() returned.
-  void free_all_but(const std::function<bool(const std::string& key)>& holds);
-
-  // Allocates an address. given: addresses that this request has already received. If `claim` already has another
-  // address of the range, returns that address.
-  // Otherwise books and returns the next free address that is not in `never`.
-  // Errors, with remedy: all addresses of the range are in use (EADDRNOTAVAIL).
-  Result<fabric::Address> take(const AddressRange& range, const std::set<fabric::Address>& never,
-                               const PoolClaim& claim, const std::set<fabric::Address>& given);
-  // Removes the claims that take() added.
-  void undo();
-  // Removes the claims of this key. Continues after an error and returns the first one.
-  // rails: only claims for these rails; nullptr: for all rails.
-  Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
-
- private:
-  RangeDirectory(LedgerDirectory directory, PoolClaims claims, bool writes);
-  std::optional<fabric::Address> find_free(const AddressRange& range, const std::set<fabric::Address>& never) const;
-  Error used_up(const AddressRange& range, unsigned rail) const;
-  void note_last(const AddressRange& range, const std::string& address) const;
-
-  LedgerDirectory directory_;
-  PoolClaims claims_;
-  bool writes_ = true;
-  // For an object that look() returned: the last allocations, by the name "last@FROM" of the symbolic link that
-  // note_last() would write.
-  std::map<std::string, fabric::Address> looked_last_ = {};
-  std::vector<std::string> added_ = {};
-};
 
 // Used in place of a network's name for the MAC addresses and GUIDs of VFs. All networks allocate these values from one
 // set, so that no two VFs get the same value (take_vf_values()). No network can have this name.
@@ -117,22 +64,9 @@ class AddressPool {
   int timeout_ms_;
 };
 
-// Computes the addresses that a series of AddressPool::take() calls would allocate, without locks and without changes
-// on disk.
-class AddressForesight {
- public:
-  // ledger_directory: empty: there is no ledger, so no address is in use.
-  // holds: returns true if the key has a grant that is not stale. It is called only if all addresses of a range are in
-  // use.
-  AddressForesight(std::string ledger_directory, std::function<bool(const std::string& key)> holds);
-  Result<std::vector<RailAddress>> take(const std::string& network, unsigned rail, unsigned nth,
-                                        const std::vector<AddressRange>& ranges, std::string_view key);
-
- private:
-  Result<RangeDirectory*> place(const std::string& network, const std::string& name);
-  std::string ledger_directory_;
-  std::function<bool(const std::string& key)> holds_;
-  std::map<std::string, RangeDirectory> places_;  // by "NETWORK/PLACE"
-};
+// Returns the ranges from which take() allocates for this rail. Errors: as take(), except that a range is used up.
+Result<std::vector<const AddressRange*>> ranges_of(unsigned rail, const std::vector<AddressRange>& ranges);
+// Returns a range as text: "10.1.0.1-10.1.0.9".
+std::string to_string(const AddressRange& range);
 
 }  // namespace hook
