@@ -17,8 +17,8 @@ struct MountLine {
   std::string_view root;   // escaped, as point
   std::string_view point;  // unescape_mount() decodes it
   bool shared = false;     // an optional field is "shared:N"
-  std::string_view type;
-  std::string_view super_options;
+  std::string_view type = {};
+  std::string_view super_options = {};
 };
 // Returns nullopt if the line does not begin with two numbers.
 std::optional<MountLine> parse_mount_line(std::string_view line);

@@ -315,11 +315,12 @@ Result<void> RailUndo::remove_child(const RailRecord& rail) {
     return link.name == rail.rail.name || link.name == fmt::format("ib{:x}", link.ifindex) ||
            link.name == fmt::format("dev{}", link.ifindex);
   };
-  const auto stray = TRY(await(inside_ ? 0 : wait_ms_, [&]() -> Result<MaybeLink> {
+  const auto find_stray = [&]() -> Result<MaybeLink> {
     const auto links = TRY(all_links(node_.route));
     const auto found = std::ranges::find_if(links, is_stray);
     return found == links.end() ? MaybeLink() : MaybeLink(*found);
-  }));
+  };
+  const auto stray = TRY(await(inside_ ? 0 : wait_ms_, find_stray));
   return stray ? delete_link(node_.route, stray->ifindex) : Result<void>();
 }
 
