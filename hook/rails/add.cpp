@@ -100,8 +100,9 @@ class RailAdder {
 
   Result<void> place() {
     for (std::size_t i = first_new_; i < record_.rails.size(); ++i) {
-      const RailRecord& rail = record_.rails[i];
+      RailRecord& rail = record_.rails[i];
       const int ifindex = TRY(place_rail(node_, inside_, rail, record_.group));
+      if (rail.rail.kind != RailKind::kMove) rail.child = ifindex;
       placed_.push_back({&rail, find_network(input_->config, rail.network), ifindex});
     }
     timing_->step("links");

@@ -42,17 +42,6 @@ RequestBuilder number_request(int type, int netns) {
   return request;
 }
 
-// Returns the number that the namespace of the socket has for this namespace; nullopt: none.
-Result<std::optional<std::uint32_t>> number_of(Netlink& route, int netns) {
-  std::optional<std::uint32_t> number;
-  TRY_VOID(route.read(number_request(RTM_GETNSID, netns).take(), "read the number of a network namespace",
-                      [&](const nlmsghdr* answer) {
-                        const auto value = to_message(answer).attributes(sizeof(rtgenmsg)).u32(NETNSA_NSID);
-                        if (value && static_cast<std::int32_t>(*value) >= 0) number = value;
-                      }));
-  return number;
-}
-
 // Looks up a living namespace of this number, by its netdev `lo`, which no container can remove. A namespace that is
 // ending counts as gone (get_net_ns_by_id(), Linux 6.12).
 Result<Presence> find_number(Netlink& route, std::uint32_t number) {
@@ -217,7 +206,7 @@ class NetnsSearch {
 // Opens the living namespace of this number. Returns an empty descriptor if it cannot be opened.
 UniqueFd open_number(Netlink& route, std::uint32_t number, const NetnsIdentity& identity, const std::string& proc) {
   const auto has_number = [&](int netns) {
-    const auto seen = number_of(route, netns);
+    const auto seen = netns_number(route, netns);
     return seen.has_value() && *seen == number;
   };
   for (int attempt = 0; attempt < kMostTries; ++attempt) {
@@ -255,11 +244,21 @@ Result<NetnsHandle> make_netns_handle(Netlink& route, int node, int netns) {
     // EEXIST: the namespace has a number, for example since an engine connected it to the node by a veth pair; or
     // another namespace has this number.
     if (made.error().code != EEXIST || attempt == kMostTries) return made.error();
-    if (const auto known = TRY(number_of(route, netns))) {
+    if (const auto known = TRY(netns_number(route, netns))) {
       handle.number = *known;
       return handle;
     }
   }
+}
+
+Result<std::optional<std::uint32_t>> netns_number(Netlink& route, int netns) {
+  std::optional<std::uint32_t> number;
+  TRY_VOID(route.read(number_request(RTM_GETNSID, netns).take(), "read the number of a network namespace",
+                      [&](const nlmsghdr* answer) {
+                        const auto value = to_message(answer).attributes(sizeof(rtgenmsg)).u32(NETNSA_NSID);
+                        if (value && static_cast<std::int32_t>(*value) >= 0) number = value;
+                      }));
+  return number;
 }
 
 std::uint64_t netns_cookie(int socket) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/result.hpp"
@@ -25,6 +26,9 @@ class Netlink;
 // node, netns: descriptors of the node's namespace and of the container's.
 // Errors: the kernel refuses the number, or a descriptor is of no network namespace.
 Result<NetnsHandle> make_netns_handle(Netlink& route, int node, int netns);
+
+// Returns the number that the namespace of the socket `route` has for the namespace `netns`; nullopt: none.
+Result<std::optional<std::uint32_t>> netns_number(Netlink& route, int netns);
 
 // Returns the cookie of the socket's network namespace (SO_NETNS_COOKIE); 0: the kernel is older than Linux 5.14.
 std::uint64_t netns_cookie(int socket);

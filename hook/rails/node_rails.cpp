@@ -62,6 +62,8 @@ Result<void> NodeRails::release_rails(const std::string& key, const std::vector<
   if (!returned) {
     warnings_.push_back(returned.error().message + "; remedy: run `rdma-hook recover`");
     std::erase_if(leaving, [](const RailRecord& rail) { return !rail.lease; });
+    for (RailRecord& rail : leaving)
+      rail.child = 0;
     staying.insert(staying.end(), leaving.begin(), leaving.end());
   }
   record->rails = std::move(staying);

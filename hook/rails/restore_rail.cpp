@@ -75,7 +75,7 @@ Result<MaybeLink> free_of_xdp_links(Netlink& route, int ifindex, const HostNetde
 // stays.
 Result<void> delete_netdevs_on(Netlink& route, const Link& below) {
   const auto is_on = [](const Link& link, const Link& other) {
-    return link.lower_ifindex == other.ifindex && !link.lower_is_elsewhere;
+    return link.lower_ifindex == other.ifindex && !link.lower_netns;
   };
   for (const Link& link : TRY(all_links(route))) {
     if (is_on(link, below) && !is_on(below, link)) TRY_VOID(delete_link(route, link.ifindex));
@@ -298,13 +298,8 @@ Result<bool> RailUndo::free_name(const std::string& name, Netlink* elsewhere) {
 Result<void> RailUndo::remove_child(const RailRecord& rail) {
   const std::uint32_t group = record_.group;
   if (inside_) {
-    // The name alone does not identify the child, because a container can rename its netdevs.
-    const auto links = TRY(all_links(inside_->route));
-    const auto child = std::ranges::find_if(links, [&](const Link& link) {
-      return link.kind == to_string(rail.rail.kind) && link.lower_ifindex == rail.host.ifindex &&
-             (link.name == rail.rail.name || (group != 0 && link.group == group));
-    });
-    if (child != links.end()) return delete_link(inside_->route, child->ifindex);
+    TRY_VOID(read_links());
+    if (const Link* const child = find_child(rail)) return delete_link(inside_->route, child->ifindex);
   }
   if (rail.rail.kind != RailKind::kIpoib) return {};
   // On the node the child has the name of the rail, or a name that is made from its index if the name of the rail was

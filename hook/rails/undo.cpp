@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
 #include <utility>
 
+#include "base/failure.hpp"
+#include "base/text.hpp"
 #include "hook/ledger/identities.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/netns_handle.hpp"
@@ -21,6 +22,10 @@ namespace {
 // Longest wait for a namespace whose path is gone, before its rails are taken out: the kernel frees sockets of ended
 // processes after a grace period.
 constexpr int kLingerMs = 300;
+
+bool is_child(const RailRecord& rail) {
+  return rail.rail.kind != RailKind::kMove;
+}
 
 // Opens the namespace by its recorded path. Returns an empty descriptor if the path leads to another namespace or to
 // none. Returns an error if the path leads to the namespace but it cannot be opened.
@@ -52,14 +57,15 @@ Result<void> RailUndo::restore_rails(const std::vector<RailRecord>& leaving, con
     // them all, because the kernel waits for an RCU grace period per message. That wait is the main cost of deleting a
     // netdev.
     const bool all_leave = leaving.size() == record_.rails.size();
-    const auto is_child = [](const RailRecord& rail) { return rail.rail.kind != RailKind::kMove; };
-    if (all_leave && std::ranges::any_of(leaving, is_child))
-      keep_first(first, delete_link_group(inside_->route, record_.group));
+    const bool has_child = std::ranges::any_of(leaving, is_child);
+    if (has_child) TRY_VOID(read_links());
+    if (all_leave && has_child) keep_first(first, delete_link_group(inside_->route, record_.group));
     if (all_leave && is_left_) keep_first(first, remove_further_children(leaving, store));
   }
   for (auto rail = leaving.rbegin(); rail != leaving.rend(); ++rail)
     keep_first(first, restore(*rail));
-  if (!first && is_left_) {
+  if (inside_) keep_first(first, check_children(leaving, store));
+  if (!first && (is_left_ || first.error().code == EBUSY)) {
     if (const auto keeper = keeper_of_netns(record_.netns, proc); !keeper.empty())
       first.error().message += fmt::format("; {} keeps the container's network namespace", keeper);
   }
@@ -106,23 +112,108 @@ Result<void> RailUndo::remove_rules(const std::vector<RailRecord>& leaving) {
   return {};
 }
 
+// Reads the netdevs of the container's namespace once, before the first of them is deleted.
+Result<void> RailUndo::read_links() {
+  if (!links_.empty()) return {};  // each namespace has `lo`
+  links_ = TRY(all_links(inside_->route));
+  // The kernel has given the node's namespace a number when it reported the first child of the node's netdevs.
+  if (std::ranges::any_of(links_, [](const Link& link) { return link.lower_netns.has_value(); }))
+    node_number_ = TRY(netns_number(inside_->route, node_.netns.get()));
+  return {};
+}
+
+// Returns true if the netdev of the container's namespace is made on the rail's parent. A container can make netdevs on
+// netdevs of other namespaces that have the same ifindex as the parent, so the number of the parent's namespace is
+// compared. The kernel does not report that namespace for ipoib (Linux 6.12). The other end of a veth pair looks like a
+// parent.
+bool RailUndo::is_on_parent(const Link& link, const RailRecord& rail) const {
+  if (!is_child(rail) || link.lower_ifindex != rail.host.ifindex || link.kind == "veth") return false;
+  if (link.kind == to_string(RailKind::kIpoib)) return true;
+  if (!link.lower_netns) return false;
+  return *link.lower_netns < 0 || !node_number_ || static_cast<std::uint32_t>(*link.lower_netns) == *node_number_;
+}
+
+// Returns true if the netdev is the rail's child: by its ifindex if that is on record, otherwise by name or group,
+// which a container with CAP_NET_ADMIN can change.
+bool RailUndo::is_child_of(const Link& link, const RailRecord& rail, std::uint32_t group) const {
+  if (link.kind != to_string(rail.rail.kind) || !is_on_parent(link, rail)) return false;
+  if (rail.child != 0) return link.ifindex == rail.child;
+  return link.name == rail.rail.name || (group != 0 && link.group == group);
+}
+
+// Returns the rail's child; nullptr: the namespace had none. Without a child of the recorded ifindex a child of its
+// name or group is returned, because a child gets another ifindex when it returns from a namespace in which its own is
+// taken.
+const Link* RailUndo::find_child(const RailRecord& rail) const {
+  const auto find = [&](const RailRecord& wanted) {
+    return std::ranges::find_if(links_, [&](const Link& link) { return is_child_of(link, wanted, record_.group); });
+  };
+  auto child = find(rail);
+  if (child == links_.end() && rail.child != 0) {
+    RailRecord by_name = rail;
+    by_name.child = 0;
+    child = find(by_name);
+  }
+  return child == links_.end() ? nullptr : &*child;
+}
+
+// Returns the records of all rails in the container's namespace that do not leave.
+Result<std::vector<NetworkRecord>> RailUndo::staying_rails(const std::vector<RailRecord>& leaving,
+                                                           const NetworkRecordStore& store) const {
+  std::vector<NetworkRecord> records{record_};
+  std::erase_if(records[0].rails,
+                [&](const RailRecord& rail) { return std::ranges::find(leaving, rail) != leaving.end(); });
+  for (const std::string& key : TRY(store.keys())) {
+    auto other = key == record_.key ? std::nullopt : TRY(store.read(key));
+    if (other && other->netns.dev == record_.netns.dev && other->netns.ino == record_.netns.ino)
+      records.push_back(*std::move(other));
+  }
+  return records;
+}
+
+bool RailUndo::belongs_to(const std::vector<NetworkRecord>& records, const Link& link) const {
+  return std::ranges::any_of(records, [&](const NetworkRecord& record) {
+    return std::ranges::any_of(record.rails,
+                               [&](const RailRecord& rail) { return is_child_of(link, rail, record.group); });
+  });
+}
+
 // Deletes the further children of the rails' parents. A container with CAP_NET_ADMIN can give a child another name and
 // group, and make children beside it. In a namespace that outlives the container they would keep its addresses on the
 // network. Children of other grants stay, which have rails in this namespace because containers share it.
 Result<void> RailUndo::remove_further_children(const std::vector<RailRecord>& leaving,
                                                const NetworkRecordStore& store) {
-  std::set<std::uint32_t> other_groups;
-  for (const std::string& key : TRY(store.keys())) {
-    const auto other = key == record_.key ? std::nullopt : TRY(store.read(key));
-    if (other && other->netns.dev == record_.netns.dev && other->netns.ino == record_.netns.ino)
-      other_groups.insert(other->group);
+  const auto staying = TRY(staying_rails(leaving, store));
+  for (const Link& link : links_) {
+    const bool is_further =
+        std::ranges::any_of(leaving, [&](const RailRecord& rail) { return is_on_parent(link, rail); });
+    if (is_further && !belongs_to(staying, link)) TRY_VOID(delete_link(inside_->route, link.ifindex));
   }
+  return {};
+}
+
+// Returns an error if no child of a rail had the recorded ifindex, and another netdev on its parent is left: it can be
+// the rail's child, which a container with CAP_NET_ADMIN moved away and back under another ifindex.
+Result<void> RailUndo::check_children(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store) {
+  std::vector<const RailRecord*> missing;
+  for (const RailRecord& rail : leaving) {
+    const Link* const child = rail.child != 0 ? find_child(rail) : nullptr;
+    if (rail.child != 0 && (!child || child->ifindex != rail.child)) missing.push_back(&rail);
+  }
+  if (missing.empty()) return {};
+  const auto staying = TRY(staying_rails(leaving, store));
   for (const Link& link : TRY(all_links(inside_->route))) {
-    const bool is_child = std::ranges::any_of(leaving, [&](const RailRecord& rail) {
-      return rail.rail.kind != RailKind::kMove && link.lower_is_elsewhere && link.lower_ifindex == rail.host.ifindex;
-    });
-    if (is_child && link.kind != "veth" && !other_groups.contains(link.group))
-      TRY_VOID(delete_link(inside_->route, link.ifindex));
+    const auto rail = std::ranges::find_if(missing, [&](const RailRecord* one) { return is_on_parent(link, *one); });
+    if (rail == missing.end() || belongs_to(staying, link)) continue;
+    return Error{
+        .message =
+            fmt::format("the container's network namespace has no longer the child `{}` of `{}`, but `{}`, which "
+                        "belongs to no grant and can be that child under another name",
+                        (*rail)->rail.name, (*rail)->host.name, base::printable(link.name)),
+        .code = EBUSY,
+        .hint =
+            "delete that netdev, or end the containers and processes of the namespace, then run `rdma-hook recover`",
+        .reason = FailureReason::kBusy};
   }
   return {};
 }

@@ -2,6 +2,7 @@
 // child netdevs. Every function works while the container's namespace is alive, dying or gone, and can be repeated.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,7 +33,8 @@ class RailUndo {
   // routing rules are removed, and the child netdevs (macvlan, ipvlan, IPoIB) if all rails of the record leave.
   // leaving: rails of the record.
   // proc: the node's /proc.
-  // Errors: as restore(); the namespace outlives its container and cannot be entered (open_netns_by_handle()).
+  // Errors: as restore(); the namespace outlives its container and cannot be entered (open_netns_by_handle()); EBUSY, a
+  // child is missing, and the namespace has a netdev on its parent that belongs to no grant.
   Result<void> restore_rails(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store,
                              const std::string& proc);
 
@@ -47,7 +49,15 @@ class RailUndo {
  private:
   Result<void> enter(const std::vector<RailRecord>& leaving, const std::string& proc);
   Result<void> remove_rules(const std::vector<RailRecord>& leaving);
+  Result<void> read_links();
+  bool is_on_parent(const Link& link, const RailRecord& rail) const;
+  bool is_child_of(const Link& link, const RailRecord& rail, std::uint32_t group) const;
+  const Link* find_child(const RailRecord& rail) const;
+  Result<std::vector<NetworkRecord>> staying_rails(const std::vector<RailRecord>& leaving,
+                                                   const NetworkRecordStore& store) const;
+  bool belongs_to(const std::vector<NetworkRecord>& records, const Link& link) const;
   Result<void> remove_further_children(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store);
+  Result<void> check_children(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store);
 
   Result<void> delete_software_device(const RailRecord& rail);
   Result<void> move_netdev(const RailRecord& rail);
@@ -72,7 +82,9 @@ class RailUndo {
   std::optional<NetworkNamespace> inside_;  // the container's namespace; nullopt: gone or dying
   // No path leads to the namespace: only processes, descriptors or sockets of other containers keep it.
   bool is_left_ = false;
-  int wait_ms_ = 0;  // limit on each wait for the present rail
+  std::vector<Link> links_;                   // of read_links()
+  std::optional<std::uint32_t> node_number_;  // number of the node's namespace in the container's; nullopt: unknown
+  int wait_ms_ = 0;                           // limit on each wait for the present rail
 };
 
 }  // namespace hook

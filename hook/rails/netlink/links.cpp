@@ -41,7 +41,7 @@ std::optional<Link> parse_link(const nlmsghdr* answer, bool whole) {
   link.up = (header->ifi_flags & IFF_UP) != 0;
   link.running = (header->ifi_flags & IFF_RUNNING) != 0;
   link.lower_ifindex = static_cast<int>(attributes.u32(IFLA_LINK).value_or(0));
-  link.lower_is_elsewhere = attributes.has(IFLA_LINK_NETNSID);
+  if (const auto number = attributes.u32(IFLA_LINK_NETNSID)) link.lower_netns = static_cast<std::int32_t>(*number);
   link.master_ifindex = static_cast<int>(attributes.u32(IFLA_MASTER).value_or(0));
   link.group = attributes.u32(IFLA_GROUP).value_or(0);
   link.bus_address = attributes.text(IFLA_PARENT_DEV_NAME).value_or("");

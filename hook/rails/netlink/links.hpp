@@ -26,10 +26,12 @@ struct Link {
   std::vector<std::uint8_t> permanent_mac;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
-  bool up = false;                  // IFF_UP
-  bool running = false;             // IFF_RUNNING: up and with carrier
-  int lower_ifindex = 0;            // IFLA_LINK
-  bool lower_is_elsewhere = false;  // IFLA_LINK_NETNSID: lower_ifindex is an index in another namespace
+  bool up = false;        // IFF_UP
+  bool running = false;   // IFF_RUNNING: up and with carrier
+  int lower_ifindex = 0;  // IFLA_LINK
+  // IFLA_LINK_NETNSID: the number of the namespace to which lower_ifindex belongs; negative: the kernel could not give
+  // it a number. nullopt: the namespace of this netdev.
+  std::optional<std::int32_t> lower_netns;
   int master_ifindex = 0;
   unsigned group = 0;
   std::string bus_address;  // IFLA_PARENT_DEV_NAME (Linux 5.14): "0000:1a:00.0"; empty: none, or an older kernel

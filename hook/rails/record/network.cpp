@@ -155,6 +155,7 @@ void describe(Members& members, RailRecord& record) {
   members.optional("gid_index", record.gid_index);
   members.optional("lease", record.lease);
   members.optional("device", record.device);
+  members.optional("child", record.child);
 }
 
 template <typename Members>

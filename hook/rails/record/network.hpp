@@ -68,6 +68,9 @@ struct RailRecord {
   unsigned rule_priority = 0;         // priority of the rules for the rail's own table
   std::optional<unsigned> gid_index;  // nullopt: unknown, or add_rails() has not read it yet
   std::string device = {};            // PlannedHca::device of the rail's HCA; empty: its name counts
+  // ifindex of the child in the container's namespace. It stays when the child gets another name or group. 0: the
+  // netdev moves, the start did not end, the child was deleted, or an older version made the record.
+  int child = 0;
   friend bool operator==(const RailRecord&, const RailRecord&) = default;
 };
 

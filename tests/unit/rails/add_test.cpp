@@ -886,17 +886,77 @@ TEST_F(RestoreRails, DeletesNetdevsThatTheContainerMadeOnItsNetdev) {
   EXPECT_EQ(state(), kHome);
 }
 
+// A path leads to the namespace, so its other netdevs can be the engine's.
+TEST_F(RestoreRails, DeletesChildThatTheContainerChanged) {
+  ASSERT_OK(give(1, Mode::kShared));
+  const int child = pod_index();
+  ASSERT_OK(change_link(pod_, child, {.name = "hidden", .group = 0}));
+  make_macvlan(pod_, "net1", child);  // the kernel makes it a child of the node's netdev
+  expect_restored();
+  EXPECT_EQ(state(), "node: rail0 rail1; pod: net1; no record, 0 addresses");
+}
+
+TEST_F(RestoreRails, KeepsChildOfANetdevThatHasTheIndexOfTheParent) {
+  ASSERT_OK(give(1, Mode::kShared));
+  const Link imitation = **find_link(node_, "rail0");
+  UniqueFd elsewhere;
+  do_inside([&] {
+    ASSERT_EQ(::unshare(CLONE_NEWNET), 0);
+    elsewhere = own_netns();
+    Netlink route = open_route();
+    make_decoy(route, imitation, "rail0");
+    ASSERT_OK(create_child(route, {.name = "other", .parent = imitation.ifindex, .netns = pod_netns_.get()}));
+  });
+  ASSERT_OK(delete_link(pod_, pod_index()));
+  expect_restored();
+  EXPECT_EQ(state(), "node: rail0 rail1; pod: other; no record, 0 addresses");
+}
+
 TEST_F(KeptNamespace, LosesChildrenThatTheContainerMadeOrChanged) {
   ASSERT_OK(give(1, Mode::kShared));
-  make_macvlan(pod_, "mine", pod_index());  // the kernel makes it a child of the node's netdev
+  make_macvlan(pod_, "mine", pod_index());
   ASSERT_OK(change_link(pod_, pod_index(), {.name = "hidden", .group = 0}));
   // Another grant has a rail in the same namespace.
-  const auto theirs = must(make_netns_handle(node_, own_netns().get(), pod_netns_.get()));
+  const auto handle = must(make_netns_handle(node_, own_netns().get(), pod_netns_.get()));
   ASSERT_OK(create_child(node_, {.name = "theirs", .parent = node_index(), .group = 77, .netns = pod_netns_.get()}));
-  ASSERT_OK(must(NetworkRecordStore::open(path_)).write({"other", netns_, 77, {}, theirs}));
+  RailRecord theirs;
+  theirs.rail.name = "theirs";
+  theirs.host.ifindex = node_index();
+  theirs.child = ifindex_of(pod_, "theirs");
+  ASSERT_OK(must(NetworkRecordStore::open(path_)).write({"other", netns_, 77, {theirs}, handle}));
+  ASSERT_OK(change_link(pod_, ifindex_of(pod_, "mine"), {.group = 77}));
   end_container();
   expect_restored();
   EXPECT_EQ(left(), "theirs");
+}
+
+// The container moves its child away and back, while another netdev has the child's index.
+TEST_F(KeptNamespace, KeepsGrantWhileItMayHaveTheChildUnderAnotherIndex) {
+  ASSERT_OK(give(1, Mode::kShared));
+  const Link given = **find_link(pod_, "net1");
+  do_inside([&] {
+    ASSERT_EQ(::unshare(CLONE_NEWNET), 0);
+    const UniqueFd elsewhere = own_netns();
+    Netlink route = open_route();
+    ASSERT_OK(change_link(pod_, given.ifindex, {.name = "hidden", .netns = elsewhere.get()}));
+    make_decoy(pod_, given, "net1");
+    ASSERT_OK(change_link(route, given.ifindex, {.group = 0}));
+    ASSERT_OK(change_link(route, given.ifindex, {.netns = pod_netns_.get()}));
+  });
+  ASSERT_NE(ifindex_of(pod_, "hidden"), given.ifindex);
+  EXPECT_EQ(in_child([&] {
+              const auto done = restore();
+              for (const std::string& text :
+                   {std::string("child `net1` of `rail0`, but `hidden`"), fmt::format("process {} (`", ::getppid())})
+                EXPECT_TRUE(has_text(error_message(done), text)) << error_message(done);
+              return testing::Test::HasFailure() ? 255 : error_code(done);
+            }),
+            EBUSY);
+  EXPECT_EQ(node_state(), "node: rail0 rail1; record, 1 addresses");
+  end_container();
+  expect_restored();
+  EXPECT_EQ(node_state(), kAllFree);
+  EXPECT_FALSE(has_text(left(), "hidden")) << left();
 }
 
 }  // namespace

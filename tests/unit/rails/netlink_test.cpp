@@ -156,7 +156,7 @@ TEST_F(Links, AreFoundByNameAndIndex) {
   EXPECT_FALSE(link.up);
   EXPECT_FALSE(link.running);
   EXPECT_EQ(link.lower_ifindex, index_of(route_, "v1"));
-  EXPECT_FALSE(link.lower_is_elsewhere);
+  EXPECT_FALSE(link.lower_netns);
   EXPECT_EQ(link.group, 0U);
   EXPECT_EQ(link.bus_address, "");
   EXPECT_EQ(must(must(find_link(route_, link.ifindex))).name, "v0");
@@ -215,7 +215,7 @@ TEST_F(Links, MoveUnderAnotherName) {
   EXPECT_EQ(index_of(route_, "v0"), -1);
   const Link link = link_of(inside.route, "rail0");
   EXPECT_EQ(link.kind, "veth");
-  EXPECT_TRUE(link.lower_is_elsewhere);
+  EXPECT_TRUE(link.lower_netns);
 }
 
 TEST_F(Links, ReportNameThatIsTakenInTheTarget) {
@@ -280,7 +280,7 @@ TEST_F(Links, MakeChildrenInAnotherNamespace) {
   EXPECT_EQ(link.mac, std::vector<std::uint8_t>(child.mac->begin(), child.mac->end()));
   EXPECT_EQ(link.group, 42U);
   EXPECT_EQ(link.lower_ifindex, parent);
-  EXPECT_TRUE(link.lower_is_elsewhere);
+  EXPECT_TRUE(link.lower_netns);
   EXPECT_EQ(index_of(route_, "rail0"), -1);
   const auto again = create_child(route_, child);
   EXPECT_EQ(error_code(again), EEXIST);

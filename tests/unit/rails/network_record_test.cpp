@@ -86,6 +86,7 @@ RailRecord full_rail() {
                            "IgnoreUnknown=1;K8S_POD_NAME=a"};
   record.gid_index = 3;
   record.device = "0000:11:00.0";
+  record.child = INT32_MAX;
   return record;
 }
 
@@ -152,8 +153,9 @@ Strings all_members() {
 
 bool may_be_missing(const std::string& member) {
   static const std::set<std::string> kOptional = {
-      "cookie",   "gateway",  "gid_index", "lease", "mtu",   "pkey", "recreate", "identity", "permanent_mac", "tcx",
-      "settings", "features", "broadcast", "vfs",   "table", "what", "rdma",     "args",     "sysfs",         "handle"};
+      "cookie",   "gateway",       "gid_index", "lease",    "mtu",      "pkey",      "recreate",
+      "identity", "permanent_mac", "tcx",       "settings", "features", "broadcast", "vfs",
+      "table",    "what",          "rdma",      "args",     "sysfs",    "handle",    "child"};
   const std::string name = member.substr(member.rfind('/') + 1);
   const bool of_vf = member.find("/vfs/") != std::string::npos || member.find("/vf/") != std::string::npos ||
                      member.find("/vf_attributes/") != std::string::npos;
