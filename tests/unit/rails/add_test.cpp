@@ -896,6 +896,14 @@ TEST_F(RestoreRails, DeletesChildThatTheContainerChanged) {
   EXPECT_EQ(state(), "node: rail0 rail1; pod: net1; no record, 0 addresses");
 }
 
+TEST_F(RestoreRails, DeletesChildrenIfTheirGroupCannotBeDeleted) {
+  ASSERT_OK(give(2, Mode::kShared));
+  constexpr int kLoopback = 1;
+  ASSERT_OK(change_link(pod_, kLoopback, {.group = must(must(find_link(pod_, "net1"))).group}));
+  expect_restored();
+  EXPECT_EQ(state(), kHome);
+}
+
 TEST_F(RestoreRails, KeepsChildOfANetdevThatHasTheIndexOfTheParent) {
   ASSERT_OK(give(1, Mode::kShared));
   const Link imitation = **find_link(node_, "rail0");
