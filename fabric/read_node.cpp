@@ -379,11 +379,11 @@ std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned numbe
   return node ? node->read_text("ibdev") : std::nullopt;
 }
 
-std::optional<std::string> device_of_uverbs(const std::string& root, unsigned number) {
+Result<std::string> device_of_uverbs(const std::string& root, unsigned number) {
   const std::string path = fmt::format("{}/sys/class/infiniband_verbs/uverbs{}", root, number);
   char target[PATH_MAX];
   const ssize_t length = ::readlinkat(AT_FDCWD, path.c_str(), target, sizeof target);
-  if (length < 0) return std::nullopt;
+  if (length < 0) return sys_error(errno, "cannot read the link `{}`", path);
   return std::string(device_in_link({target, static_cast<std::size_t>(length)}));
 }
 

@@ -63,8 +63,9 @@ class PortStates {
 std::optional<std::string> hca_of_uverbs(const std::string& root, unsigned number);
 
 // Returns the device of /dev/infiniband/uverbsN, as device_in_link() does: it stays the same when the HCA is renamed.
-// Returns nullopt if there is no such node, or a file tree has a directory in place of its link. Reads one link.
-std::optional<std::string> device_of_uverbs(const std::string& root, unsigned number);
+// Reads one link. Errors: EINVAL, a file tree has a directory in place of the link; ENOENT, there is no such node in
+// this network namespace; another code of readlink(2).
+Result<std::string> device_of_uverbs(const std::string& root, unsigned number);
 
 // Returns N of the uverbsN node with this dynamic device number. Returns nullopt if the number is not dynamic, or
 // belongs to another device or to none. Reads one link if the major is dynamic, otherwise none. Errors: the link cannot

@@ -54,8 +54,9 @@ struct KnownDevices {
 KnownDevices devices_of(const std::vector<std::string>& names, const fabric::Inventory& inventory,
                         const std::string& root);
 
-// Returns the booked HCA of /dev/infiniband/uverbsN; nullptr: none. It is found by its device, because it may have been
-// renamed since it was booked. A software HCA, and one of a file tree without links, is found by its name.
+// Returns the booked HCA of /dev/infiniband/uverbsN; nullptr: none, or the link of the node cannot be read. It is found
+// by its device, because it may have been renamed since it was booked. A software HCA, and one of a file tree without
+// links, is found by its name.
 const PlannedHca* find_by_node(const std::vector<PlannedHca>& booked, const std::string& root, unsigned number);
 
 // Returns the booked HCAs with a present name in `names`, each under its present name. An HCA may have been renamed

@@ -1,6 +1,7 @@
 // Grants on a node of files with its own ledger: read, decide, book, apply, settle and roll back.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "support/results.hpp"
 #include "support/tree.hpp"
 #include "unit/ledger/scene.hpp"
+#include "unit/rails/network_scene.hpp"
 
 namespace hook {
 namespace {
@@ -545,6 +547,21 @@ TEST_F(GrantTest, NodeWithTheBookedNumberOfAnotherHcaIsNotBooked) {
   });
   ASSERT_FALSE(bound);
   EXPECT_EQ(failure_reason(bound.error()), FailureReason::kBusy) << bound.error().message;
+}
+
+// Only in a file tree without links the name identifies an HCA. A link can be gone because its HCA moved to a pod, and
+// the number can belong to another HCA that has the name by now.
+TEST(FindByNode, UsesTheNameOnlyIfThereIsNoLink) {
+  const TempDir root;
+  write_file(root / "sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
+  const std::vector<PlannedHca> booked{{"mlx5_0", Mode::kShared, 1, std::nullopt}};
+  for (const int code : {0, EINVAL, ENOENT, EIO}) {
+    const auto is_found = [&] {
+      if (code != 0) deny(SYS_readlinkat, code, 0, static_cast<std::uint32_t>(AT_FDCWD));
+      return find_by_node(booked, root.path(), 0) ? 1 : 0;
+    };
+    EXPECT_EQ(in_child(is_found), code == 0 || code == EINVAL ? 1 : 0) << code;
+  }
 }
 
 TEST_F(GrantTest, AppliesBookedHcaUnderItsCurrentName) {
