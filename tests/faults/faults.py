@@ -213,17 +213,29 @@ def options():
     parser.add_argument("--point", metavar="POINT", help="run only points that begin with this text, in the form of a failure")
     parser.add_argument("--kills", action="store_true", help="run only points at which a process is killed")
     parser.add_argument("--list", action="store_true", help="print the names of all scenes")
+    parser.add_argument("--beginnings", metavar="TEXT", nargs="+", help="only check that the name of each scene begins with one of these texts")
     return parser.parse_args()
 
 
 def main():
     parsed = options()
     import scenes
-    chosen = [scene for scene in scenes.all_scenes()
-              if not parsed.scene or any(fnmatch.fnmatchcase(scene[0], pattern) for pattern in parsed.scene)]
+    if parsed.beginnings:
+        others = [scene.name for scene in scenes.ALL if not scene.name.startswith(tuple(parsed.beginnings))]
+        sys.exit("no test runs these scenes: " + ", ".join(others) if others else 0)
+
+    def is_chosen(name):
+        return not parsed.scene or any(fnmatch.fnmatchcase(name, pattern) for pattern in parsed.scene)
+
+    chosen = [scene for scene in scenes.all_scenes() if is_chosen(scene[0])]
     if parsed.list:
         print("\n".join(name for name, *_ in chosen))
         return 0
+    left_out = [scene for scene in scenes.ALL if not scene.holds and is_chosen(scene.name)]
+    for scene in left_out:
+        print(f"skipped {scene.name}: {scene.lacks}")
+    if not chosen and left_out:
+        return 77
     if not chosen:
         sys.exit("no scene has that name; remedy: see --list")
     scenes.enter_own_machine()

@@ -1,5 +1,6 @@
-"""Starts containers while another process renames their HCA again and again, with a pause between the calls by which the hook finds
-the HCA and those by which it identifies it. No HCA is given to two containers, and each is booked by its device.
+"""Starts containers while another process renames their HCA again and again, or moves it away and back as a pod with its own RDMA
+devices does, with a pause between the calls by which the hook finds the HCA and those by which it identifies it. No HCA is given to
+two containers, and each is booked by its device.
 docs: tests/faults/README.md"""
 import argparse
 import os
@@ -14,18 +15,22 @@ import scenes
 PAUSE = ["0:readlinkat:0", "wait=2"]
 
 
-class Renamer:
-    """Renames the HCA and restores its name, at random times, as the kernel does: in one step."""
+# Longest time that the HCA has another name or is away.
+AWAY_SECONDS = 0.004
 
-    def __init__(self, names):
-        self.names, self.stopped = names, threading.Event()
+
+class Renamer:
+    """Renames or moves the HCA and restores its name, at random times, as the kernel does: in one step."""
+
+    def __init__(self, names, at_home):
+        self.names, self.pauses, self.stopped = names, (AWAY_SECONDS, at_home), threading.Event()
         self.thread = threading.Thread(target=self.run)
 
     def run(self):
         while not self.stopped.is_set():
-            for source, target in (self.names, reversed(self.names)):
+            for (source, target), most in zip((self.names, reversed(self.names)), self.pauses):
                 os.rename(source, target)
-                time.sleep(random.uniform(0, 0.004))
+                time.sleep(random.uniform(0, most))
 
     def __enter__(self):
         self.thread.start()
@@ -35,13 +40,13 @@ class Renamer:
         self.thread.join()
 
 
-def starts(make, rounds):
+def starts(make, held, rounds):
     """Starts a container in each round. Returns how many got the HCA."""
-    scene = scenes.made(make, make is HELD, make.name)
+    scene = scenes.made(make, held, make.name)
     scene.enter()
     given = 0
     for _ in range(rounds):
-        with Renamer(scene.names_of_hca):
+        with Renamer(scene.names_of_hca, scene.at_home):
             outcome = scene.disturb(PAUSE)
         scene.assertIsNone(outcome.signal, outcome.errors)
         scene.assert_booked_by_device()
@@ -59,18 +64,28 @@ def starts(make, rounds):
     return given
 
 
-HELD, FREE = (type(name, (scenes.RenamedCreateRuntime,), {"name": name}) for name in ("held", "free"))
+class RacingRename(scenes.RenamedCreateRuntime):
+    at_home = AWAY_SECONDS
+
+
+class RacingMove(scenes.RenamedCreateRuntime):
+    """Most starts are refused that find the HCA away at any of their looks, so it stays away for a small part of the time."""
+    name = "createRuntime, HCA moved"
+    other_name = "../../../away"  # outside of the node's sysfs: no command sees the HCA
+    at_home = 0.1
 
 
 def main():
     parser = argparse.ArgumentParser(prog="tests/faults/renames.py", description=__doc__.split(" docs")[0])
     parser.add_argument("--rounds", type=int, default=1000, help="starts with an HCA that another container has; a tenth with a free one")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--move", action="store_true", help="move the HCA away and back, instead of renaming it")
+    parsed = parser.parse_args()
+    rounds, make = parsed.rounds, RacingMove if parsed.move else RacingRename
     scenes.enter_own_machine()
-    starts(HELD, rounds)
-    given = starts(FREE, max(rounds // 10, 10))
+    starts(make, True, rounds)
+    given = starts(make, False, max(rounds // 10, 10))
     print(f"{rounds} starts with a held HCA: 0 doubles; {max(rounds // 10, 10)} starts with a free HCA: {given} got it")
-    return 0 if given else "a rename refused each container"
+    return 0 if given else "each container was refused"
 
 
 if __name__ == "__main__":

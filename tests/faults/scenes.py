@@ -44,7 +44,7 @@ class Scene(harness.NodeCase):
     name = ""
     mode = next_mode = EXCLUSIVE
     always_succeeds = False
-    holds = (False, True)  # the values of `held` for which the scene exists
+    holds = (False, True)  # the values of `held` for which the scene exists; none: the machine lacks a requirement (`lacks`)
     quick = 30
     not_ours = "^$"  # calls with this object are no part of the product
     takes_back = False  # the command releases a grant: if another container has the HCA too, both share it
@@ -449,6 +449,8 @@ class PassedDescriptor(Poststop):
 
     def enter(self):
         super().enter()
+        status = os.stat(self.node.tree + "/proc")
+        self.times = (status.st_atime_ns, status.st_mtime_ns)
         self.other = self.node.tree + "/proc/4711"
         os.makedirs(self.other + "/fd")
         os.symlink(self.node.tree + "/dev/infiniband/uverbs1", self.other + "/fd/3")
@@ -456,15 +458,19 @@ class PassedDescriptor(Poststop):
         write(self.other + "/comm", "other\n")
 
     def leave(self, outcome):
-        self.refused(run([PROGRAMS["TESTED_HOOK"], *self.recover_words()[1:]], env={}), HCA, "4711", "end it")
+        self.refused(run([PROGRAMS["TESTED_HOOK"], *self.recover_words()[1:]], env={}), HCA, "4711", "end that process")
         self.assert_held_by("web")
-        self.refused(self.create(self.next_container()), HCA, "process 4711 (`other`)", "end it")
-        shutil.rmtree(self.other)
+        self.refused(self.create(self.next_container()), HCA, "process 4711 (`other`)", "end that process")
+        self.end_other()
         self.assert_clean()
 
     def put_right(self):
-        shutil.rmtree(self.other, True)
+        self.end_other()
         super().put_right()
+
+    def end_other(self):
+        shutil.rmtree(self.other, True)
+        os.utime(self.node.tree + "/proc", ns=self.times)
 
 
 class OtherRootPoststop(Poststop):
@@ -963,6 +969,7 @@ class KeptNamespace(Rails, Poststop):
     rail, although the namespace lives on."""
     # The node's /proc is files here, so only a TUN netdev leads to the namespace.
     holds = (False,) if os.path.exists("/dev/net/tun") else ()
+    lacks = "the node has no /dev/net/tun"
 
     def enter(self):
         self.start_web()
