@@ -60,12 +60,14 @@ Result<void> RailUndo::restore_rails(const std::vector<RailRecord>& leaving, con
     const bool all_leave = leaving.size() == record_.rails.size();
     const bool has_child = std::ranges::any_of(leaving, is_child);
     if (has_child) keep_first(first, read_links());
+    const auto is_missing = [&](const RailRecord& rail) { return this->is_missing(rail); };
+    if (is_left_ || std::ranges::any_of(leaving, is_missing)) keep_first(first, read_staying(leaving, store));
     if (all_leave && !links_.empty()) static_cast<void>(delete_link_group(inside_->route, record_.group));
-    if (all_leave && is_left_) keep_first(first, remove_further_children(leaving, store));
+    if (all_leave && is_left_) keep_first(first, remove_further_children(leaving));
   }
   for (auto rail = leaving.rbegin(); rail != leaving.rend(); ++rail)
     keep_first(first, restore(*rail));
-  if (inside_) keep_first(first, check_children(leaving, store));
+  if (inside_) keep_first(first, check_children(leaving));
   if (!first && (is_left_ || first.error().code == EBUSY)) {
     if (const auto keeper = keeper_of_netns(record_.netns, proc); !keeper.empty())
       first.error().message += fmt::format("; {} keeps the container's network namespace", keeper);
@@ -142,25 +144,26 @@ bool RailUndo::is_child_of(const Link& link, const RailRecord& rail, std::uint32
   return link.name == rail.rail.name || (group != 0 && link.group == group);
 }
 
-// Returns the rail's child; nullptr: the namespace had none. Without a child of the recorded ifindex a child of its
-// name or group is returned, because a child gets another ifindex when it returns from a namespace in which its own is
+// Returns true if no child has the recorded ifindex.
+bool RailUndo::is_missing(const RailRecord& rail) const {
+  const auto is_it = [&](const Link& link) { return is_child_of(link, rail, record_.group); };
+  return rail.child != 0 && std::ranges::none_of(links_, is_it);
+}
+
+// Returns the rail's child; nullptr: the namespace had none. If no child has the recorded ifindex, a child of its name
+// or group is returned, because a child gets another ifindex when it returns from a namespace in which its own is
 // taken.
 const Link* RailUndo::find_child(const RailRecord& rail) const {
-  const auto find = [&](const RailRecord& wanted) {
-    return std::ranges::find_if(links_, [&](const Link& link) { return is_child_of(link, wanted, record_.group); });
-  };
-  auto child = find(rail);
-  if (child == links_.end() && rail.child != 0) {
-    RailRecord by_name = rail;
-    by_name.child = 0;
-    child = find(by_name);
-  }
+  RailRecord wanted = rail;
+  if (is_missing(rail)) wanted.child = 0;
+  const auto child = std::ranges::find_if(links_, [&](const Link& link) {
+    return is_child_of(link, wanted, record_.group) && (wanted.child != 0 || !is_staying(link));
+  });
   return child == links_.end() ? nullptr : &*child;
 }
 
-// Returns the records of all rails in the container's namespace that do not leave.
-Result<std::vector<NetworkRecord>> RailUndo::staying_rails(const std::vector<RailRecord>& leaving,
-                                                           const NetworkRecordStore& store) const {
+// Reads the records of all rails in the container's namespace that do not leave.
+Result<void> RailUndo::read_staying(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store) {
   std::vector<NetworkRecord> records{record_};
   std::erase_if(records[0].rails,
                 [&](const RailRecord& rail) { return std::ranges::find(leaving, rail) != leaving.end(); });
@@ -169,11 +172,13 @@ Result<std::vector<NetworkRecord>> RailUndo::staying_rails(const std::vector<Rai
     if (other && other->netns.dev == record_.netns.dev && other->netns.ino == record_.netns.ino)
       records.push_back(*std::move(other));
   }
-  return records;
+  staying_ = std::move(records);
+  return {};
 }
 
-bool RailUndo::belongs_to(const std::vector<NetworkRecord>& records, const Link& link) const {
-  return std::ranges::any_of(records, [&](const NetworkRecord& record) {
+// Returns true if the netdev is the child of a rail that does not leave.
+bool RailUndo::is_staying(const Link& link) const {
+  return std::ranges::any_of(staying_, [&](const NetworkRecord& record) {
     return std::ranges::any_of(record.rails,
                                [&](const RailRecord& rail) { return is_child_of(link, rail, record.group); });
   });
@@ -182,30 +187,27 @@ bool RailUndo::belongs_to(const std::vector<NetworkRecord>& records, const Link&
 // Deletes the further children of the rails' parents. A container with CAP_NET_ADMIN can give a child another name and
 // group, and make children beside it. In a namespace that outlives the container they would keep its addresses on the
 // network. Children of other grants stay, which have rails in this namespace because containers share it.
-Result<void> RailUndo::remove_further_children(const std::vector<RailRecord>& leaving,
-                                               const NetworkRecordStore& store) {
-  const auto staying = TRY(staying_rails(leaving, store));
+Result<void> RailUndo::remove_further_children(const std::vector<RailRecord>& leaving) {
+  if (staying_.empty()) return {};  // it could not be read
   for (const Link& link : links_) {
     const bool is_further =
         std::ranges::any_of(leaving, [&](const RailRecord& rail) { return is_on_parent(link, rail); });
-    if (is_further && !belongs_to(staying, link)) TRY_VOID(delete_link(inside_->route, link.ifindex));
+    if (is_further && !is_staying(link)) TRY_VOID(delete_link(inside_->route, link.ifindex));
   }
   return {};
 }
 
 // Returns an error if no child of a rail had the recorded ifindex, and another netdev on its parent is left: it can be
 // the rail's child, which a container with CAP_NET_ADMIN moved away and back under another ifindex.
-Result<void> RailUndo::check_children(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store) {
+Result<void> RailUndo::check_children(const std::vector<RailRecord>& leaving) {
   std::vector<const RailRecord*> missing;
   for (const RailRecord& rail : leaving) {
-    const Link* const child = rail.child != 0 ? find_child(rail) : nullptr;
-    if (rail.child != 0 && (!child || child->ifindex != rail.child)) missing.push_back(&rail);
+    if (is_missing(rail)) missing.push_back(&rail);
   }
   if (missing.empty()) return {};
-  const auto staying = TRY(staying_rails(leaving, store));
   for (const Link& link : TRY(all_links(inside_->route))) {
     const auto rail = std::ranges::find_if(missing, [&](const RailRecord* one) { return is_on_parent(link, *one); });
-    if (rail == missing.end() || belongs_to(staying, link)) continue;
+    if (rail == missing.end() || is_staying(link)) continue;
     return Error{
         .message =
             fmt::format("the container's network namespace has no longer the child `{}` of `{}`, but `{}`, which "

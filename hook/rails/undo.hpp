@@ -52,12 +52,12 @@ class RailUndo {
   Result<void> read_links();
   bool is_on_parent(const Link& link, const RailRecord& rail) const;
   bool is_child_of(const Link& link, const RailRecord& rail, std::uint32_t group) const;
+  bool is_missing(const RailRecord& rail) const;
   const Link* find_child(const RailRecord& rail) const;
-  Result<std::vector<NetworkRecord>> staying_rails(const std::vector<RailRecord>& leaving,
-                                                   const NetworkRecordStore& store) const;
-  bool belongs_to(const std::vector<NetworkRecord>& records, const Link& link) const;
-  Result<void> remove_further_children(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store);
-  Result<void> check_children(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store);
+  Result<void> read_staying(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store);
+  bool is_staying(const Link& link) const;
+  Result<void> remove_further_children(const std::vector<RailRecord>& leaving);
+  Result<void> check_children(const std::vector<RailRecord>& leaving);
 
   Result<void> delete_software_device(const RailRecord& rail);
   Result<void> move_netdev(const RailRecord& rail);
@@ -82,6 +82,7 @@ class RailUndo {
   std::optional<NetworkNamespace> inside_;  // the container's namespace; nullopt: gone or dying
   // No path leads to the namespace: only processes, descriptors or sockets of other containers keep it.
   bool is_left_ = false;
+  std::vector<NetworkRecord> staying_;        // of read_staying(); empty: not read
   std::vector<Link> links_;                   // of read_links()
   std::optional<std::uint32_t> node_number_;  // number of the node's namespace in the container's; nullopt: unknown
   int wait_ms_ = 0;                           // limit on each wait for the present rail

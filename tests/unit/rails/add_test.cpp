@@ -920,6 +920,20 @@ TEST_F(RestoreRails, KeepsChildOfANetdevThatHasTheIndexOfTheParent) {
   EXPECT_EQ(state(), "node: rail0 rail1; pod: other; no record, 0 addresses");
 }
 
+// The container deleted its child, and the child of another container that shares its namespace got the name.
+TEST_F(RestoreRails, KeepsChildOfAnotherGrantThatHasTheName) {
+  ASSERT_OK(give(1, Mode::kShared));
+  ASSERT_OK(delete_link(pod_, pod_index()));
+  ASSERT_OK(create_child(node_, {.name = "net1", .parent = node_index(), .group = 77, .netns = pod_netns_.get()}));
+  RailRecord theirs;
+  theirs.rail.name = "net1";
+  theirs.host.ifindex = node_index();
+  theirs.child = pod_index();
+  ASSERT_OK(must(NetworkRecordStore::open(path_)).write({"other", netns_, 77, {theirs}}));
+  expect_restored();
+  EXPECT_EQ(state(), "node: rail0 rail1; pod: net1; no record, 0 addresses");
+}
+
 TEST_F(KeptNamespace, LosesChildrenThatTheContainerMadeOrChanged) {
   ASSERT_OK(give(1, Mode::kShared));
   make_macvlan(pod_, "mine", pod_index());
