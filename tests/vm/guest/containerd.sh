@@ -305,7 +305,9 @@ assert_all_returned() {
 
 assert_nothing_runs() { assert_equal "pods and containers that containerd knows" "" "$(cri list)"; }
 
-# start_nri [OPTION...]: starts rdma-nri as a service and sets nri_pid. Its log is $containerd_home/nri.log.
+# start_nri [OPTION...]: starts rdma-nri as a service and sets nri_pid. Its log is $containerd_home/nri.log. nri_limits: options of
+# setpriv.
+nri_limits=()
 start_nri() {
   local before
   before=$(registrations)
@@ -314,13 +316,20 @@ start_nri() {
 }
 # The same without the wait for the runtime.
 launch_nri() {
-  setpriv --pdeathsig KILL /run/lab/bin/rdma-nri "$@" >> "$containerd_home/nri.log" 2>&1 &
+  setpriv --pdeathsig KILL "${nri_limits[@]}" /run/lab/bin/rdma-nri "$@" >> "$containerd_home/nri.log" 2>&1 &
   nri_pid=$!
 }
 registrations() { grep -c "registered as" "$containerd_home/nri.log" 2> /dev/null || true; }
 registered_since() {
   [ -d "/proc/$nri_pid" ] || fail "rdma-nri ended: $(tail -n 3 "$containerd_home/nri.log")"
   [ "$(registrations)" -gt "${1:-0}" ]
+}
+# Sets nri_limits to the capabilities of the DaemonSet.
+limit_nri_like_daemonset() {
+  local capabilities
+  capabilities=$(sed -n 's/^ *add: \[\(SYS_ADMIN.*\)\]$/\L\1/p' "${samples%/*}/kubernetes/base/daemonset.yaml")
+  [ -n "$capabilities" ] || fail "the manifest has no capabilities of rdma-nri"
+  nri_limits=(--no-new-privs --bounding-set "-all,+${capabilities//, /,+}")
 }
 end_nri() {
   kill -"${1:-TERM}" "$nri_pid"
