@@ -24,10 +24,6 @@ std::vector<const NodeHca*> pool_hcas(const NodeMap& map) {
   return hcas;
 }
 
-std::string name_of(const NodeHca& node, const Port& port) {
-  return fmt::format("{}:{}", printable(node.name()), port.number);
-}
-
 // A function that is called for each port of an HCA.
 using UsePort = std::function<void(const NodeHca&, const Port&)>;
 void each_port(const std::vector<const NodeHca*>& hcas, const UsePort& use) {
@@ -116,7 +112,7 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
   std::size_t most = 0;
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
     if (port.gids_error) {
-      check.add(Grade::kWarning, name_of(node, port),
+      check.add(Grade::kWarning, port_object(*node.hca, port),
                 fmt::format("cannot read the GID table: {}", std::strerror(*port.gids_error)),
                 "run doctor as root on the node itself");
     }
@@ -127,7 +123,7 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
     most = std::max(most, percent);
     if (percent <= kFullPercent) return;
     const bool full = used >= *port.gid_tbl_len;
-    check.add(full ? Grade::kBroken : Grade::kWarning, name_of(node, port),
+    check.add(full ? Grade::kBroken : Grade::kWarning, port_object(*node.hca, port),
               fmt::format("{} of {} GID slots are in use{}", used, *port.gid_tbl_len,
                           full ? ": the next container gets no GID" : ""),
               "run `rdma-hook recover`, which releases stale grants; remove addresses of the netdev, its "
@@ -162,7 +158,7 @@ Check check_ports(const std::vector<const NodeHca*>& hcas) {
     if (port.is_active()) return;
     const auto* state = std::get_if<std::string>(&port.state);
     const std::string phys = base::value_or(port.phys_state, std::string());
-    check.add(active == 0 ? Grade::kBroken : Grade::kWarning, name_of(node, port),
+    check.add(active == 0 ? Grade::kBroken : Grade::kWarning, port_object(*node.hca, port),
               state ? fmt::format("is {}, not ACTIVE{}", printable(state->substr(state->find(' ') + 1)),
                                   phys.empty() ? "" : fmt::format(" ({})", printable(phys.substr(phys.find(' ') + 1))))
                     : "its state cannot be read",
@@ -202,7 +198,7 @@ Check check_rates(const std::vector<const NodeHca*>& hcas) {
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
     const double rate = port.rate_gbps();
     if (!port.is_active() || rate <= 0 || rate >= best[kin_of(node, port)]) return;
-    check.add(Grade::kWarning, name_of(node, port),
+    check.add(Grade::kWarning, port_object(*node.hca, port),
               fmt::format("has {:g} Gb/s, other ports of its model {:g}", rate, best[kin_of(node, port)]),
               "check cable, transceiver, the switch's port and the PCIe width (`lspci -vv`: LnkSta); if the rate is "
               "intended, move the HCA to a separate pool");
@@ -221,7 +217,7 @@ std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, i
   const auto found = active.find({node.name(), port.number});
   if (found == active.end() || found->second == roce_mtu(mtu)) return std::nullopt;
   const bool low = found->second < roce_mtu(mtu);
-  return Finding{Grade::kWarning, name_of(node, port),
+  return Finding{Grade::kWarning, port_object(*node.hca, port),
                  fmt::format("active_mtu is {0}, but the MTU {2} of {1} {3} {4}", found->second,
                              printable(node.netdev.value_or("")), mtu, low ? "allows" : "carries only", roce_mtu(mtu)),
                  low ? "set the netdev's MTU again while no job runs; if it stays low, the firmware limits it"
@@ -240,7 +236,7 @@ std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const Ra
   // A rail gets at most one finding about its MTU: the first check that fails decides.
   const auto network = node.pool->network ? config.networks.find(*node.pool->network) : config.networks.end();
   if (mtu < most) {
-    return Finding{Grade::kWarning, name_of(node, port),
+    return Finding{Grade::kWarning, port_object(*node.hca, port),
                    fmt::format("{} has MTU {} (RDMA {}), other rails {} (RDMA {})", printable(*node.netdev), mtu,
                                roce_mtu(mtu), most, roce_mtu(most)),
                    fmt::format("run `ip link set {} mtu {}` and change the node's network configuration; if the MTU is "
@@ -248,7 +244,7 @@ std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const Ra
                                printable(*node.netdev), most)};
   }
   if (network != config.networks.end() && network->second.mtu.value_or(0) > static_cast<unsigned>(mtu)) {
-    return Finding{Grade::kBroken, name_of(node, port),
+    return Finding{Grade::kBroken, port_object(*node.hca, port),
                    fmt::format("{} has MTU {}, but network `{}` requires {}: containers are refused",
                                printable(*node.netdev), mtu, printable(network->first), *network->second.mtu),
                    "raise the MTU of the netdev or lower `mtu` of the network"};
@@ -343,6 +339,10 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
 }
 
 }  // namespace
+
+std::string port_object(const fabric::Hca& hca, const Port& port) {
+  return fmt::format("{}:{}", printable(hca.name), port.number);
+}
 
 std::vector<Finding> check_empty_pools(const fabric::Inventory& inventory, const Config& config) {
   return empty_pools(NodeMap(inventory, config), config);

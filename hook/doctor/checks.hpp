@@ -98,6 +98,9 @@ ActiveMtus parse_ibv_devinfo(std::string_view text);
 // 6.12); 0: too small for RoCE.
 unsigned roce_mtu(int netdev_mtu);
 
+// Returns the object of findings about a port, such as "mlx5_0:1".
+std::string port_object(const fabric::Hca& hca, const fabric::Port& port);
+
 // Returns a warning for each pool that has no HCA of this node; none if the node has no HCA. Pure.
 std::vector<Finding> check_empty_pools(const fabric::Inventory& inventory, const Config& config);
 

@@ -99,8 +99,8 @@ Result<std::optional<Finding>> read_job_fault(const NodeSettings& node, const Co
     names.push_back(hca.name);
   const bool hidden = inventory.netns_mode == fabric::NetnsMode::kExclusive &&
                       may_hide_hca(read_kernel_facts(node.root, inventory), inventory);
-  const bool closed = may_be_closed_by_container(jobs, read_granted(node), devices_of(names, jobs, node.root).devices);
-  return job_fault(read_kernel_facts(node.root, jobs), jobs, config, known && !hidden && !closed);
+  const auto closed = may_be_closed_by_containers(jobs, read_granted(node), devices_of(names, jobs, node.root).devices);
+  return job_fault(read_kernel_facts(node.root, jobs), jobs, config, known && !hidden, closed);
 }
 
 bool is_unloaded(const HalfDriven& function) {
@@ -109,14 +109,18 @@ bool is_unloaded(const HalfDriven& function) {
 
 }  // namespace
 
-bool may_be_closed_by_container(const Inventory& jobs, const GrantedHcas& granted, const HcaDevices& devices) {
+std::set<std::string> may_be_closed_by_containers(const Inventory& jobs, const GrantedHcas& granted,
+                                                  const HcaDevices& devices) {
   // Words of the kernel: phys_state_to_str() of drivers/infiniband/core/sysfs.c, Linux 6.12.
   const auto is_disabled = [](const fabric::Port& port) {
     return !port.is_active() && base::value_or(port.phys_state, std::string()).ends_with("Disabled");
   };
-  return std::ranges::any_of(jobs.hcas, [&](const fabric::Hca& hca) {
-    return std::ranges::any_of(hca.ports, is_disabled) && may_be_granted(granted, hca.name, devices);
-  });
+  std::set<std::string> closed;
+  for (const fabric::Hca& hca : jobs.hcas) {
+    for (const fabric::Port& port : hca.ports)
+      if (is_disabled(port) && may_be_granted(granted, hca.name, devices)) closed.insert(port_object(hca, port));
+  }
+  return closed;
 }
 
 bool may_hide_hca(const KernelFacts& facts, const Inventory& inventory) {
@@ -124,7 +128,8 @@ bool may_hide_hca(const KernelFacts& facts, const Inventory& inventory) {
          std::ranges::any_of(facts.half_driven, [](const auto& one) { return one.always && !is_unloaded(one); });
 }
 
-std::optional<Finding> job_fault(KernelFacts facts, const Inventory& jobs, const Config& config, bool hcas_known) {
+std::optional<Finding> job_fault(KernelFacts facts, const Inventory& jobs, const Config& config, bool hcas_known,
+                                 const std::set<std::string>& excused) {
   // Without pools it is unknown whether jobs of this node use its HCAs.
   if (config.pools.empty()) return std::nullopt;
   // A NIC without an HCA is a fault only if the node has no other HCA, the NIC's driver always has RDMA, and the module
@@ -137,9 +142,11 @@ std::optional<Finding> job_fault(KernelFacts facts, const Inventory& jobs, const
   auto checks = check_kernel(facts, jobs, config);
   if (hcas_known) std::ranges::move(check_rails(jobs, config, {}), std::back_inserter(checks));
   // A full GID table breaks only new netdevs, and a job of a batch system adds none.
-  for (const Check& check : checks)
-    if (check.name == "modules" || check.name == "nodes" || check.name == "ports")
-      if (auto fault = first_broken(check)) return fault;
+  for (Check& check : checks) {
+    if (check.name != "modules" && check.name != "nodes" && check.name != "ports") continue;
+    std::erase_if(check.findings, [&](const Finding& one) { return excused.contains(one.object); });
+    if (auto fault = first_broken(check)) return fault;
+  }
   return std::nullopt;
 }
 

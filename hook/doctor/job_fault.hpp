@@ -18,9 +18,10 @@ namespace hook {
 // configuration has no pools. Pure. These are faults: the kernel has no ib_uverbs; a device node of an HCA is missing
 // or wrong; no port is ACTIVE; the node has no HCA because the RDMA module of its NIC is not loaded. A node without
 // RDMA hardware has no fault. jobs: the inventory with only the HCAs of pools. hcas_known: its HCAs are all HCAs of
-// pools, and the states of their ports could be read.
+// pools, and the states of their ports could be read. excused: ports that are no fault, as
+// may_be_closed_by_containers() returns them.
 std::optional<Finding> job_fault(KernelFacts facts, const fabric::Inventory& jobs, const Config& config,
-                                 bool hcas_known);
+                                 bool hcas_known, const std::set<std::string>& excused = {});
 
 // Returns whether an HCA of the node can be in the network namespace of a container, where its port can be ACTIVE: in
 // exclusive mode, a NIC whose RDMA module may be loaded has no HCA here. facts: for the whole inventory. Pure.
@@ -33,11 +34,12 @@ struct GrantedHcas {
   bool all = true;                // false: the ledger or a grant could not be read, so any HCA can be granted
 };
 
-// Returns whether a container can have set a port of these HCAs down: the port is administratively down (phys_state
-// Disabled), and its HCA is or may be granted. The port can be ACTIVE after the container's end, so it proves no fault
-// of the node. A port that waits for its link (Polling) has a broken cable or peer, also if its HCA is granted. Pure.
-// devices: of the HCAs' names.
-bool may_be_closed_by_container(const fabric::Inventory& jobs, const GrantedHcas& granted, const HcaDevices& devices);
+// Returns the ports of these HCAs that a container can have set down, as port_object(): the port is administratively
+// down (phys_state Disabled), and its HCA is or may be granted. The port can be ACTIVE after the container's end, so it
+// proves no fault of the node. A port that waits for its link (Polling) has a broken cable or peer, also if its HCA is
+// granted. Pure. devices: of the HCAs' names.
+std::set<std::string> may_be_closed_by_containers(const fabric::Inventory& jobs, const GrantedHcas& granted,
+                                                  const HcaDevices& devices);
 
 // Reads the node and returns its fault as job_fault(). A fault is read a second time after a second: a link that flaps
 // and a node that udev is about to make are no faults.

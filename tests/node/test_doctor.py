@@ -317,6 +317,11 @@ def ports_closed(node):
     ports_down(node, "3: Disabled")
 
 
+def rail_0_closed(node):
+    ports_down(node)
+    port(node, 0).update(phys_state="3: Disabled")
+
+
 def unknown_grant(node):
     """A grant that cannot be read: each HCA may be granted."""
     node.write("run/rdma-hook/grants/1.json", "damaged\n", 0o600)
@@ -337,6 +342,7 @@ JOB_FAULTS = [
     ("no port, all closed by the administrator", ports_closed, None, "rdma: mlx5_0:1 and 3 more: is DOWN, not ACTIVE (Disabled)"),
     ("no port, all may be closed by a container", ports_closed, unknown_grant, ""),
     ("no port, and containers", ports_down, unknown_grant, "rdma: mlx5_0:1 and 3 more: is DOWN, not ACTIVE (Polling)"),
+    ("no port, one may be closed by a container", rail_0_closed, unknown_grant, "rdma: mlx5_1:1 and 2 more: is DOWN, not ACTIVE (Polling)"),
     ("one port down", lambda node: port(node, 2).update(state="1: DOWN"), None, ""),
     ("mode 0600", None, lambda node: (node.root / "dev/infiniband/uverbs2").chmod(0o600), ""),
     ("no node of an HCA without a pool", only_rail_0, lambda node: node.remove("dev/infiniband/uverbs2"), ""),

@@ -18,11 +18,12 @@ KernelFacts healthy_kernel() {
   return facts;
 }
 
-std::string reason_of(const KernelFacts& facts, const fabric::Inventory& inventory, bool hcas_known = true) {
+std::string reason_of(const KernelFacts& facts, const fabric::Inventory& inventory, bool hcas_known = true,
+                      const std::set<std::string>& excused = {}) {
   Config config;
   config.pools.emplace_back().name = "rails";
   EXPECT_FALSE(job_fault(facts, inventory, {}, hcas_known)) << "without pools";
-  const auto fault = job_fault(facts, inventory, config, hcas_known);
+  const auto fault = job_fault(facts, inventory, config, hcas_known, excused);
   return fault ? drain_reason(*fault) : "";
 }
 
@@ -72,17 +73,31 @@ TEST(JobFault, ContainerCanHaveClosedPort) {
       hca.ports[0].state = "1: DOWN";
       hca.ports[0].phys_state = phys_state;
     }
-    return may_be_closed_by_container(inventory, granted, devices);
+    return may_be_closed_by_containers(inventory, granted, devices);
   };
-  EXPECT_FALSE(closed("3: Disabled", {})) << "no container has the HCAs";
-  EXPECT_TRUE(closed("3: Disabled", {{"mlx5_1"}, {}, true}));
-  EXPECT_TRUE(closed("3: Disabled", {{"old_name"}, {"0000:0d:00.0"}, true})) << "renamed after the grant";
-  EXPECT_TRUE(closed("3: Disabled", {{}, {}, false})) << "the ledger cannot be read";
-  EXPECT_FALSE(closed("3: Disabled", {{"mlx5_7"}, {"0000:ff:00.0"}, true}));
-  EXPECT_FALSE(closed("2: Polling", {{"mlx5_0", "mlx5_1"}, {}, true})) << "a broken cable";
-  EXPECT_FALSE(closed("2: Polling", {{}, {}, false}));
+  using Ports = std::set<std::string>;
+  EXPECT_EQ(closed("3: Disabled", {}), Ports()) << "no container has the HCAs";
+  EXPECT_EQ(closed("3: Disabled", {{"mlx5_1"}, {}, true}), Ports{"mlx5_1:1"});
+  EXPECT_EQ(closed("3: Disabled", {{"old_name"}, {"0000:0d:00.0"}, true}), Ports{"mlx5_1:1"}) << "renamed after it";
+  EXPECT_EQ(closed("3: Disabled", {{}, {}, false}), (Ports{"mlx5_0:1", "mlx5_1:1"})) << "the ledger cannot be read";
+  EXPECT_EQ(closed("3: Disabled", {{"mlx5_7"}, {"0000:ff:00.0"}, true}), Ports());
+  EXPECT_EQ(closed("2: Polling", {{"mlx5_0", "mlx5_1"}, {}, true}), Ports()) << "a broken cable";
+  EXPECT_EQ(closed("2: Polling", {{}, {}, false}), Ports());
   inventory = test_support::rails(2);
-  EXPECT_FALSE(may_be_closed_by_container(inventory, {{"mlx5_0", "mlx5_1"}, {}, true}, devices)) << "ACTIVE";
+  EXPECT_EQ(may_be_closed_by_containers(inventory, {{"mlx5_0", "mlx5_1"}, {}, true}, devices), Ports()) << "ACTIVE";
+}
+
+TEST(JobFault, PortOfContainerExcusesNoOtherPort) {
+  auto inventory = test_support::rails(3);
+  for (fabric::Hca& hca : inventory.hcas)
+    hca.ports[0].state = "1: DOWN";
+  const auto excusing = [&](const std::set<std::string>& ports) {
+    return reason_of(healthy_kernel(), inventory, true, ports);
+  };
+  EXPECT_EQ(excusing({"mlx5_0:1", "mlx5_1:1", "mlx5_2:1"}), "");
+  EXPECT_TRUE(excusing({"mlx5_0:1"}).starts_with("rdma: mlx5_1:1 and 1 more: is DOWN")) << excusing({"mlx5_0:1"});
+  inventory.hcas[1].ports[0].state = "4: ACTIVE";
+  EXPECT_EQ(excusing({"mlx5_0:1"}), "") << "a job can use mlx5_1";
 }
 
 TEST(JobFault, NamesModuleNodeAndPorts) {
