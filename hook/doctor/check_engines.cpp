@@ -91,24 +91,39 @@ void check_record(const NodeEngines& engines, Check& check) {
   }
 }
 
-// Adds a finding for each running engine that must be restarted: a file that it reads only at its start is newer than
-// its process. Adds a finding if dockerd has not loaded the runtime `rdma`.
+// Returns a finding if a file that the engine reads only at its start is newer than its process. It is `broken` only
+// for a file of install, which records the time of the write on the clock of process start times. The mtime of another
+// file is compared with a start time that moves if the node's clock is set, so the finding is a warning.
+std::optional<Finding> find_unread_file(const RunningProcess& process, const NodeEngines& engines) {
+  const std::string remedy = fmt::format("run `systemctl restart {}`", process.name);
+  const EngineFile* newest = nullptr;
+  for (const EngineFile& file : engines.files) {
+    if (!file.read_at_start || process.name != to_word(kProcesses, file.engine)) continue;
+    if (file.written && process.start_ticks && *process.start_ticks <= *file.written)
+      return Finding{Grade::kBroken, process.name,
+                     fmt::format("has not read `{}`: its process {} started before install wrote the file", file.path,
+                                 process.pid),
+                     remedy};
+    if (!file.written && (!newest || file.changed > newest->changed)) newest = &file;
+  }
+  // The start time of the process is computed from a boot time in whole seconds, so it can be one second too early.
+  if (!newest || !process.started || newest->changed <= *process.started + 1) return std::nullopt;
+  return Finding{
+      Grade::kWarning, process.name,
+      fmt::format("may not have read `{2}`: by the node's clock its process {1} started at {0}, and the file "
+                  "was changed at {3}",
+                  clock_text(*process.started), process.pid, newest->path, clock_text(newest->changed)),
+      remedy};
+}
+
+// Adds a finding for each running engine that must be restarted. Adds a finding if dockerd has not loaded the runtime
+// `rdma`.
 void check_restarts(const NodeEngines& engines, Check& check) {
   for (const RunningProcess& process : engines.processes) {
     // An engine that refuses its configuration would not start again, so it gets no advice to restart it.
     const auto is_it = [&](const RefusedEngine& refused) { return refused.program.ends_with("/" + process.name); };
     if (std::ranges::any_of(engines.refused, is_it)) continue;
-    const EngineFile* newest = nullptr;
-    for (const EngineFile& file : engines.files) {
-      if (!file.read_at_start || process.name != to_word(kProcesses, file.engine)) continue;
-      if (!newest || file.changed > newest->changed) newest = &file;
-    }
-    // The start time of the process is computed from a boot time in whole seconds, so it can be one second too early.
-    if (!newest || !process.started || newest->changed <= *process.started + 1) continue;
-    check.add(Grade::kBroken, process.name,
-              fmt::format("has not read `{2}`: its process {1} started at {0}, and the file was changed at {3}",
-                          clock_text(*process.started), process.pid, newest->path, clock_text(newest->changed)),
-              fmt::format("run `systemctl restart {}`", process.name));
+    if (auto finding = find_unread_file(process, engines)) check.add(*std::move(finding));
   }
   if (engines.docker_has_runtime == false)
     check.add(Grade::kBroken, "dockerd", "has not read daemon.json: the runtime `rdma` is missing",

@@ -246,7 +246,8 @@ struct RunningProcess {
   std::string name;  // "containerd", "crio", "dockerd", "rdma-nri"
   int pid = 0;
   std::optional<std::uint64_t> memlock;  // hard RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt: unknown
-  std::optional<std::int64_t> started;   // seconds since the epoch
+  std::optional<std::uint64_t> start_ticks = {};  // as WriteTime::ticks
+  std::optional<std::int64_t> started = {};  // seconds since the epoch, by a boot time that moves if the clock is set
 };
 
 // A file of an engine that names programs of rdma-init, or that `rdma-hook install` wrote.
@@ -256,6 +257,9 @@ struct EngineFile {
   bool read_at_start = false;  // the engine reads it only at its start
   std::int64_t changed = 0;    // mtime, seconds since the epoch
   std::vector<std::string> programs;
+  // When install wrote the present text, as WriteTime::ticks; 0: before this boot; nullopt: unknown, or install did not
+  // write it.
+  std::optional<std::uint64_t> written = {};
 };
 
 struct OurProgram {

@@ -51,6 +51,18 @@ std::optional<std::string> read_text(const std::string& path, std::vector<std::s
   return std::nullopt;
 }
 
+// Returns EngineFile::written of a file.
+std::optional<std::uint64_t> write_ticks(const NodeEngines& engines, const std::string& path) {
+  if (!engines.record || !*engines.record) return std::nullopt;
+  const InstallRecord& record = **engines.record;
+  const bool has_text =
+      std::ranges::find(record.edits, path, &FileEdit::path) != record.edits.end() &&
+      std::ranges::find(engines.changed, path, [](const auto& one) { return one.first; }) == engines.changed.end();
+  const auto now = write_time_now();
+  if (!has_text || !record.written || !now) return std::nullopt;
+  return record.written->boot == now->boot ? record.written->ticks : 0;
+}
+
 // Adds a file if it names programs of rdma-init.
 // always: adds it even if it names none, because install wrote it.
 void add_file(const std::string& root, const EnginePlace& place, const std::string& path, bool always,
@@ -60,7 +72,8 @@ void add_file(const std::string& root, const EnginePlace& place, const std::stri
   const auto text = read_text(root + path, &engines.unread);
   struct stat seen {};
   if (!text || ::stat((root + path).c_str(), &seen) != 0) return;
-  EngineFile file{path, place.engine, place.read_at_start, seen.st_mtime, our_programs_in(*text)};
+  EngineFile file{path,          place.engine,           place.read_at_start,
+                  seen.st_mtime, our_programs_in(*text), write_ticks(engines, path)};
   if (always || !file.programs.empty()) engines.files.push_back(std::move(file));
 }
 
@@ -133,11 +146,12 @@ void read_processes(const std::string& root, NodeEngines& engines) {
     // An engine in a container, such as Docker in Docker, is not an engine of the node. rdma-nri counts also in a
     // container, because it can run as a pod.
     if (found.in_container && found.name != "rdma-nri") continue;
-    RunningProcess process{found.name, found.pid, {}, {}};
+    RunningProcess process{found.name, found.pid, {}};
     const auto limits = read_text(found.directory + "/limits");
     if (const auto memlock = limits ? memlock_in(*limits) : std::nullopt) process.memlock = memlock->hard;
-    if (const auto ticks = start_ticks(found); ticks && boot)
-      process.started = *boot + static_cast<std::int64_t>(*ticks) / ::sysconf(_SC_CLK_TCK);
+    process.start_ticks = start_ticks(found);
+    if (process.start_ticks && boot)
+      process.started = *boot + static_cast<std::int64_t>(*process.start_ticks) / ::sysconf(_SC_CLK_TCK);
     engines.processes.push_back(std::move(process));
   }
 }

@@ -64,8 +64,24 @@ def configuration_space(control):
     return bytes(space)
 
 
+def ticks_at(seconds):
+    return (seconds - BOOTED) * os.sysconf("SC_CLK_TCK")
+
+
+def written_at(node, seconds, **boot):
+    """Sets the time at which install wrote its files, on the clock of process start times."""
+    record = json.loads((node.root / roots.RECORD).read_text())
+    record["written"].update(ticks=ticks_at(seconds), **boot)
+    node.write(roots.RECORD, json.dumps(record), 0o600)
+
+
+def clock_set(node, seconds):
+    """Sets the node's clock forward: the time of its boot is now - uptime, so it moves too."""
+    node.write("proc/stat", f"cpu 0\nbtime {BOOTED + seconds}\n")
+
+
 def put_process(node, pid, name, started, memlock, status):
-    ticks = (started - BOOTED) * os.sysconf("SC_CLK_TCK")
+    ticks = ticks_at(started)
     node.write(f"proc/{pid}/comm", name + "\n")
     node.write(f"proc/{pid}/stat", f"{pid} ({name}) S " + " ".join(["1"] * 18) + f" {ticks} 0 0\n")
     node.write(f"proc/{pid}/limits", LIMITS % (memlock, memlock))
@@ -125,7 +141,8 @@ class Node:
         assert done.returncode == 0, done
         for path in (self.root / "etc/containerd").rglob("*"):
             os.utime(path, (STARTED - 60, STARTED - 60))
-        self.write("proc/stat", f"cpu 0\nbtime {BOOTED}\n")
+        written_at(self, STARTED - 60)
+        clock_set(self, 0)
         for pid, name in ((100, "containerd"), (101, "rdma-nri")):
             put_process(self, pid, name, STARTED, "unlimited", f"NSpid:\t{pid}\n")
 
@@ -199,12 +216,12 @@ def functions(per_node, slices):
     return plant
 
 
-def by_runtime(node):
+def by_runtime(node, changed=STARTED - 60):
     """A file of the engine names rdma-runtime, which prints the version of the runtime behind it too."""
     version = subprocess.run([PROGRAMS[1], "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
     node.write("opt/rdma/bin/rdma-runtime", f"#!/bin/sh\necho '{version}'\necho 'runc version 1.1.5'\necho 'spec: 1.0.2-dev'\n", 0o755)
     path = node.write("etc/containerd/conf.d/runtime.toml", "# BinaryName\n[plugins.x]\nBinaryName = '/opt/rdma/bin/rdma-runtime'\n")
-    os.utime(path, (STARTED - 60, STARTED - 60))
+    os.utime(path, (changed, changed))
 
 
 def by_runtime_of_another_version(node):
@@ -253,8 +270,11 @@ FAULTS = [
     ("unit's memlock, with blanks", None, lambda node: node.write("etc/systemd/system/containerd.service.d/a.conf", "[Service]\nLimitMEMLOCK = 64K\n"),
      "memlock", "warning", "containerd.service", "65536"),
     ("engine's memlock", None, lambda node: node.write("proc/100/limits", LIMITS % ("65536", "65536")), "memlock", "warning", "containerd.service", "65536"),
-    ("not restarted", None, lambda node: os.utime(node.root / "etc/containerd/conf.d/rdma-init.toml", (STARTED + 60, STARTED + 60)),
-     "engine", "broken", "containerd", "has not read `/etc/containerd/conf.d/rdma-init.toml`"),
+    ("not restarted", None, lambda node: written_at(node, STARTED + 60), "engine", "broken", "containerd", "has not read `/etc/containerd/"),
+    ("not restarted, and the clock was set forward", None, lambda node: (written_at(node, STARTED + 60), clock_set(node, 86400)), "engine", "broken",
+     "containerd", "has not read `/etc/containerd/"),
+    ("not restarted after a change by hand", None, lambda node: by_runtime(node, STARTED + 60), "engine", "warning", "containerd",
+     "may not have read `/etc/containerd/conf.d/runtime.toml`"),
     ("nothing set up", None, lambda node: (subprocess.run([node.hook, "install", "--uninstall", "--root", node.root], check=True, capture_output=True),
                                            node.remove("proc/101")), "engine", "note", "engine", "rdma-init is not installed"),
     ("file changed", None, lambda node: (node.write("etc/containerd/conf.d/rdma-init.toml", "# mine\n"),
@@ -368,6 +388,8 @@ HEALTH_CHECKS = [
 HEALTHY = [
     ("healthy", None, None),
     ("runc's version after that of rdma-runtime", None, by_runtime),
+    ("the clock was set back", None, lambda node: clock_set(node, -86400)),
+    ("written before the boot", None, lambda node: written_at(node, STARTED + 60, boot="an earlier one")),
     ("healthy, by a snapshot", by_snapshot(lambda inventory: None), None),
     ("Slurm", None, slurm("PropagateResourceLimitsExcept=MEMLOCK\n")),
     ("an included file that is missing", None, slurm("Include /etc/slurm/more.conf\n")),

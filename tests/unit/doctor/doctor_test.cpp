@@ -259,6 +259,25 @@ TEST(Doctor, ComparesFirstLineOfVersion) {
   EXPECT_EQ(findings_of("runc version 1.1.5\n" + own).size(), 1U) << "another program's first line";
 }
 
+TEST(Doctor, ReportsRestartByClockThatIsNotSet) {
+  NodeEngines engines;
+  engines.processes = {{.name = "containerd", .pid = 7, .memlock = {}, .start_ticks = 500, .started = 1'000'000}};
+  const auto report_of = [&](std::int64_t changed, std::optional<std::uint64_t> written) -> std::string {
+    engines.files = {{"/etc/containerd/config.toml", Engine::kContainerd, true, changed, {}, written}};
+    for (const Check& check : check_engines(engines))
+      for (const Finding& finding : check.findings)
+        if (finding.object == "containerd")
+          return (finding.grade == Grade::kBroken ? "broken: " : "") + finding.message;
+    return "";
+  };
+  EXPECT_EQ(report_of(999'999, 500),
+            "broken: has not read `/etc/containerd/config.toml`: its process 7 started before install wrote the file");
+  EXPECT_EQ(report_of(1'086'400, 499), "") << "the node's clock was set back";
+  EXPECT_EQ(report_of(1'086'400, 0), "") << "written before this boot";
+  EXPECT_TRUE(report_of(1'086'400, std::nullopt).starts_with("may not have read `/etc/containerd/config.toml`"));
+  EXPECT_EQ(report_of(1'000'001, std::nullopt), "");
+}
+
 TEST(Doctor, ReportsRenamedHcaOfAGrant) {
   LedgerFacts facts;
   facts.is_there = true;
