@@ -33,11 +33,12 @@ bool needs_quotes(std::string_view path) {
 
 }  // namespace
 
-std::string owner_remedy(std::string_view path, const struct stat& status) {
+std::string owner_remedy(std::string_view path, const struct stat& status, std::string_view root) {
   const bool directory = S_ISDIR(status.st_mode);
   const bool plain = S_ISREG(status.st_mode) || (directory && (status.st_mode & S_ISVTX) == 0);
-  if (plain && is_roots_place(path) && !needs_quotes(path))
-    return fmt::format("run `chown root {0} && chmod go-w {0}`", path);
+  const std::string whole = fmt::format("{}{}", root, path);
+  if (plain && is_roots_place(path) && (root.empty() || path != "/") && !needs_quotes(whole))
+    return fmt::format("run `chown root {0} && chmod go-w {0}`", whole);
   return directory ? "use a path in which only root can change each directory"
                    : "use a regular file that only root can change, in a directory of root";
 }

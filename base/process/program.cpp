@@ -24,14 +24,21 @@ bool is_roots(const struct stat& status) {
   return S_ISLNK(status.st_mode) || sticky || (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// Opens one component of the path without following a symbolic link, and checks its owner and mode.
-Result<UniqueFd> open_step(const UniqueFd& directory, const std::string& name, const std::string& shown,
+// A component of a path below the root of an installation.
+struct Component {
+  const std::string& root;
+  const std::string& path;  // below root
+};
+
+// Opens a component without following a symbolic link, and checks its owner and mode. name: in `directory`.
+Result<UniqueFd> open_step(const UniqueFd& directory, const std::string& name, const Component& at,
                            struct stat& status) {
   UniqueFd fd(::openat(directory.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  const std::string path = printable(shown);
+  const std::string path = printable(at.path);
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return sys_error(errno, "open `{}`", path);
   if (is_roots(status)) return fd;
-  return Error{fmt::format("users other than root can change `{}`", path), EACCES, owner_remedy(shown, status)};
+  return Error{fmt::format("users other than root can change `{}`", path), EACCES,
+               owner_remedy(at.path, status, at.root)};
 }
 
 // Pushes the components of `path` in reverse order, so that the next step is always the last element.
@@ -49,14 +56,14 @@ Result<UniqueFd> walk(std::string_view path, const std::string& root, struct sta
   std::vector<std::string> steps;
   put_before(steps, path);
   const UniqueFd none;
-  UniqueFd here = TRY(open_step(none, top, "/", status));
+  UniqueFd here = TRY(open_step(none, top, {root, "/"}, status));
   std::string shown;
   for (int links = 0; !steps.empty();) {
     const std::string name = std::move(steps.back());
     steps.pop_back();
     if (name == ".." && shown.empty()) continue;  // at the root directory, ".." is the root directory itself
     const std::string at = name == ".." ? shown.substr(0, shown.rfind('/')) : fmt::format("{}/{}", shown, name);
-    UniqueFd next = TRY(open_step(here, name, at, status));
+    UniqueFd next = TRY(open_step(here, name, {root, at}, status));
     if (S_ISLNK(status.st_mode)) {
       char target[PATH_MAX];
       const ssize_t size = ::readlinkat(next.get(), "", target, sizeof target);
@@ -65,7 +72,7 @@ Result<UniqueFd> walk(std::string_view path, const std::string& root, struct sta
       const std::string_view leads(target, static_cast<std::size_t>(size));
       put_before(steps, leads);
       if (!leads.starts_with('/')) continue;
-      here = TRY(open_step(none, top, "/", status));
+      here = TRY(open_step(none, top, {root, "/"}, status));
       shown.clear();
     } else {
       here = std::move(next);

@@ -31,7 +31,7 @@ Error path_error(int code, const char* verb, const std::string& path) {
 
 // Only the default directory certainly belongs to rdma-hook. A directory of --ledger can be any directory.
 Error untrusted(const std::string& path, const char* cause) {
-  const bool ours = path.find(kLedgerPath) != std::string::npos;
+  const bool ours = path == kLedgerPath || path.starts_with(std::string(kLedgerPath) + "/");
   return Error{.message = fmt::format("cannot use `{}`: {}", path, cause),
                .hint = ours ? "remove it while no container uses RDMA; rdma-hook makes it again"
                             : "pass a directory of root with mode 0700 to --ledger"};
@@ -163,7 +163,7 @@ Result<LedgerDirectory> open_directory(int parent, const std::string& name, std:
   if (!is_ours(info)) return untrusted(path, "its owner is not root");
   if ((info.st_mode & 077) != 0) {
     Error error = untrusted(path, "other users can read or change it");
-    if (path.ends_with(kLedgerPath)) error.hint = fmt::format("run `chmod 0700 {}`", path);
+    if (path == kLedgerPath) error.hint = fmt::format("run `chmod 0700 {}`", path);
     return error;
   }
   return LedgerDirectory{std::move(fd), std::move(path)};

@@ -780,10 +780,11 @@ def changeable_programs():
             node.root.joinpath(changeable).chmod(mode)
             queried = "ctr" if changeable.endswith("ctr") else "containerd"
             path = f"/{changeable}"
-            node.unchanged(f"cannot execute `/usr/bin/{queried}`: users other than root can change `{path}`; remedy: run `chown root {path} && "
-                           f"chmod go-w {path}`\n", *node.chosen)
+            # The command names the path with the root: the caller's own /usr is another directory.
+            remedy = f"chown root {node.root}{path} && chmod go-w {node.root}{path}"
+            node.unchanged(f"cannot execute `/usr/bin/{queried}`: users other than root can change `{path}`; remedy: run `{remedy}`\n", *node.chosen)
             assert not executed.exists()
-            node.root.joinpath(changeable).chmod(0o755)
+            subprocess.run([*([] if os.geteuid() == 0 else ["unshare", "--map-root-user"]), "sh", "-c", remedy], check=True)
             node.done(*node.chosen)
     # The engine would execute the programs in place, so their directory must belong to root only, and all above it.
     for changeable in ("opt/rdma/bin/rdma-runtime", "opt/rdma/bin", "opt", ""):

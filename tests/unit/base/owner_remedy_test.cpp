@@ -24,6 +24,17 @@ TEST(OwnerRemedy, HasCommandForPlacesOfRoot) {
             "run `chown root /etc/rdma-init/config.json && chmod go-w /etc/rdma-init/config.json`");
 }
 
+TEST(OwnerRemedy, NamesPathBelowRootOfInstallation) {
+  const auto below = [](const char* path, const char* root) {
+    return owner_remedy(path, with_mode(S_IFDIR | 0777), root);
+  };
+  const char* another = "use a path in which only root can change each directory";
+  EXPECT_EQ(below("/usr", "/host"), "run `chown root /host/usr && chmod go-w /host/usr`");
+  EXPECT_EQ(below("/", "/host"), another) << "it can be any directory, such as a home directory";
+  EXPECT_EQ(below("/home/alice", "/host"), another);
+  EXPECT_EQ(below("/usr", "/a b"), another);
+}
+
 TEST(OwnerRemedy, NamesAnotherPlaceForPlacesOfOthers) {
   for (const char* path :
        {"/tmp", "/var/tmp", "/tmp/x", "/home/alice", "/root", "/dev", "/proc", "/etc/slurm", "/opt/vendor",

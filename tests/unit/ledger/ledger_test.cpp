@@ -452,6 +452,11 @@ TEST(LedgerDirectory, RefusesDirectoriesOfOtherUsers) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can change the owner of a directory";
   ASSERT_EQ(chown((temp / "target").c_str(), 65534, 65534), 0);
   EXPECT_EQ(error(temp / "target"), "cannot use `" + (temp / "target") + "`: its owner is not root" + remedy);
+  for (const char* like_ours : {"run/rdma-hook", "run/rdma-hook-data"}) {
+    fs::create_directories(temp / like_ours);
+    EXPECT_EQ(error(temp / like_ours),
+              "cannot use `" + (temp / like_ours) + "`: other users can read or change it" + remedy);
+  }
 }
 
 }  // namespace
