@@ -67,6 +67,25 @@ bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& device
   });
 }
 
+// Warns about HCAs that a container gets beside those of its bound grant, because another program added their nodes or
+// the configuration changed. They are booked, so that no other container gets them exclusively, and the container
+// starts as if the nodes had come first. Its mounts exist already, so its view does not show them. VFs of an exclusive
+// HCA (Mode::kExclusive) have no node in the container.
+void warn_of_hidden(const std::vector<std::string>& own, Plan& plan) {
+  const auto warn_of = [&](const PlannedHca& hca) {
+    if (std::ranges::find(own, hca.name) != own.end()) return;
+    plan.warnings.push_back(fmt::format(
+        "`{}` is booked for the container, but its /sys/class/infiniband does not show it, because the container's "
+        "HCAs "
+        "changed after they were allocated; remedy: request all HCAs from rdma-init, or let the other program add its "
+        "device nodes before rdma-init (rdma-nri: a higher `--index`)",
+        base::printable(hca.name)));
+  };
+  std::ranges::for_each(plan.hcas, warn_of);
+  for (const PlannedHca& hca : plan.also_open)
+    if (hca.mode == Mode::kHca) warn_of(hca);
+}
+
 // The steps of one call of grant(). They write their decisions into the booking.
 class Granting {
  public:
@@ -141,6 +160,7 @@ class Granting {
   Result<Found> decide_and_book(const ForeseeInput& input, const std::optional<Grant>& bound) {
     const BookFound book_found = [&](const fabric::Inventory& inventory, ForeseenPlan& foreseen) {
       Plan& plan = foreseen.plan;
+      if (input.has_mounts) warn_of_hidden(foreseen.own, plan);
       note_open(inventory, foreseen.own, input.node.root, plan);
       auto views = mounted_views(input.requesting.spec, input.ledger->view_directory());
       if (!plan.mounts.empty()) views.insert(views.begin(), plan.view_name);

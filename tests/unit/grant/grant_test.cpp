@@ -17,6 +17,7 @@
 #include "hook/grant/grant.hpp"
 #include "hook/grant/hcas.hpp"
 #include "support/inventories.hpp"
+#include "support/provider_file.hpp"
 #include "support/results.hpp"
 #include "support/tree.hpp"
 #include "unit/ledger/scene.hpp"
@@ -633,32 +634,94 @@ TEST_F(GrantTest, MakesViewOfSpecMountAgain) {
   }
 }
 
-// A class of sysfs that the node gets between the two calls would give the container another view. The runtime has
-// mounted the one in its config.json.
-TEST_F(GrantTest, BoundContainerKeepsViewOfItsSpec) {
-  ContainerRequest requesting = asking_for("mlx5_0");
-  std::string view;
-  Plan booked;
-  Strings mounted;
-  const auto apply = [&](const Booking& booking) {
-    if (view.empty()) booked = booking.plan;
-    for (const PlannedMount& mount : booking.adjustment.mounts)
-      mounted.push_back(mount.destination);
-  };
-  const auto edit = [&](ContainerRequest& later) {
-    view = booked.view_name;
-    for (const PlannedMount& mount : booked.mounts)
-      later.spec.mounts.push_back({.destination = mount.destination, .source = mount.source});
-    later.admin.memlock = UINT64_MAX;  // the spec lacks this limit, so createRuntime decides again
+// The first call writes the nodes and mounts of its plan into config.json, and the runtime makes them. createRuntime
+// then decides again, and must neither mount another view nor forget this one.
+class BoundContainer : public GrantTest {
+ protected:
+  // change: before createRuntime. Returns the parts that createRuntime adds.
+  Adjustment bind(const ContainerRequest& requesting, const std::function<void(ContainerRequest&)>& change) {
+    Adjustment adjustment;
+    const auto apply = [&](const Booking& booking) {
+      plan_ = booking.plan;
+      adjustment = booking.adjustment;
+    };
+    const auto edit = [&](ContainerRequest& later) {
+      view_ = plan_.view_name;
+      for (const PlannedMount& mount : plan_.mounts)
+        later.spec.mounts.push_back({.destination = mount.destination, .source = mount.source});
+      for (const PlannedNode& node : plan_.nodes)
+        later.spec.devices.push_back({node.path, 'c', node.major.value_or(0), node.minor.value_or(0)});
+      change(later);
+      adjustment = {};
+    };
+    EXPECT_OK(book_and_bind(requesting, edit, apply));
+    EXPECT_EQ(adjustment.mounts, std::vector<PlannedMount>());
+    EXPECT_EQ(grant_of("web-1")->users.at(0).view, view_);
+    EXPECT_TRUE(Ledger::open(node_.ledger)->recover());
+    EXPECT_TRUE(fs::is_symlink(view_path() + "/infiniband/mlx5_0"));
+    return adjustment;
+  }
+  std::string view_path() const { return node_.ledger + "/views/" + view_; }
+  // The spec lacks this limit, so createRuntime decides again.
+  static void demand_memlock(ContainerRequest& later) { later.admin.memlock = UINT64_MAX; }
+
+  Plan plan_;  // of the last call
+  std::string view_;
+};
+
+TEST_F(BoundContainer, KeepsViewIfNodeGetsAnotherClass) {
+  bind(asking_for("mlx5_0"), [&](ContainerRequest& later) {
+    demand_memlock(later);
     fs::create_directories(sys_ + "/class/infiniband_mad");
-    mounted.clear();
-  };
-  ASSERT_OK(book_and_bind(requesting, edit, apply));
-  EXPECT_EQ(mounted, Strings());
-  EXPECT_EQ(grant_of("web-1")->users.at(0).view, view);
-  const auto ledger = Ledger::open(node_.ledger);
-  ASSERT_TRUE(ledger->recover());
-  EXPECT_TRUE(fs::is_symlink(ledger->view_directory() + "/" + view + "/infiniband/mlx5_0"));
+  });
+  EXPECT_EQ(plan_.warnings, Strings());
+}
+
+// crun ignores linux.resources.rdma, so createRuntime decides again for the limits.
+TEST_F(BoundContainer, KeepsViewIfOnlyLimitsAreLeft) {
+  write_file(node_.root + "/proc/sys/kernel/osrelease", "7.3.4\n");
+  write_file(node_.root + "/sys/fs/cgroup/cgroup.controllers", "rdma\n");
+  ContainerRequest requesting = asking_for("mlx5_0", Mode::kShared);
+  Pool& pool = requesting.admin.pools.emplace_back();
+  pool.name = "limited";
+  pool.rdma_limits.objects = 4096;
+  requesting.admin.memlock.reset();  // the runtime sets it
+  const Adjustment added = bind(requesting, [](ContainerRequest&) {});
+  EXPECT_EQ(added, (Adjustment{.rdma_limits = {{"mlx5_0", {std::nullopt, 4096}}}}));
+}
+
+TEST_F(BoundContainer, KeepsCopiesIfLibraryIsUpdated) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs files of root";
+  const std::string format = "lib%s-rdmav65.so";
+  const std::string verbs = provider_library({}) + '\0' + format + '\0' + "/usr/lib64/libibverbs/" + format + '\0';
+  const std::string provider = node_.root + "/usr/lib64/libibverbs/libmlx5-rdmav65.so";
+  write_file(node_.root + "/usr/lib64/libibverbs.so.1", verbs);
+  write_file(provider, provider_library({{"mlx5", 1, 1}}));
+  ContainerRequest requesting = asking_for("mlx5_0");
+  requesting.admin.pools.emplace_back().name = "lending";
+  requesting.admin.pools.back().lend_providers = true;
+  bind(requesting, [&](ContainerRequest& later) {
+    demand_memlock(later);
+    write_file(provider, provider_library({{"mlx5", 6, 8}}));
+  });
+  // This provider needs no libibverbs, so it is not beside it in lib.
+  std::ifstream copy(view_path() + "/needed/libmlx5-rdmav65.so");
+  EXPECT_TRUE(std::string(std::istreambuf_iterator<char>(copy), {}) == provider_library({{"mlx5", 1, 1}}));
+}
+
+// A second system that hands out devices added the node of another HCA after the first call. The container starts, as
+// it does if that system comes first, and the HCA is held.
+TEST_F(BoundContainer, StartsWithHcaThatItsViewDoesNotShow) {
+  bind(asking_for("mlx5_0"), [&](ContainerRequest& later) {
+    demand_memlock(later);
+    later.request->given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
+  });
+  ASSERT_EQ(plan_.warnings.size(), 1U);
+  EXPECT_TRUE(plan_.warnings[0].starts_with(
+      "`mlx5_1` is booked for the container, but its /sys/class/infiniband does not show it"))
+      << plan_.warnings[0];
+  EXPECT_EQ(grant_of("web-1")->hcas.size(), 2U);
+  EXPECT_TRUE(has_text(refusal("mlx5_1"), "`mlx5_1` is shared with 1 other user")) << refusal("mlx5_1");
 }
 
 // The hook plans for a container without a grant, whose config.json mounts a view, for example at a restore.
