@@ -2,20 +2,27 @@
 #include "init/ping/meeting_point.hpp"
 
 #include <arpa/inet.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <fstream>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "init/ping/open_rail.hpp"
 #include "init/ping/tester.hpp"
 #include "support/results.hpp"
+#include "unit/sanitized.hpp"
 
 namespace {
 
@@ -64,26 +71,30 @@ std::optional<std::string> read_to_end(const UniqueFd& socket) {
   }
 }
 
+// Returns a meeting point at a free port of 127.0.0.1, and the port.
+std::pair<MeetingPoint, std::uint16_t> listen_anywhere(unsigned size) {
+  // Another program may take the port in between.
+  for (;;) {
+    UniqueFd free(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    SocketAddress any = local("127.0.0.1", 0);
+    auto* const raw = reinterpret_cast<sockaddr*>(&any.storage);
+    ::bind(free.get(), raw, any.length);
+    ::getsockname(free.get(), raw, &any.length);
+    free.reset();
+    auto point = MeetingPoint::listen(any, size, kToken);
+    if (point) return {std::move(*point), ntohs(reinterpret_cast<const sockaddr_in&>(any.storage).sin_port)};
+  }
+}
+
 // A meeting point that runs in a thread until all ranks are here. They have no rails, so that nothing is tested.
 class RunningPoint {
  public:
   explicit RunningPoint(unsigned size) : referee_({size, kLongWait, false, 64, false}, clock_seconds()) {
-    // Another program may take the port in between.
-    for (;;) {
-      UniqueFd free(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      SocketAddress any = local("127.0.0.1", 0);
-      auto* const raw = reinterpret_cast<sockaddr*>(&any.storage);
-      ::bind(free.get(), raw, any.length);
-      ::getsockname(free.get(), raw, &any.length);
-      port_ = ntohs(reinterpret_cast<const sockaddr_in&>(any.storage).sin_port);
-      free.reset();
-      auto point = MeetingPoint::listen(any, size, kToken);
-      if (!point) continue;
-      thread_ = std::thread([this, here = std::move(*point)]() mutable {
-        here.run(referee_, init::Log(init::LogLevel::kQuiet), [](const Outcome&) { return Verdict{0, "good", ""}; });
-      });
-      return;
-    }
+    auto [point, port] = listen_anywhere(size);
+    port_ = port;
+    thread_ = std::thread([this, here = std::move(point)]() mutable {
+      here.run(referee_, init::Log(init::LogLevel::kQuiet), [](const Outcome&) { return Verdict{0, "good", ""}; });
+    });
   }
   ~RunningPoint() { end(); }
 
@@ -134,12 +145,13 @@ TEST(MeetingPoint, CarriesVerdictToAllRanks) {
   EXPECT_TRUE(point.end().strangers.empty());
 }
 
-// The stranger has the address of the ranks, and another one. It opens more connections than the meeting point keeps,
-// and goes on for as long as the ranks join. Every second one sends a Hello and then nothing.
-TEST(MeetingPoint, StrangerThatOnlyOpensConnectionsKeepsNoRankOut) {
+// Ranks of this size join beside a stranger. It has the address of the ranks, and another one. It opens more
+// connections than the meeting point keeps, and goes on for as long as the ranks join. Every second one sends a Hello
+// and then nothing.
+void join_beside_stranger(unsigned size) {
   const RaisedFileLimit limit;
   for (const char* const from : {"127.0.0.1", "127.0.0.9"}) {
-    RunningPoint point(16);
+    RunningPoint point(size);
     std::atomic<bool> is_over = false;
     std::atomic<unsigned> opened = 0;
     std::thread stranger([&] {
@@ -154,11 +166,66 @@ TEST(MeetingPoint, StrangerThatOnlyOpensConnectionsKeepsNoRankOut) {
     });
     while (opened < MeetingPoint::kSpare + 256)
       std::this_thread::yield();
-    join_all(point.port(), 16);
+    join_all(point.port(), size);
     is_over = true;
     stranger.join();
     EXPECT_TRUE(point.end().absent.empty()) << from;
   }
+}
+
+TEST(MeetingPoint, StrangerThatOnlyOpensConnectionsKeepsNoRankOut) {
+  join_beside_stranger(16);
+}
+
+// `ctest -C long` runs it.
+TEST(MeetingPoint, DISABLED_StrangerKeepsNoneOf1024RanksOut) {
+  join_beside_stranger(1024);
+}
+
+// Returns the resident memory of a process in bytes.
+std::size_t resident(pid_t pid) {
+  std::ifstream status(fmt::format("/proc/{}/statm", pid));
+  std::size_t total = 0;
+  std::size_t pages = 0;
+  status >> total >> pages;
+  return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Each stranger sends as much as it can without the token: a Hello, and a frame that lacks its last byte.
+TEST(MeetingPoint, KeepsLittleMemoryFor8192Strangers) {
+  if (kIsSanitized) GTEST_SKIP() << "memory cannot be measured under the address sanitizer";
+  constexpr unsigned kSize = 8192;
+  const RaisedFileLimit limit;
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_cur < kSize + 256) GTEST_SKIP() << "needs an open file for each stranger";
+  auto [point, port] = listen_anywhere(kSize);
+  const pid_t rank0 = ::fork();
+  if (rank0 == 0) {
+    Referee referee({kSize, kLongWait, false, 64, false}, clock_seconds());
+    point.run(referee, init::Log(init::LogLevel::kQuiet), [](const Outcome&) { return Verdict{}; });
+    ::_exit(0);
+  }
+  point.leave();
+  std::string bytes = encode(Hello{kProtocol, std::string(kNonce, 'n'), 1, std::string(kLongestName, 'h')});
+  bytes += std::string("\0\0\1\0", 4) + encode(Proof{})[4] + std::string(kLongestFirstFrame - 2, 'x');
+  std::vector<UniqueFd> strangers(kSize);
+  std::size_t first = 0;
+  std::size_t most = 0;
+  for (UniqueFd& stranger : strangers) {
+    stranger = connect_from("127.0.0.9", port);
+    static_cast<void>(::send(stranger.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+    const auto number = &stranger - strangers.data();
+    if (number % 64 != 0 && number != kSize - 1) continue;
+    char answer = 0;
+    EXPECT_EQ(::recv(stranger.get(), &answer, 1, 0), 1) << "its challenge";
+    most = std::max(most, resident(rank0));
+    if (first == 0) first = most;
+  }
+  ::kill(rank0, SIGKILL);
+  ::waitpid(rank0, nullptr, 0);
+  EXPECT_GT(most, first);
+  EXPECT_LT(most - first, std::size_t{kSize} * 1536);
 }
 
 bool is_closed(const UniqueFd& socket) {
