@@ -195,6 +195,9 @@ func (n *node) obey(line order, said *answer) error {
 	}
 	switch line.Do {
 	case "start":
+		if line.Seconds > 0 {
+			adaptation.SetPluginRequestTimeout(time.Duration(line.Seconds * float64(time.Second)))
+		}
 		return n.start()
 	case "stop-runtime":
 		n.nri.Stop()
