@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.hpp"
 
@@ -35,9 +36,12 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
   EngineSettings settings;
   std::string table;
   auto list = settings.end();  // the list whose lines are being read; end(): none
+  bool in_example = false;     // below a commented header in the middle of a description
+  bool below_comment = false;
   for (const std::string_view raw : base::split(printed, '\n')) {
     std::string line(base::trim(raw));
     const bool is_default = defaults_are_comments && line.starts_with("# ");
+    const bool is_below_comment = std::exchange(below_comment, line.starts_with('#'));
     if (is_default) line = base::trim(std::string_view(line).substr(2));
     std::replace(line.begin(), line.end(), '"', '\'');
     if (line.empty() || line.front() == '#') continue;
@@ -47,6 +51,9 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
       if (line == "]") list = settings.end();
     } else if (line.front() == '[' && (!is_default || line.back() == ']')) {
       table = line.substr(1, line.rfind(']') - 1);
+      in_example = is_default && is_below_comment;
+    } else if (is_default && in_example) {
+      continue;
     } else if (equals != std::string::npos) {
       const std::string key(base::trim(std::string_view(line).substr(0, equals)));
       // CRI-O also prints descriptions of settings as comments. They can contain `=`, so the text in front of it must

@@ -23,7 +23,8 @@ using EngineSettings = std::map<SettingName, std::string>;
 
 // Parses printed settings. A list that is printed over several lines is joined into one line. Pure.
 // defaults_are_comments: true for CRI-O, which prints settings with default values as comments, among comments in
-// English. A comment counts as a setting only if it has exactly the form of a header or of `key = value`.
+// English. A comment counts as a setting only if it has exactly the form of a header or of `key = value`. A commented
+// header directly below another comment begins an example: its comments are no settings.
 EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are_comments = false);
 
 // Returns the text of a string setting; an empty text if the setting is missing or is not a string.

@@ -100,6 +100,15 @@ TEST(EngineSettings, ReadsCommentedDefaultsOfCrio) {
 # hooks_dir = [
 # 	"/usr/share/containers/oci/hooks.d",
 # ]
+# Each entry has the form:
+#
+# [crio.runtime.runtimes.runtime-handler]
+# runtime_path = "/path/to/the/executable"
+# monitor_env = [
+# ]
+
+# [crio.runtime.runtimes.runc]
+# runtime_path = "/usr/bin/runc"
 [crio.runtime.runtimes.crun]
 allowed = [
 	"io.a",
@@ -115,6 +124,7 @@ unfinished = [
   const EngineSettings wanted{{{"crio.runtime", "enable_x"}, "false"},
                               {{"crio.runtime", "default_runtime"}, "'crun'"},
                               {{"crio.runtime", "hooks_dir"}, "['/usr/share/containers/oci/hooks.d']"},
+                              {{"crio.runtime.runtimes.runc", "runtime_path"}, "'/usr/bin/runc'"},
                               {{"crio.runtime.runtimes.crun", "allowed"}, "['io.a', 'io.b']"},
                               {{"crio.runtime.runtimes.crun", "none"}, "[]"}};
   EXPECT_EQ(settings, wanted);
