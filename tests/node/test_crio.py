@@ -294,7 +294,7 @@ class Samples(CrioCase):
         text = read(CONFIG + "/crio/rdma-runtime.conf")
         handler = tomllib.loads(text)["crio"]["runtime"]["runtimes"]["rdma"]
         self.assertEqual(handler, {"runtime_path": "/usr/local/bin/rdma-runtime", "runtime_type": "oci",
-                                   "runtime_root": "/run/crun"})
+                                   "monitor_path": "/usr/libexec/crio/conmon", "runtime_root": "/run/crun"})
         text = read(CONFIG + "/crio/rdma-nri.conf")
         sample = tomllib.loads(text)["crio"]["nri"]
         self.assertEqual(sample, {"enable_nri": True, "nri_plugin_request_timeout": "2s"})
