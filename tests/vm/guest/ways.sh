@@ -20,7 +20,7 @@ engine_files() { find /etc /usr/share/containers -type f -exec sha256sum {} + | 
 use_way() {
   engine=$1 way=$2
   PODMAN_RUNTIME="" cri_asks=annotations
-  rm -f /etc/cdi/rdma-init.json
+  rm -f /var/run/cdi/rdma-init.json
   # containerd calls rdma-nri for the pods of all handlers.
   if [ -n "$nri_runs" ]; then end_nri; fi
   nri_runs=""
@@ -28,7 +28,7 @@ use_way() {
   [ "$engine" != podman ] || /usr/local/bin/rdma-hook install --uninstall
   case $engine-$way in
     *-cdi)
-      mkdir -p /etc/cdi && /usr/local/bin/rdma-hook cdi generate --engine "$engine" --out /etc/cdi/rdma-init.json
+      mkdir -p /var/run/cdi && /usr/local/bin/rdma-hook cdi generate --engine "$engine" --out /var/run/cdi/rdma-init.json
       cri_asks=cdi handler=plain
       ;;
     podman-createRuntime) install_engine podman hook ;;
