@@ -29,10 +29,9 @@ std::string text_of_file(const std::string& root, const std::string& path) {
   return text ? text->value_or("") : "";
 }
 
-std::string restart_of(const std::string& root, const KnownDistribution& known) {
-  if (known.server_unit[0] == '\0') return fmt::format("snap restart {}", known.name);
+std::string unit_of_distribution(const std::string& root, const KnownDistribution& known) {
   const bool is_agent = !read_unit(root, fmt::format("{}.service", known.agent_unit)).empty();
-  return fmt::format("systemctl restart {}", is_agent ? known.agent_unit : known.server_unit);
+  return is_agent ? known.agent_unit : known.server_unit;
 }
 
 // Returns the lines of a handler `rdma` that starts rdma-runtime.
@@ -89,7 +88,8 @@ std::optional<Distribution> find_distribution(const std::string& root, const std
     if ((name && *name != known.name) || !node_has(root, known.directory, F_OK)) continue;
     Distribution found;
     found.name = known.name;
-    found.restart = restart_of(root, known);
+    found.unit = unit_of_distribution(root, known);
+    found.restart = found.unit.empty() ? fmt::format("snap restart {}", found.name) : "systemctl restart " + found.unit;
     const char* config = known.server_unit[0] == '\0' ? "/containerd.toml" : "/config.toml";
     const std::string generated = text_of_file(root, known.containerd + std::string(config));
     find_file(root, known, generated, programs, found);

@@ -13,6 +13,7 @@ struct Distribution {
   std::string name;  // "k3s": the word in --engine and in the record
   std::string file;  // the node's file to which the administrator adds `lines`
   std::string lines;
+  std::string unit;        // the systemd unit that runs containerd; empty: microk8s, a snap
   std::string restart;     // command that restarts the distribution, which then generates its configuration again
   bool is_added = false;   // `file` has the path of rdma-runtime
   bool is_in_use = false;  // the generated configuration has the path of rdma-runtime, or imports `file`, which has it

@@ -69,7 +69,7 @@ std::optional<std::uint64_t> start_ticks(const EngineProcess& process) {
 }
 
 std::string unit_of(const std::string& program) {
-  return (program == "dockerd" ? "docker" : program) + ".service";
+  return (program == "dockerd" ? "docker" : program == "slurm" ? "slurmd" : program) + ".service";
 }
 
 EngineStart read_engine_start(const std::string& root, const std::string& program) {

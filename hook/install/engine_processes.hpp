@@ -25,7 +25,8 @@ std::vector<EngineProcess> find_processes(const std::string& root, const std::ve
 // Returns the start time of a process in clock ticks since the boot; nullopt if the process has ended.
 std::optional<std::uint64_t> start_ticks(const EngineProcess& process);
 
-// Returns the name of the systemd unit that starts an engine's program, such as "docker.service" for "dockerd".
+// Returns the name of the systemd unit that starts an engine: "docker.service" for "dockerd" and "docker",
+// "slurmd.service" for "slurmd" and "slurm".
 std::string unit_of(const std::string& program);
 
 // The command that starts an engine, and the variables of its unit.

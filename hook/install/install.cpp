@@ -42,18 +42,6 @@ Result<std::string> make_base_spec(const std::string& root, const FoundEngine& e
   return spec.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Returns Podman's configuration files in the order in which Podman reads them (containers.conf(5)). If several files
-// set a key, the last one counts.
-std::vector<std::string> podman_files(const std::string& root) {
-  constexpr const char* kDropIns = "/etc/containers/containers.conf.d";
-  std::vector<std::string> files{"/usr/share/containers/containers.conf", "/etc/containers/containers.conf"};
-  auto names = names_in(root + kDropIns);
-  std::sort(names.begin(), names.end());
-  for (const std::string& name : names)
-    if (name.ends_with(".conf")) files.push_back(fmt::format("{}/{}", kDropIns, name));
-  return files;
-}
-
 // Sets facts.hooks_dirs to the hook directories that CRI-O or Podman reads, and facts.hooks_dir to the first writable
 // one. Errors: no directory is writable, and a file of Podman that may name another directory cannot be read.
 Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
@@ -65,7 +53,7 @@ Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
   if (facts.engine.engine == Engine::kCrio) {
     take(facts.settings, "crio.runtime");
   } else {
-    for (const std::string& file : podman_files(root)) {
+    for (const std::string& file : facts.config_files) {
       const auto text = read_node_file(root, file);
       if (!text && all) all = text.error();
       if (text && *text) take(parse_engine_settings(**text), "engine");
@@ -95,9 +83,10 @@ Result<EngineFacts> gather_facts(const InstallOptions& options, const Choice& ch
     if (error.hint.empty()) error.hint = "correct that configuration first; nothing was changed";
     return error;
   }
-  TRY_VOID(check_unit_runs(root, facts.engine.program));
+  TRY_VOID(check_unit_runs(root, unit_of(std::string(to_string(facts.engine.engine)))));
   facts.settings = parse_engine_settings(*printed, facts.engine.engine == Engine::kCrio);
   facts.start = read_engine_start(root, facts.engine.program);
+  facts.config_files = config_files(root, facts);
   const bool has_spec = facts.way == InstallWay::kNri || facts.way == InstallWay::kHook;
   if (has_spec && (facts.engine.engine == Engine::kCrio || facts.engine.engine == Engine::kPodman))
     TRY_VOID(find_hooks_dirs(root, facts));
@@ -112,6 +101,7 @@ Result<EngineFacts> gather_slurm_facts(const InstallOptions& options) {
   if (!slurmd)
     return Error{"`slurmd` is not installed on this node", kUnsupportedNode,
                  "install it, or select an engine with --engine"};
+  TRY_VOID(check_unit_runs(options.root, "slurmd.service"));
   EngineFacts facts;
   facts.engine = {Engine::kRunc, *slurmd, 0, 0, {}};
   facts.way = InstallWay::kHook;
@@ -262,6 +252,7 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   for (const std::string& path : plan_files(facts))
     facts.files.insert_or_assign(path, read_node_file(root, path));
+  TRY_VOID(check_named_files(root, facts));
   // The loop below tries the form that guess_form() selects. If the engine refuses that form, it tries the other form.
   if (containerd) guess_form(facts, TRY(file_of(facts, kContainerdConfig)).value_or(""));
   std::vector<std::string> directories = before ? before->directories : std::vector<std::string>();
@@ -354,6 +345,7 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
   const bool slurm = options.distribution == kSlurm;
   const Choice choice = slurm ? Choice() : TRY(choose_engine(root, options.engine, options.way));
   EngineFacts facts = TRY(slurm ? gather_slurm_facts(options) : gather_facts(options, choice));
+  if (!before && !options.dry_run) TRY_VOID(remove_unfinished_record(root));
   const InstallPlan plan = TRY(plan_and_write(options, facts, before));
   std::string said;
   for (const auto& part : {choice.said, plan.said})
@@ -453,9 +445,14 @@ Result<std::string> install_locked(const InstallOptions& asked, std::string& lin
   // before. Without copies, the programs that the node has are checked here.
   TRY_VOID(check_places_belong_to_root(root, asked.put));
   if (asked.put.empty()) TRY_VOID(check_programs_belong_to_root(root, asked.programs));
-  if (!record && !asked.dry_run) TRY_VOID(remove_unfinished_record(root));
-  if (const auto found = TRY(distribution_of(asked, record))) return install_on(asked, *found, record, lines);
+  if (const auto found = TRY(distribution_of(asked, record))) {
+    TRY_VOID(check_unit_runs(root, found->unit));
+    if (!record && !asked.dry_run) TRY_VOID(remove_unfinished_record(root));
+    return install_on(asked, *found, record, lines);
+  }
   if (!record) return install_anew(asked, {}, lines);
+  // Before the first change: an engine that does not start is neither set up nor repaired.
+  TRY_VOID(check_unit_runs(root, unit_of(record->engine)));
   std::string said;
   if (!asked.dry_run && record->put == asked.put) said = TRY(report_installed(asked));
   InstallOptions options = asked;

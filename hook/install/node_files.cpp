@@ -1,11 +1,13 @@
 #include "hook/install/node_files.hpp"
 
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -129,6 +131,19 @@ bool node_has(const std::string& root, const std::string& path, int mode) {
 std::vector<std::string> names_in(const std::string& directory) {
   const auto open = base::Directory::open(directory);
   return open ? open->list() : std::vector<std::string>();
+}
+
+std::vector<std::string> matching_files(const std::string& root, std::string_view path) {
+  const auto slash = path.rfind('/');
+  if (slash == std::string_view::npos || path.find_first_of("*?[", slash) == std::string_view::npos)
+    return {std::string(path)};
+  const std::string directory(path.substr(0, slash + 1));
+  const std::string pattern(path.substr(slash + 1));
+  std::vector<std::string> paths;
+  for (const std::string& name : names_in(root + directory))
+    if (::fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD) == 0) paths.push_back(directory + name);
+  std::ranges::sort(paths);
+  return paths;
 }
 
 Result<void> check_may_write(const std::string& root, const std::string& path) {

@@ -54,6 +54,9 @@ bool node_has(const std::string& root, const std::string& path, int mode);
 // Returns the names in a directory; empty if it cannot be opened. directory: its path for this process, with root in
 // front.
 std::vector<std::string> names_in(const std::string& directory);
+// Returns the paths on the node that a path with a pattern in its last part matches, in the order of their names. A
+// path without a pattern is returned as it is. A pattern in a directory matches nothing.
+std::vector<std::string> matching_files(const std::string& root, std::string_view path);
 
 // Checks that this process can create files in the directory of `path`. For a missing directory, checks the nearest
 // directory above it that exists. Errors: EACCES; EROFS, a read-only file system.

@@ -13,9 +13,6 @@ namespace {
 // /usr.
 constexpr const char* kOwnHooksDir = "/etc/containers/oci/hooks.d";
 constexpr const char* kDockerConfig = "/etc/docker/daemon.json";
-constexpr const char* kPodmanConfig = "/etc/containers/containers.conf";
-constexpr const char* kPodmanDropIn = "/etc/containers/containers.conf.d/90-rdma-init.conf";
-constexpr const char* kCrioDropIn = "/etc/crio/crio.conf.d/90-rdma-init.conf";
 
 // The hook files in config/hooks.d, which are compiled into the program.
 struct HooksFile {
@@ -53,6 +50,11 @@ std::string own_hooks_dir(const EngineFacts& facts, const char* table) {
   for (const std::string& directory : facts.hooks_dirs)
     directories += fmt::format("\"{}\", ", directory);
   return fmt::format("[{}]\nhooks_dir = [{}\"{}\"]\n", table, directories, kOwnHooksDir);
+}
+
+// Returns the setting of own_hooks_dir() by its name.
+EngineSettings hooks_setting(const EngineFacts& facts, const char* table) {
+  return parse_engine_settings(own_hooks_dir(facts, table));
 }
 
 // Parses a JSON object. An empty file counts as an empty object, because dockerd accepts an empty file.
@@ -95,8 +97,14 @@ std::string docker_runtime_behind(const Json& json, const Json& runtimes) {
 }
 
 Error runtime_of_others(std::string_view place, std::string_view ours) {
-  return {fmt::format("{} already has a different runtime `rdma`", place), EEXIST,
+  return {fmt::format("{}: there is already a different runtime `rdma`", place), EEXIST,
           fmt::format("remove it or merge by hand: {}", ours)};
+}
+
+// Returns "FILE, line N" of the first `"rdma"` in the text of daemon.json.
+std::string line_of_rdma(std::string_view text) {
+  const std::string_view before = text.substr(0, text.find("\"rdma\""));
+  return fmt::format("{}, line {}", kDockerConfig, std::count(before.begin(), before.end(), '\n') + 1);
 }
 
 Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
@@ -109,7 +117,7 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
     Json& runtimes = *TRY(object_in(json, "runtimes"));
     behind = docker_runtime_behind(json, runtimes);
     if (runtimes.contains("rdma") && runtimes["rdma"] != entry)
-      return runtime_of_others(fmt::format("`{}`", kDockerConfig), "\"rdma\": " + entry.dump());
+      return runtime_of_others(line_of_rdma(before.value_or("")), "\"rdma\": " + entry.dump());
     runtimes["rdma"] = entry;
   } else if (facts.way == InstallWay::kCdi) {
     (*TRY(object_in(json, "features")))["cdi"] = true;
@@ -117,6 +125,7 @@ Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
     return Error{fmt::format("Docker does not support `--way {}`", to_word(kInstallWays, facts.way)), EOPNOTSUPP,
                  "use `--way runtime` or `--way cdi`"};
   }
+  TRY_VOID(check_docker_keys(facts, json));
   // The whole file is written again from the parsed JSON, with the same indentation. JSON has no comments that this
   // could lose.
   if (json != old) {
@@ -188,6 +197,33 @@ Result<std::string> crio_handler_behind(const EngineFacts& facts, const std::str
       "changed"};
 }
 
+// table: the handler whose runtime rdma-runtime executes.
+Result<void> plan_crio_runtime(InstallPlan& plan, const EngineFacts& facts, const std::string& table) {
+  const std::string program = facts.programs + "/rdma-runtime";
+  const std::string theirs = setting_text(facts.settings, kCrioHandler, "runtime_path");
+  if (!theirs.empty() && theirs != program)
+    return runtime_of_others(where_set(facts, kCrioHandler, "runtime_path", "CRI-O's configuration"),
+                             fmt::format("runtime_path = \"{}\"", program));
+  plan.meant[{kCrioHandler, "runtime_path"}] = fmt::format("'{}'", program);
+  TRY_VOID(check_later_files(facts, kCrioDropIn, plan.meant));
+  std::string behind = setting_text(facts.settings, table, "runtime_path");
+  for (const auto& [setting, value] : facts.settings)
+    if (setting.key == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
+      behind = setting_text(facts.settings, setting.table, setting.key);
+  if (const auto paths = facts.settings.find({table, "platform_runtime_paths"});
+      paths != facts.settings.end() && !is_empty_setting(paths->second))
+    plan.said.push_back(
+        fmt::format("`platform_runtime_paths` of [{}] has no effect on handler `rdma`: rdma-runtime executes `{}` for "
+                    "images of every platform",
+                    table, behind.empty() ? "runc" : behind));
+  // rdma-runtime executes the runtime of that handler, so the handler `rdma` must have the same settings, such as the
+  // state directory (`runtime_root`, /run/crun for crun).
+  EngineSettings own = plan.meant;
+  if (!facts.settings.contains({table, "runtime_type"})) own[{kCrioHandler, "runtime_type"}] = "'oci'";
+  TRY_VOID(add_own_file(plan, facts, kCrioDropIn, kOurs + crio_handler(facts, table, std::move(own))));
+  return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
+}
+
 Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   if (facts.way == InstallWay::kCdi) return {};
   const std::string hooks = own_hooks_dir(facts, "crio.runtime");
@@ -195,33 +231,21 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
     TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-crio-annotations-"));
     if (hooks.empty()) return {};
     plan.said.emplace_back("CRI-O reads `hooks_dir` only at its start; run: systemctl restart crio");
+    TRY_VOID(check_later_files(facts, kCrioDropIn, hooks_setting(facts, "crio.runtime")));
     return add_own_file(plan, facts, kCrioDropIn, kOurs + hooks);
   }
   const std::string default_table = TRY(crio_default(facts));
   if (facts.way == InstallWay::kNri) {
     TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-crio-verify-"));
+    TRY_VOID(check_later_files(facts, kCrioDropIn, hooks_setting(facts, "crio.runtime")));
     // The setting is written always, because older versions of CRI-O disable NRI by default.
     plan.meant[{"crio.nri", "enable_nri"}] = "true";
+    TRY_VOID(check_later_files(facts, kCrioDropIn, plan.meant));
     return add_own_file(plan, facts, kCrioDropIn,
                         fmt::format("{}{}{}[crio.nri]\nenable_nri = true\n{}", kOurs, hooks, hooks.empty() ? "" : "\n",
                                     crio_copy(plan, facts, default_table)));
   }
-  const std::string table = TRY(crio_handler_behind(facts, default_table));
-  const std::string program = facts.programs + "/rdma-runtime";
-  const std::string theirs = setting_text(facts.settings, kCrioHandler, "runtime_path");
-  if (!theirs.empty() && theirs != program)
-    return runtime_of_others("CRI-O's configuration", fmt::format("runtime_path = \"{}\"", program));
-  plan.meant[{kCrioHandler, "runtime_path"}] = fmt::format("'{}'", program);
-  std::string behind = setting_text(facts.settings, table, "runtime_path");
-  for (const auto& [setting, value] : facts.settings)
-    if (setting.key == "runtime_path" && !is_nvidia_runtime(behind) && is_nvidia_runtime(value))
-      behind = setting_text(facts.settings, setting.table, setting.key);
-  // rdma-runtime executes the runtime of that handler, so the handler `rdma` must have the same settings, such as the
-  // state directory (`runtime_root`, /run/crun for crun).
-  EngineSettings own = plan.meant;
-  if (!facts.settings.contains({table, "runtime_type"})) own[{kCrioHandler, "runtime_type"}] = "'oci'";
-  TRY_VOID(add_own_file(plan, facts, kCrioDropIn, kOurs + crio_handler(facts, table, std::move(own))));
-  return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
+  return plan_crio_runtime(plan, facts, TRY(crio_handler_behind(facts, default_table)));
 }
 
 // Returns the first path of an NVIDIA runtime that the text has in quotes; empty if there is none.
@@ -231,15 +255,6 @@ std::string quoted_nvidia_runtime(std::string_view text) {
   return {};
 }
 
-// Returns whether the text has a line `rdma = ...` that differs from `entry`.
-bool has_other_rdma(std::string_view text, std::string_view entry) {
-  for (const std::string_view line : base::split(text, '\n')) {
-    const std::string_view bare = base::trim(line);
-    if (bare.starts_with("rdma") && base::trim(bare.substr(4)).starts_with('=') && bare != entry) return true;
-  }
-  return false;
-}
-
 Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
   if (facts.way == InstallWay::kNri)
     return Error{"Podman has no NRI", EOPNOTSUPP, "use `--way runtime`, `--way hook` or `--way cdi`"};
@@ -247,13 +262,18 @@ Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
   if (facts.way == InstallWay::kHook) {
     TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-podman-annotations-"));
     const std::string hooks = own_hooks_dir(facts, "engine");
+    TRY_VOID(check_later_files(facts, kPodmanDropIn, hooks_setting(facts, "engine")));
     return hooks.empty() ? Result<void>() : add_own_file(plan, facts, kPodmanDropIn, kOurs + hooks);
   }
-  const auto theirs = TRY(file_of(facts, kPodmanConfig));
-  const std::string entry = fmt::format("rdma = [\"{}/rdma-runtime\"]", facts.programs);
-  if (has_other_rdma(theirs.value_or(""), entry)) return runtime_of_others(fmt::format("`{}`", kPodmanConfig), entry);
+  const std::string program = facts.programs + "/rdma-runtime";
+  const std::string entry = fmt::format("rdma = [\"{}\"]", program);
+  for (const FileSetting& other : find_in_files(facts, "engine.runtimes", "rdma"))
+    if (other.value != fmt::format("['{}']", program))
+      return runtime_of_others(fmt::format("{}, line {}", other.file, other.line), entry);
   TRY_VOID(add_own_file(plan, facts, kPodmanDropIn, fmt::format("{}[engine.runtimes]\n{}\n", kOurs, entry)));
-  const std::string behind = quoted_nvidia_runtime(theirs.value_or(""));
+  std::string behind;
+  for (const std::string& file : facts.config_files)
+    if (behind.empty()) behind = quoted_nvidia_runtime(TRY(file_of(facts, file)).value_or(""));
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
@@ -315,7 +335,8 @@ Result<InstallPlan> plan_for_engine(const EngineFacts& facts) {
 std::vector<std::string> plan_files(const EngineFacts& facts) {
   if (facts.slurm) return slurm_files();
   if (facts.engine.engine == Engine::kContainerd) return containerd_files(facts);
-  std::vector<std::string> files{kOwnConfig, kDockerConfig, kPodmanConfig, kPodmanDropIn, kCrioDropIn};
+  std::vector<std::string> files{kOwnConfig, kDockerConfig, kPodmanDropIn, kCrioDropIn};
+  files.insert(files.end(), facts.config_files.begin(), facts.config_files.end());
   for (const HooksFile& file : kHooksFiles)
     files.push_back(hooks_file(facts, file.name));
   return files;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json/json_fwd.hpp"
 #include "base/result.hpp"
 #include "base/words.hpp"
 #include "hook/install/engine_processes.hpp"
@@ -38,13 +39,14 @@ struct EngineFacts {
   FoundEngine engine;              // Engine::kRunc with `slurm`
   std::optional<SlurmNode> slurm;  // nullopt: the plan is for `engine`
   InstallWay way = InstallWay::kRuntime;
-  std::string programs;                  // directory of rdma-runtime and rdma-hook
-  EngineSettings settings;               // settings that containerd or CRI-O prints before install
-  std::string base_spec;                 // containerd: text of the base specification with rdma-hook; empty: not made
-  bool are_runtimes_configured = false;  // whether rdma-init's configuration sets `runtimes`
-  std::vector<std::string> hooks_dirs;   // directories that CRI-O or Podman reads
-  std::string hooks_dir;                 // the first writable directory of hooks_dirs; empty: none
-  EngineStart start;                     // how the node's unit starts the engine
+  std::string programs;                   // directory of rdma-runtime and rdma-hook
+  EngineSettings settings;                // settings that containerd or CRI-O prints before install
+  std::string base_spec;                  // containerd: text of the base specification with rdma-hook; empty: not made
+  bool are_runtimes_configured = false;   // whether rdma-init's configuration sets `runtimes`
+  std::vector<std::string> config_files;  // see config_files()
+  std::vector<std::string> hooks_dirs;    // directories that CRI-O or Podman reads
+  std::string hooks_dir;                  // the first writable directory of hooks_dirs; empty: none
+  EngineStart start;                      // how the node's unit starts the engine
   // containerd 2: the `version` of config.toml; 0: it has none. A file that imports config.toml must have this version:
   // containerd refuses an imported file with a higher one.
   unsigned config_version = 0;
@@ -79,6 +81,13 @@ Result<InstallPlan> plan_install(const EngineFacts& facts);
 // Checks the rules that an engine checks only when it starts: no option or variable of its unit replaces or excludes a
 // setting that install writes. Pure. Errors: EEXIST; the message has file and line of the option or variable.
 Result<void> check_start(const EngineFacts& facts);
+// Checks that no option of dockerd's unit is also a key of daemon.json, whether install or another program wrote the
+// key: dockerd refuses both (daemon/config, findConfigurationConflicts). Pure. Errors: as check_start().
+Result<void> check_docker_keys(const EngineFacts& facts, const Json& json);
+// Checks the files that the settings of `facts` name and that the engine opens when it starts: CRI-O's runtimes and
+// monitors, containerd's base specifications. An engine that would not start is not restarted by install. Errors:
+// ENOENT or EINVAL; the message has file and line of the setting.
+Result<void> check_named_files(const std::string& root, const EngineFacts& facts);
 
 // Guesses the form of the configuration that containerd accepts from the text of config.toml: sets config_version and
 // drop_in_version (containerd 2) or replaces_default (containerd 1.7). The check by the engine decides whether the
@@ -88,9 +97,37 @@ void guess_form(EngineFacts& facts, std::string_view config);
 // the engine refuses the guessed form.
 void change_form(EngineFacts& facts);
 
+// config_files.cpp: the files that an engine reads. Its own program prints settings without their files.
+
+// Returns the files that the engine of `facts` reads, in the order in which it reads them: a later file wins. The
+// drop-in that install writes has its place in the list, also if it does not exist.
+// Source: containerd cmd/containerd/server/config, resolveImports(); CRI-O pkg/config, UpdateFromPath(); Podman
+// go.podman.io/storage/pkg/configfile, Read().
+std::vector<std::string> config_files(const std::string& root, const EngineFacts& facts);
+
+// A line of a file that sets a key. In `value` each " is replaced by ', and blanks are removed.
+struct FileSetting {
+  std::string file;
+  unsigned line = 0;  // from 1
+  std::string value;
+};
+// Returns the lines that set `key` in a table whose name ends with `table`; "" is the top of a file. Ignores files that
+// could not be read, and dotted keys. Pure.
+std::vector<FileSetting> find_in_files(const EngineFacts& facts, std::string_view table, std::string_view key);
+
+// Returns "FILE, line N" of the last line that sets a key, or `otherwise` if no line is found. Pure.
+std::string where_set(const EngineFacts& facts, std::string_view table, std::string_view key,
+                      std::string_view otherwise);
+
+// Checks that no file that the engine reads after `own_file` gives another value to a setting of `meant`. Pure.
+// Errors: EEXIST; the message has file and line.
+Result<void> check_later_files(const EngineFacts& facts, std::string_view own_file, const EngineSettings& meant);
+
 // Constants and functions that the plans of all engines share.
 
 inline constexpr const char* kContainerdConfig = "/etc/containerd/config.toml";
+inline constexpr const char* kPodmanDropIn = "/etc/containers/containers.conf.d/90-rdma-init.conf";
+inline constexpr const char* kCrioDropIn = "/etc/crio/crio.conf.d/90-rdma-init.conf";
 // The file of rdma-init's configuration in which install names the runtime that rdma-runtime executes.
 inline constexpr const char* kOwnConfig = "/etc/rdma-init/conf.d/90-engine.json";
 // The first line of each file or block that install writes.

@@ -266,6 +266,13 @@ std::string with_members(std::string_view text, TomlTables& tables, const Engine
   return base::join(lines, "\n");
 }
 
+// Returns "FILE, line N" for a key at the top of config.toml, or only the file if no line is found.
+std::string line_in_config(const EngineFacts& facts, std::string_view key) {
+  for (const FileSetting& one : find_in_files(facts, "", key))
+    if (one.file == kContainerdConfig) return fmt::format("{}, line {}", one.file, one.line);
+  return kContainerdConfig;
+}
+
 // Returns the directory of drop-ins that `imports` names; an empty text if `imports` is empty. Errors: EEXIST,
 // `imports` has entries, but none names such a directory.
 Result<std::string> imported_directory(const EngineFacts& facts) {
@@ -287,8 +294,8 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
     if (is_plain && directory.find_first_of("*?[") == std::string::npos) return directory;
   }
   if (!any) return std::string();
-  return Error{fmt::format("`imports` in {} names no directory: {}", kContainerdConfig, list), EEXIST,
-               fmt::format("add \"{}\" to `imports`", kDropIns)};
+  return Error{
+      fmt::format("{}: `imports` names no directory: {}", line_in_config(facts, "imports"), list), EEXIST, fmt::format("add \"{}\" to `imports`", kDropIns)};
 }
 
 // Returns the path of install's drop-in: in `directory`, or in /etc/containerd/conf.d if `directory` is an error or
@@ -316,8 +323,8 @@ std::string with_import(const std::string& text, unsigned version) {
   return import + text;
 }
 
-// Checks that containerd's plugin for pods (CRI) is enabled, and for way NRI also its NRI plugin. Errors: EINVAL,
-// `disabled_plugins` lists one of them.
+// Checks that containerd's plugin for pods (CRI) is enabled, and for way NRI also its NRI plugin. Errors:
+// `disabled_plugins` lists one of them: EOPNOTSUPP for the NRI plugin, EINVAL for the other one.
 Result<void> check_plugins_are_on(const EngineFacts& facts) {
   const auto found = facts.settings.find({"", "disabled_plugins"});
   if (found == facts.settings.end()) return {};
@@ -326,7 +333,11 @@ Result<void> check_plugins_are_on(const EngineFacts& facts) {
     const bool is_nri = name == std::string_view("io.containerd.nri.v1.nri");
     if ((is_nri && facts.way != InstallWay::kNri) || found->second.find(toml_string(name)) == std::string::npos)
       continue;
-    return Error{fmt::format("`disabled_plugins` in {} lists `{}`", kContainerdConfig, name), EINVAL,
+    std::string where = kContainerdConfig;
+    for (const FileSetting& one : find_in_files(facts, "", "disabled_plugins"))
+      if (one.value.find(toml_string(name)) != std::string::npos)
+        where = fmt::format("{}, line {}", one.file, one.line);
+    return Error{fmt::format("{}: `disabled_plugins` lists `{}`", where, name), is_nri ? EOPNOTSUPP : EINVAL,
                  is_nri ? "remove it from that list or use `--way runtime`"
                         : "remove it from that list, because pods need it; for Docker use `--engine docker`"};
   }
@@ -337,12 +348,12 @@ Result<void> check_plugins_are_on(const EngineFacts& facts) {
 // that is newer than the plan.
 Result<void> check_version(const EngineFacts& facts, InstallPlan& plan) {
   if (facts.engine.major >= 2 && facts.config_version == 1)
-    return Error{
-        fmt::format("{} has version 1, below which containerd loads no drop-in of version 2 or 3", kContainerdConfig),
-        EINVAL, "replace it by the output of `containerd config migrate`"};
+    return Error{fmt::format("{}: containerd loads no drop-in of version 2 or 3 below version 1",
+                             line_in_config(facts, "version")),
+                 EINVAL, "replace it by the output of `containerd config migrate`"};
   if (facts.config_version > kNewestConfig)
-    plan.said.push_back(fmt::format("{} has version {}, which this release does not know: containerd's check decides",
-                                    kContainerdConfig, facts.config_version));
+    plan.said.push_back(fmt::format("{}: this release does not know version {}: containerd's check decides",
+                                    line_in_config(facts, "version"), facts.config_version));
   return {};
 }
 
@@ -359,8 +370,10 @@ Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& t
       if (found == facts.settings.end() || found->second == value || is_empty_setting(found->second) ||
           key == "pod_annotations")
         continue;
-      return Error{fmt::format("handler `{}` already exists with another {}: {}", name, key, found->second), EEXIST,
-                   fmt::format("remove it or merge by hand: {} = {}", key, value)};
+      const std::string in_files = table.name.substr(table.name.find(".containerd."));
+      return Error{fmt::format("{}: handler `{}` already exists with another {}: {}",
+                               where_set(facts, in_files, key, kContainerdConfig), name, key, found->second),
+                   EEXIST, fmt::format("remove it or merge by hand: {} = {}", key, value)};
     }
   }
   return {};
@@ -411,7 +424,10 @@ void change_form(EngineFacts& facts) {
 }
 
 std::vector<std::string> containerd_files(const EngineFacts& facts) {
-  return {kContainerdConfig, kOwnConfig, kVerifySpec, kHookSpec, drop_in_path(imported_directory(facts))};
+  std::vector<std::string> files{kContainerdConfig, kOwnConfig, kVerifySpec, kHookSpec,
+                                 drop_in_path(imported_directory(facts))};
+  files.insert(files.end(), facts.config_files.begin(), facts.config_files.end());
+  return files;
 }
 
 Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts) {

@@ -72,9 +72,9 @@ bool is_restart_due(const std::string& root, const InstallRecord& record) {
   return record.is_unread() && !command_of(record).empty() && !has_read(root, record);
 }
 
-Result<void> check_unit_runs(const std::string& root, const std::string& program) {
-  if (!find_program(root, "systemctl")) return {};
-  const std::string unit = unit_of(program.substr(program.rfind('/') + 1));
+Result<void> check_unit_runs(const std::string& root, const std::string& unit) {
+  // Each call of podman reads its configuration; podman.service only serves its API.
+  if (unit.empty() || unit == "podman.service" || !find_program(root, "systemctl")) return {};
   const auto answer =
       query_systemctl(root, {"systemctl", "show", "--property=ActiveState,SubState", unit}, kPatienceMs);
   // Without an answer of systemd nothing is known.

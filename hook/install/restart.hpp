@@ -13,9 +13,9 @@ namespace hook {
 // a reload. Without proof a restart is due.
 bool is_restart_due(const std::string& root, const InstallRecord& record);
 
-// Checks that systemd has not given up to start an engine. Succeeds if the node has no systemd or no unit of the
-// engine. program: as in FoundEngine. Errors: EBUSY, the unit failed or is restarted again and again.
-Result<void> check_unit_runs(const std::string& root, const std::string& program);
+// Checks that systemd has not given up to start an engine. Succeeds if the node has no systemd or no such unit, for an
+// empty name, and for Podman, which needs no unit. Errors: EBUSY, the unit failed or is restarted again and again.
+Result<void> check_unit_runs(const std::string& root, const std::string& unit);
 
 // Returns the line that reports that a restart is due, with the command as remedy.
 std::string restart_due_line(const InstallRecord& record);

@@ -1,6 +1,5 @@
 #include "hook/install/unit.hpp"
 
-#include <fnmatch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,22 +92,6 @@ void set_variable(std::string_view assignment, const UnitSetting& setting, UnitV
                                                           setting.line};
 }
 
-// Returns the paths of an EnvironmentFile=. A pattern in the last part of the path stands for all files that match, in
-// the order of their names (systemd.exec(5)). A pattern in a directory matches nothing here.
-std::vector<std::string> environment_files(const std::string& root, std::string_view value) {
-  if (value.starts_with('-')) value.remove_prefix(1);
-  const auto slash = value.rfind('/');
-  if (slash == std::string_view::npos || value.find_first_of("*?[", slash) == std::string_view::npos)
-    return {std::string(value)};
-  const std::string directory(value.substr(0, slash + 1));
-  const std::string pattern(value.substr(slash + 1));
-  std::vector<std::string> paths;
-  for (const std::string& name : names_in(root + directory))
-    if (::fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD) == 0) paths.push_back(directory + name);
-  std::ranges::sort(paths);
-  return paths;
-}
-
 }  // namespace
 
 Unit parse_unit(std::string_view text, const std::string& file) {
@@ -178,7 +161,8 @@ UnitVariables read_unit_variables(const std::string& root, const Unit& unit) {
         set_variable(word, setting, variables);
     } else if (setting.key == "EnvironmentFile") {
       if (setting.value.empty()) of_files.clear();
-      for (const std::string& path : environment_files(root, setting.value)) {
+      for (const std::string& path :
+           matching_files(root, setting.value.substr(setting.value.starts_with('-') ? 1 : 0))) {
         for (const UnitSetting& line : parse_unit(unit_text(root, path).value_or(""), path)) {
           // Each line is one assignment; quotes around parts of the value are removed.
           std::string value = base::join(split_words(line.value), " ");

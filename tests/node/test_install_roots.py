@@ -14,11 +14,12 @@ import time
 
 RECORD = "var/lib/rdma-init/install.json"
 VERSIONS = {"containerd": "containerd x/v2 2.1.9", "containerd-1": "containerd x 1.7.24", "containerd-0": "containerd x 1.6.20", "crio": "crio version 1.34.1",
-            "dockerd": "Docker version 26.1.5", "podman": "podman version 5.4.2", "slurmd": "slurm 24.11.5"}
+            "dockerd": "Docker version 26.1.5", "podman": "podman version 5.4.2", "podman-6": "podman version 6.0.0", "slurmd": "slurm 24.11.5"}
 # Prints the file and its imports, as containerd prints its configuration. It refuses a table that occurs twice, and a version above that of
 # the first file (containerd 2.3, cmd/containerd/server/config, LoadConfigWithPlugins). Without a command the engine starts: then CRI-O also
-# refuses a handler of type oci without a monitor (pkg/config, TranslateMonitorFields), and dockerd an option that daemon.json has, too
-# (daemon/config, findConfigurationConflicts).
+# refuses a handler of type oci without a monitor (pkg/config, TranslateMonitorFields), dockerd an option that daemon.json has, too
+# (daemon/config, findConfigurationConflicts), and containerd 1 tables of handlers without the default one (pkg/cri/config,
+# ValidatePluginConfig).
 STAND_IN = r"""#!/bin/sh
 case "$*" in
   # Podman does not print its version if its configuration is invalid.
@@ -59,7 +60,12 @@ case "$0 $flags" in
       /^monitor_path/ {monitor = 1} END {if (name && !monitor) print name}' /tmp/all > /tmp/without
     if [ -s /tmp/without ]; then echo "failed to translate monitor fields for runtime $(cat /tmp/without): exec: conmon: not found" >&2; exit 1; fi ;;
   */dockerd*--validate*) ;;
-  */dockerd*--add-runtime*) if grep -q '"runtimes"' /tmp/all; then echo "specified both as a flag and in the configuration file: runtimes" >&2; exit 1; fi ;;
+  */dockerd*--feature*) if grep -q '"features"' /tmp/all; then echo "specified both as a flag and in the configuration file: features" >&2; exit 1; fi ;;
+  */containerd\ *config*) ;;
+  */containerd\ *)
+    if ! grep -q 'default_runtime_name' /tmp/all && grep -q 'cri"\.containerd\.runtimes\.' /tmp/all && ! grep -q 'cri"\.containerd\.runtimes\.runc\]' /tmp/all; then
+      case "VERSION" in *\ 1.*) echo "no corresponding runtime configured in runtimes for default_runtime_name = runc" >&2; exit 1 ;; esac
+    fi ;;
 esac
 # containerd 2 prints the names of version 3.
 case "VERSION" in */v2*) sed -e 's/io\.containerd\.grpc\.v1\.cri"\.containerd/io.containerd.cri.v1.runtime".containerd/' -e 's/  # .*//' /tmp/all ;;
@@ -98,6 +104,11 @@ CRIO = """[crio.runtime]
 # Restoring a container needs more privileges: see the
 # [crio.checkpoint_restore] table and its option.
 # default_runtime = "crun"
+# Each entry has the form:
+#
+# [crio.runtime.runtimes.runtime-handler]
+# runtime_path = "/path/to/the/executable"
+# monitor_path = "/path/to/container/monitor"
 # A handler without `inherit_default_runtime = true` names its own runtime_path = "..." below.
 [crio.runtime.runtimes.crun]
 runtime_path = "/usr/libexec/crio/crun"
@@ -193,6 +204,8 @@ CASES = [
         "etc/containerd/conf.d/rdma-init.toml": '  snapshotter = "x"\n  pod_annotations = ["a/*", "rdma-init.io/*", "k8s.volcengine.com/*", "cni.spidernet.io/*"]\n\n'
         '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.rdma.options]\n  BinaryName = "/opt/rdma/bin/rdma-runtime"\n  SystemdCgroup = true\n  NoPivotRoot = true\n'}),
 ]
+# A first table of a handler removes the built-in default handler of containerd 1.
+CASES.append(("containerd", "containerd-1", "runtime", ONE_EMPTY, {"etc/containerd/config.toml": '.runtimes.runc]\n  runtime_type = "io.containerd.runc.v2"\n'}))
 CASES += [
     ("slurm", "slurmd", None, "ClusterName=x\nProlog=/site/prolog\n", {
         "etc/slurm/rdma-init/prolog": "\nrdma_hook=/opt/rdma/bin/rdma-hook\n", "etc/slurm/rdma-init/epilog": "#!/bin/sh",
@@ -206,19 +219,21 @@ REFUSED = [
     ("containerd", "containerd", None, "syntax error", "refuses its present configuration: line 1: syntax error"),
     ("containerd", "containerd-1", None, "syntax error", "refuses its present configuration: line 1: syntax error"),
     ("containerd", "containerd-1", "runtime", LINES, "--dry-run` by hand"),
-    ("containerd", "containerd", "nri", 'imports = ["/x/one.toml"]\n', "add \"/etc/containerd/conf.d/*.toml\""),
+    ("containerd", "containerd", "nri", 'imports = ["/x/one.toml"]\n', "line 1: `imports` names no directory: ['/x/one.toml']; remedy: add \"/etc/containerd/conf.d/*.toml\""),
     ("containerd", "containerd-1", "cdi", ONE, "use another `--way`", UNSUPPORTED),
     ("containerd", "containerd-0", "nri", ONE, "containerd 1.6 has no NRI", UNSUPPORTED),
     ("docker", "dockerd", None, '{"debug": true,}', "daemon.json"),
-    ("docker", "dockerd", None, '{"runtimes": {"rdma": {"path": "/x"}}}', "already has a different runtime `rdma`"),
-    ("podman", "podman", None, '[engine.runtimes]\nrdma = ["/x"]\n', "already has a different runtime `rdma`"),
-    ("crio", "crio", "runtime", CRIO + '[crio.runtime.runtimes.rdma]\nruntime_path = "/x"\n', "already has a different runtime `rdma`"),
+    ("docker", "dockerd", None, '{\n"runtimes": {"rdma": {"path": "/x"}}}', "/etc/docker/daemon.json, line 2: there is already a different runtime `rdma`"),
+    ("podman", "podman", None, '[engine.runtimes]\nrdma = ["/x"]\n', "/etc/containers/containers.conf, line 2: there is already a different runtime `rdma`"),
+    ("crio", "crio", "runtime", CRIO + '[crio.runtime.runtimes.rdma]\nruntime_path = "/x"\nmonitor_path = "/usr/libexec/crio/conmon"\n',
+     f"/etc/crio/crio.conf, line {CRIO.count(chr(10)) + 2}: there is already a different runtime `rdma`"),
     ("crio", "crio", None, "[crio.runtime]\n", "prints no `default_runtime`"),
-    ("containerd", "containerd", "runtime", OTHERS % (3, "cri.v1.runtime"), "handler `rdma` already exists with another BinaryName: '/x'"),
-    ("containerd", "containerd-1", "runtime", OTHERS % (2, "grpc.v1.cri"), "handler `rdma` already exists with another BinaryName: '/x'"),
-    ("containerd", "containerd", None, 'disabled_plugins = ["io.containerd.nri.v1.nri"]\n', "or use `--way runtime`"),
-    ("containerd", "containerd-1", "runtime", 'disabled_plugins = ["cri"]\n', "lists `cri`; remedy: remove it"),
-    ("containerd", "containerd", "runtime", "version = 1\n", "has version 1, below which containerd loads no drop-in"),
+    ("containerd", "containerd", "runtime", OTHERS % (3, "cri.v1.runtime"), "/etc/containerd/config.toml, line 3: handler `rdma` already exists with another BinaryName: '/x'"),
+    ("containerd", "containerd-1", "runtime", OTHERS % (2, "grpc.v1.cri"), "/etc/containerd/config.toml, line 3: handler `rdma` already exists with another BinaryName: '/x'"),
+    ("containerd", "containerd", None, '# x\ndisabled_plugins = ["io.containerd.nri.v1.nri"]\n',
+     "/etc/containerd/config.toml, line 2: `disabled_plugins` lists `io.containerd.nri.v1.nri`; remedy: remove it from that list or use `--way runtime`", UNSUPPORTED),
+    ("containerd", "containerd-1", "runtime", 'disabled_plugins = ["cri"]\n', "/etc/containerd/config.toml, line 1: `disabled_plugins` lists `cri`; remedy: remove it"),
+    ("containerd", "containerd", "runtime", "# x\nversion = 1\n", "/etc/containerd/config.toml, line 2: containerd loads no drop-in of version 2 or 3 below version 1"),
     ("docker", "dockerd", "nri", None, "use `--way runtime` or `--way cdi`", UNSUPPORTED),
     ("docker", "dockerd", None, b'{"a": "\xff"}', "daemon.json"),
     ("crio", "crio", None, "syntax error", "syntax error"),
@@ -247,11 +262,15 @@ def lay_out(root, engine, stand_in, text):
     for applet in ("sh", "cat", "sed", "tr", "grep", "sort", "uniq", "wc", "awk"):
         (root / "bin" / applet).symlink_to("busybox")
     for name in (stand_in, "ctr"):
-        program = root / "usr/bin" / name.removesuffix("-1").removesuffix("-0")
+        program = root / "usr/bin" / name.partition("-")[0]
         program.write_text(STAND_IN.replace("VERSION", VERSIONS.get(name, "")).replace("DEFAULT", CONFIGS[engine]))
         program.chmod(0o755)
     if engine == "slurm":
         (root / "etc/enroot/hooks.d").mkdir(parents=True)
+    if engine == "crio":  # as in the packages of pkgs.k8s.io: none of them is in PATH
+        (root / "usr/libexec/crio").mkdir(parents=True)
+        for name in ("crun", "conmon"):
+            (root / "usr/libexec/crio" / name).touch(0o755)
     if text is not None:
         file = root / CONFIGS[engine][1:]
         file.parent.mkdir(parents=True)
@@ -337,11 +356,14 @@ def patched(node, diff):
 
 
 def install_and_uninstall(node, wanted):
+    engine, cdi = node.chosen[1], "cdi" in node.chosen
     output = node.done(*node.chosen, "--dry-run")
     assert "would write" in output and node.now() == node.before
     foreseen = patched(node, output) if shutil.which("patch") else None
-    assert "wrote" in node.done(*node.chosen)
-    if node.chosen[1] != "slurm":
+    said = node.done(*node.chosen)
+    line = f"write the CDI devices: /opt/rdma/bin/rdma-hook cdi generate --engine {engine} --out /var/run/cdi/rdma-init.json\n"
+    assert "wrote" in said and (line in said) == cdi, said
+    if engine != "slurm":
         node.starts()
     installed = node.now()
     assert foreseen in (None, {path: content for path, (_, content) in installed.items() if path != RECORD}), output
@@ -577,16 +599,31 @@ def overridden():
                 node.done(*node.chosen)
                 node.done("--uninstall")
                 other.write_text(text)
-            node.unchanged("a later drop-in of CRI-O sets" if way == "nri" else "a different runtime `rdma`", *node.chosen)
+            words = "99-mine.conf, line 2: enable_nri = false would win over" if way == "nri" else "99-mine.conf, line 2: there is already a different runtime `rdma`"
+            for dry_run in ([], ["--dry-run"]):
+                node.unchanged(words, *node.chosen, *dry_run)
 
 
 UNITS = "etc/systemd/system"
 # Engine, stand-in, way, {file: its text}, a part of the error; "": install succeeds, and the engine starts with the options.
 START_RULES = [
-    ("docker", "dockerd", "runtime", {f"{UNITS}/docker.service": "[Service]\nExecStart=/usr/bin/dockerd \\\n  --add-runtime=kata=/k -H fd://\n"},
-     f"/{UNITS}/docker.service, line 2: `--add-runtime=kata=/k`: dockerd would not start with this option and `runtimes` in daemon.json"),
-    ("docker", "dockerd", "cdi", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd --add-runtime=kata=/k\n"}, ""),
-    ("docker", "dockerd", "cdi", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd --feature buildkit\n"}, "line 1: `--feature buildkit`"),
+    # dockerd merges both since 18.09.
+    ("docker", "dockerd", "runtime", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd --add-runtime=kata=/k\n"}, ""),
+    ("docker", "dockerd", "runtime", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd --add-runtime kata=/k --add-runtime rdma=/x\n"},
+     "line 1: `--add-runtime rdma=/x`: this is a different `rdma` than the one of install"),
+    ("docker", "dockerd", "cdi", {f"{UNITS}/docker.service": "[Service]\nExecStart=/usr/bin/dockerd \\\n  --feature buildkit\n"},
+     f"/{UNITS}/docker.service, line 2: `--feature`: dockerd would not start with this option and `features` in daemon.json"),
+    ("docker", "dockerd", "runtime", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd --feature buildkit\n"}, ""),
+    # An option and a key were there before: dockerd would not start after the restart by install.
+    *[("docker", "dockerd", "runtime", {f"{UNITS}/docker.service": f"ExecStart=/usr/bin/dockerd {option}\n", "etc/docker/daemon.json": text},
+       f"line 1: `{option.split()[0].split('=')[0]}`: dockerd would not start with this option and `{key}` in daemon.json") for option, text, key in (
+           ("-H fd://", '{"hosts": []}', "hosts"), ("-DH fd://", '{"hosts": []}', "hosts"), ("--host=fd://", '{"hosts": []}', "hosts"),
+           ("-D", '{"debug": false}', "debug"), ("--label a=b", '{"labels": ["a=c"]}', "labels"),
+           ("--insecure-registry x", '{"insecure-registries": []}', "insecure-registries"), ("--log-opt a=b", '{"log-opts": {}}', "log-opts"),
+           # The members of an object count as keys, unless the object is the value of an option.
+           ("--http-proxy=http://user:secret@x", '{"proxies": {"http-proxy": "y"}}', "http-proxy"))],
+    ("docker", "dockerd", "runtime", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd -H fd:// --containerd=/x --group x\n",
+                                      "etc/docker/daemon.json": '{"debug": true, "log-opts": {"group": "x"}, "labels": ["host"]}'}, ""),
     # The drop-in replaces the command of the unit, and its variable is in a file.
     ("docker", "dockerd", "runtime", {
         "usr/lib/systemd/system/docker.service": "ExecStart=/usr/bin/dockerd --add-runtime=kata=/k\n",
@@ -601,14 +638,42 @@ START_RULES = [
     ("containerd", "containerd", "nri", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd -c /etc/c.toml\n"}, "`-c /etc/c.toml`: containerd would not read"),
     ("containerd", "containerd", "nri", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd --config /etc/containerd/config.toml\n"}, ""),
     ("containerd", "containerd", "cdi", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd -c /etc/c.toml\n"}, ""),
+    ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio\nEnvironment=CONTAINER_CONFIG_DIR=/x\n"}, "line 2: `CONTAINER_CONFIG_DIR=/x`: crio would not read"),
+    ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio -c /x\n"}, "`-c /x`: crio would not read `/etc/crio/crio.conf`"),
+    ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --config=/x\n"}, "`--config=/x`: crio would not read"),
+    ("crio", "crio", "hook", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio\nEnvironment=CONTAINER_CONFIG=/x\n"}, "`CONTAINER_CONFIG=/x`: crio would not read"),
+    ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --default-runtime runc\n"},
+     "`--default-runtime runc`: crio would use it in place of `default_runtime` in its files; remedy: move its value into a file of /etc/crio/crio.conf.d"),
+    ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio\nEnvironment=CONTAINER_DEFAULT_RUNTIME=runc\n"}, "line 2: `CONTAINER_DEFAULT_RUNTIME=runc`"),
+    ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --default-runtime=crun\n"}, ""),
+    ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --conmon=/x\n"}, "`--conmon=/x`: crio would use it in place of `conmon`"),
+    ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio\nEnvironment=CONTAINER_CONMON=/x\n"}, "`CONTAINER_CONMON=/x`: crio would use it"),
+    ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --hooks-dir=/a\n"}, "`--hooks-dir=/a`: crio would use it in place of `hooks_dir`"),
+    ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio\nEnvironment=CONTAINER_HOOKS_DIR=/a\n"}, "`CONTAINER_HOOKS_DIR=/a`: crio would use it"),
+    ("crio", "crio", "hook", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --hooks-dir=/a\n"}, "`--hooks-dir=/a`: crio would use it"),
+    ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio\nEnvironment=CONTAINER_RUNTIMES=kata:/k:/r,rdma:/x:/y\n"},
+     "`CONTAINER_RUNTIMES=kata:/k:/r,rdma:/x:/y`: this is a different `rdma`"),
+    ("containerd", "containerd", "nri", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd --config=/etc/c.toml\n"}, "`--config=/etc/c.toml`: containerd would not read"),
+    ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio -d /x\n"}, "`-d /x`: crio would not read"),
     ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --enable-nri=false\n"}, "`--enable-nri=false`: crio would use it in place of `enable_nri`"),
     ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --enable-nri=F\n"}, "`--enable-nri=F`: crio would use it in place of `enable_nri`"),
     ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --enable-nri=false\n"}, ""),
     ("crio", "crio", "nri", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --config-dir /etc/x/\n"}, "`--config-dir /etc/x/`: crio would not read `/etc/crio/crio.conf.d`"),
     ("crio", "crio", "hook", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio\nEnvironment=CONTAINER_HOOKS_DIR=/a,/b\n"}, "line 2: `CONTAINER_HOOKS_DIR=/a,/b`: crio would use it"),
     ("crio", "crio", "hook", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio --hooks-dir /a --hooks-dir /usr/share/containers/oci/hooks.d\n"}, ""),
-    ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio $A\nEnvironment='A=--runtimes rdma:/x'\n"}, "`--runtimes rdma:/x`: crio would use it in place of"),
+    ("crio", "crio", "runtime", {f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio $A\nEnvironment='A=--runtimes rdma:/x'\n"}, "`--runtimes rdma:/x`: this is a different `rdma`"),
 ]
+
+
+def each_rule_has_a_node():
+    """START_RULES has a refusal for each row of kStartRules: for its engine and way by its option, its short option and its variable."""
+    text = (pathlib.Path(__file__).parents[2] / "hook/install/start_rules.cpp").read_text()
+    rows = re.findall(r'\{Engine::k(\w+), Clash::\w+, "([^"]*)", "([^"]*)", "([^"]*)",\s*"[^"]*"(?:,\s*InstallWay::k(\w+))?\}', text)
+    assert len(rows) == text.count("{Engine::k") >= 11, rows
+    for engine, option, short, variable, way in rows:
+        errors = [error for name, _, by, _, error in START_RULES if name == engine.lower() and way.lower() in ("", by)]
+        for form in [f"`--{option}[ =]", *([f"`-{short} "] if short else []), *([f"`{variable}="] if variable else [])]:
+            assert any(re.search(form, error) for error in errors), (engine, way, form)
 
 
 def start_rules():
@@ -629,9 +694,9 @@ def start_rules():
 
 def started_by_another_program():
     """A unit that starts a script hides the options of the engine, so the command line of its process counts: not that of a stranger."""
-    words = "/proc/17/cmdline, line 1: `--add-runtime=kata=/k`: dockerd would not start"
+    words = "/proc/17/cmdline, line 1: `--add-runtime=rdma=/k`: this is a different `rdma`"
     for unit, program, error in (
-            ("ExecStart=/bin/sh -c 'exec /usr/bin/dockerd --add-runtime=kata=/k'\n", "/usr/bin/dockerd", words),
+            ("ExecStart=/bin/sh -c 'exec /usr/bin/dockerd --add-runtime=rdma=/k'\n", "/usr/bin/dockerd", words),
             (None, "/usr/bin/dockerd", words), (None, "/home/x/dockerd", ""),
             # The next start uses the unit, in whatever way the process was started.
             ("ExecStart=/usr/bin/dockerd\n", "/usr/bin/dockerd", "")):
@@ -640,7 +705,7 @@ def started_by_another_program():
                 node.put(f"{UNITS}/docker.service", unit)
             process = node.put("proc/17/comm", "dockerd\n").parent
             node.put("proc/17/status", "Name:\tdockerd\nNSpid:\t17\n")
-            node.put("proc/17/cmdline", "dockerd\0--add-runtime=kata=/k\0")
+            node.put("proc/17/cmdline", "dockerd\0--add-runtime=rdma=/k\0")
             (process / "exe").symlink_to(program)
             if error:
                 node.unchanged(error, *node.chosen)
@@ -654,13 +719,17 @@ def crio_behind():
             'runtime_config_path = "/opt/kata.toml"\nmonitor_path = "/x"\n')
     for text in (CRIO.replace("linux/arm64", "linux/amd64"), CRIO.replace('# default_runtime = "crun"', 'default_runtime = "kata"') + kata):
         with Node("crio", "crio", "runtime", text) as node:
-            node.done(*node.chosen)
+            node.put("usr/bin/containerd-shim-kata-v2", "")
+            said = node.done(*node.chosen)
+            line = "`platform_runtime_paths` of [crio.runtime.runtimes.crun] has no effect on handler `rdma`: rdma-runtime executes `/usr/libexec/crio/crun` for images"
+            assert line in said, said
             written = (node.root / "etc/crio/crio.conf.d/90-rdma-init.conf").read_text()
             assert "platform_runtime_paths" not in written and 'runtime_type = "oci"' in written and "kata" not in written, written
             assert 'monitor_path = "/usr/libexec/crio/conmon"\n' in written, written
             assert json.loads((node.root / BEHIND).read_text()) == {"runtime": {"runtimes": ["/usr/libexec/crio/crun", "runc"]}}
             node.done("--uninstall")
     with Node("crio", "crio", "runtime", f'[crio.runtime]\ndefault_runtime = "kata"\n{kata}') as node:
+        node.put("usr/bin/containerd-shim-kata-v2", "")
         node.unchanged("prints no handler with an OCI runtime for rdma-runtime: the default one is [crio.runtime.runtimes.kata]", *node.chosen)
     # The administrator made `rdma` the default handler. Another version must not put rdma-runtime behind itself.
     with Node("crio", "crio", "runtime", CRIO) as node:
@@ -672,14 +741,118 @@ def crio_behind():
         assert json.loads((node.root / BEHIND).read_text()) == {"runtime": {"runtimes": ["/usr/libexec/crio/crun", "runc"]}}
 
 
+BROKEN_FILES = [
+    # Another program added a handler without a monitor.
+    ("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime.runtimes.nvidia]\nruntime_path = "/usr/libexec/crio/crun"\n'},
+     "/etc/crio/crio.conf.d/50-x.conf, line 2: crio would not start: [crio.runtime.runtimes.nvidia] has no `monitor_path`, and conmon is not in PATH; "
+     "remedy: add `monitor_path = \"PATH OF CONMON\"` to this table; nothing was changed\n"),
+    ("crio", "runtime", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime.runtimes.x]\nruntime_path = "/usr/libexec/crio/crun"\nmonitor_path = "/gone"\n'},
+     "50-x.conf, line 3: crio would not start: `/gone` does not exist"),
+    ("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": "[crio.runtime.runtimes.x]\ninherit_default_runtime = true\n"}, "[crio.runtime.runtimes.x]: crio would not start"),
+    ("crio", "hook", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime]\nconmon = "/gone"\n'}, "50-x.conf, line 2: crio would not start: `conmon` names `/gone`"),
+    ("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime.runtimes.crun]\nruntime_path = "/gone"\n'},
+     "50-x.conf, line 2: crio would not start: the runtime of the default handler"),
+    *[("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": f'[crio.runtime]\n{key} = "/gone"\n'}, "50-x.conf, line 2: crio would not start: `/gone` does not exist")
+      for key in ("blockio_config_file", "rdt_config_file")],
+    ("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime.runtimes.x]\nruntime_path = "/usr/libexec/crio/crun"\n',
+                     f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio\nEnvironment=PATH=/usr/libexec/crio\n"}, ""),
+    ("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime]\nconmon = "/usr/libexec/crio/conmon"\n[crio.runtime.runtimes.x]\nruntime_path = "/usr/libexec/crio/crun"\n'}, ""),
+    ("crio", "runtime", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime.runtimes.x]\nruntime_path = "/gone"\n[crio.runtime.runtimes.y]\nruntime_path = "/usr/libexec/crio/crun"\nruntime_type = "vm"\n'}, ""),
+    # A file with the same names after the one of install.
+    ("crio", "hook", {"etc/crio/crio.conf.d/99-x.conf": '[crio.runtime]\nhooks_dir = [\n  "/etc/x/y", # below a file\n]\n', "etc/x": ""}, "99-x.conf, line 2: hooks_dir = ['/etc/x/y'] would win over"),
+    ("podman", "hook", {"etc/containers/containers.conf.d/99-x.conf": '[engine]\nhooks_dir = ["/etc/x/y"]\n', "etc/x": ""}, "99-x.conf, line 2: hooks_dir = ['/etc/x/y'] would win over"),
+    ("podman", "runtime", {"etc/containers/containers.conf.d/20-x.conf": '[engine.runtimes]\n"rdma" = [\n  "/x",\n]\n'},
+     "/etc/containers/containers.conf.d/20-x.conf, line 2: there is already a different runtime `rdma`"),
+    ("podman", "runtime", {"usr/share/containers/containers.rootful.conf.d/20-x.conf": '[engine.runtimes]\nrdma = ["/x"]\n'}, ""),
+    ("podman-6", "runtime", {"usr/share/containers/containers.rootful.conf.d/20-x.conf": '[engine.runtimes]\nrdma = ["/x"]\n'},
+     "/usr/share/containers/containers.rootful.conf.d/20-x.conf, line 2: there is already"),
+    ("podman-6", "runtime", {"usr/share/containers/containers.conf.d/20-x.conf": '[engine.runtimes]\nrdma = ["/x"]\n', "etc/containers/containers.conf.d/20-x.conf": ""}, ""),
+    ("podman-6", "runtime", {"usr/share/containers/containers.conf": '[engine.runtimes]\nrdma = ["/x"]\n', "etc/containers/containers.conf": ""}, ""),
+    ("containerd", "runtime", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "/gone.json"\n  pod_ann')},
+     "/etc/containerd/config.toml, line 6: containerd would not start: `/gone.json` does not exist; remedy: correct this file, or remove the line"),
+    ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "/etc/x.json"\n  pod_ann'), "etc/x.json": "{"},
+     "line 6: containerd would not start: `/etc/x.json` is not JSON"),
+    ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "/etc/x.json"\n  pod_ann'), "etc/x.json": "{}"}, ""),
+    ("containerd-1", "runtime", {"etc/containerd/config.toml": ONE.replace('name = "nvidia"', 'name = "gone"')},
+     "/etc/containerd/config.toml, line 3: containerd would not start: the default handler `gone` has no table"),
+    ("containerd", "nri", {"etc/containerd/config.toml": 'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n',
+                           "etc/containerd/conf.d/x.toml": "disabled_plugins = [\n  'io.containerd.nri.v1.nri',\n]\n"},
+     "/etc/containerd/conf.d/x.toml, line 1: `disabled_plugins` lists `io.containerd.nri.v1.nri`"),
+]
+
+
+def broken_by_others():
+    """An engine that would not start is not restarted by install: the refusal has file and line, and changes nothing."""
+    for stand_in, way, texts, error in BROKEN_FILES:
+        engine = stand_in.partition("-")[0]
+        with Node(engine, stand_in, way, CRIO if engine == "crio" else None) as node:
+            for path, text in texts.items():
+                node.put(path, text)
+            try:
+                if error:
+                    for dry_run in ([], ["--dry-run"]):
+                        node.unchanged(error, *node.chosen, *dry_run, code=UNSUPPORTED if "nri.v1.nri" in error else 1)
+                else:
+                    node.done(*node.chosen)
+            except AssertionError:
+                print(f"{stand_in}, {way}: {texts}", file=sys.stderr)
+                raise
+
+
+def unknown_version():
+    """A version of config.toml that install does not know is named, and the check by containerd decides."""
+    text = 'version = 5\nimports = ["/etc/containerd/conf.d/*.toml"]\n'
+    with Node("containerd", text=text) as node:
+        said = node.done(*node.chosen)
+        assert "/etc/containerd/config.toml, line 1: this release does not know version 5: containerd's check decides\n" in said, said
+        node.uninstalled()
+        program = node.root / "usr/bin/containerd"
+        program.write_text(program.read_text().replace(': > /tmp/twice', ': > /tmp/twice\n[ "$flags" = "config dump" ] || echo "unsupported version 5" >> /tmp/twice', 1))
+        node.refused("refuses the new configuration: unsupported version 5", *node.chosen)
+        assert node.now() == node.before
+
+
 def failed_unit():
-    """An engine that did not start before install: nothing is changed."""
-    for state in ("ActiveState=failed\nSubState=failed", "ActiveState=activating\nSubState=auto-restart"):
-        with Node("containerd", text=TWO) as node:
-            node.put("usr/bin/systemctl", f"#!/bin/sh\necho '{state}'\n", 0o755)
-            node.unchanged("`containerd.service` does not start: systemd reports", *node.chosen)
-            node.put("usr/bin/systemctl", "#!/bin/sh\necho 'ActiveState=inactive\nSubState=dead'\n", 0o755)
+    """An engine that did not start before install: nothing is changed or repaired, also by an upgrade or on an installed node."""
+    broken = "#!/bin/sh\necho \"$*\" >> /tmp/asked\necho '{}'\n"
+    states = [broken.format(state) for state in ("ActiveState=failed\nSubState=failed", "ActiveState=activating\nSubState=auto-restart")]
+    for engine, stand_in, text, unit in (("containerd", "containerd", TWO, "containerd"), ("crio", "crio", CRIO, "crio"), ("docker", "dockerd", None, "docker"),
+                                         ("slurm", "slurmd", None, "slurmd")):
+        with Node(engine, stand_in, None, text) as node:
+            words = f"`{unit}.service` does not start: systemd reports"
+
+            def all_unchanged():
+                for state in states:
+                    node.put("usr/bin/systemctl", state, 0o755)
+                    for arguments in (node.chosen, [*node.chosen, "--dry-run"], [*node.chosen, *(["--restart"] if engine != "slurm" else [])]):
+                        node.unchanged(words, *arguments)
+                node.put("usr/bin/systemctl", broken.format("ActiveState=inactive\nSubState=dead"), 0o755)
+
+            leftover = node.put(RECORD + ".rdma-init", "{")  # of a call that was killed
+            all_unchanged()
+            leftover.unlink()
             node.done(*node.chosen)
+            all_unchanged()
+            record = (node.root / RECORD).read_text()
+            node.put(RECORD, record.replace('"version": "', '"version": "0.0.'))
+            all_unchanged()
+            node.put(RECORD, record)
+            own = node.root / next(file["path"] for file in json.loads(record)["files"])[1:]
+            written = own.read_bytes()
+            own.unlink()
+            all_unchanged()
+            own.write_bytes(written)
+    # Programs are not copied to a node of a distribution, and podman needs no unit.
+    with Image("containerd") as node:
+        node.put(f"{K3S}/config.toml", (TEMPLATE % "/opt/rdma-init/bin").partition("\n")[2])
+        node.put(f"{K3S}/config-v3.toml.tmpl", TEMPLATE % "/opt/rdma-init/bin")
+        node.put("usr/bin/systemctl", states[0], 0o755)
+        node.unchanged("`k3s` does not start: systemd reports failed")
+        assert not (node.root / "opt").exists()
+    with Node("podman") as node:
+        node.put("usr/bin/systemctl", states[0], 0o755)
+        node.done(*node.chosen)
+        assert not (node.root / "tmp/asked").exists()
 
 
 def not_a_node():
@@ -1354,7 +1527,7 @@ def main():
         with Node(engine, stand_in, way, text) as node:
             node.unchanged(words, *node.chosen, code=code[0] if code else 1)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
-    checks = [overridden, start_rules, started_by_another_program, crio_behind, not_a_node, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
+    checks = [each_rule_has_a_node, broken_by_others, unknown_version, overridden, start_rules, started_by_another_program, crio_behind, not_a_node, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
               changeable_programs, without_bound, *([locks] if os.geteuid() == 0 and shutil.which("flock") else []), as_the_samples, slurm_lines, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]
