@@ -294,8 +294,8 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
     if (is_plain && directory.find_first_of("*?[") == std::string::npos) return directory;
   }
   if (!any) return std::string();
-  return Error{
-      fmt::format("{}: `imports` names no directory: {}", line_in_config(facts, "imports"), list), EEXIST, fmt::format("add \"{}\" to `imports`", kDropIns)};
+  return Error{fmt::format("{}: `imports` names no directory: {}", line_in_config(facts, "imports"), list), EEXIST,
+               fmt::format("add \"{}\" to `imports`", kDropIns)};
 }
 
 // Returns the path of install's drop-in: in `directory`, or in /etc/containerd/conf.d if `directory` is an error or
@@ -370,7 +370,7 @@ Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& t
       if (found == facts.settings.end() || found->second == value || is_empty_setting(found->second) ||
           key == "pod_annotations")
         continue;
-      const std::string in_files = table.name.substr(table.name.find(".containerd."));
+      const std::string in_files = table.name.substr(table.name.find("'.containerd."));
       return Error{fmt::format("{}: handler `{}` already exists with another {}: {}",
                                where_set(facts, in_files, key, kContainerdConfig), name, key, found->second),
                    EEXIST, fmt::format("remove it or merge by hand: {} = {}", key, value)};

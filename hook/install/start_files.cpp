@@ -90,13 +90,14 @@ bool has_table(const EngineSettings& settings, std::string name) {
   return std::ranges::any_of(settings, [&](const auto& one) { return bare(one.first.table) == name; });
 }
 
-// Source: internal/cri/config, ValidatePluginConfig(), and plugins/cri/runtime, loadBaseOCISpecs().
+// Source: internal/cri/config, ValidateRuntimeConfig(), and plugins/cri/runtime, loadBaseOCISpecs().
 Result<void> check_containerd_files(const std::string& root, const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings) {
     const std::string text = setting_text(facts.settings, setting.table, setting.key);
     if (text.empty()) continue;
+    // A file of version 2 has another name of the plugin than containerd 2 prints.
     const std::string in_files =
-        setting.table.substr(std::min(setting.table.find(".containerd"), setting.table.size()));
+        setting.table.substr(std::min(setting.table.find("'.containerd"), setting.table.size()));
     if (setting.key == "default_runtime_name") {
       if (!has_table(facts.settings, fmt::format("{}.runtimes.{}", setting.table, text)))
         return not_started(facts, {in_files, setting.key}, fmt::format("the default handler `{}` has no table", text),
