@@ -74,21 +74,27 @@ void make_safe(Refusal& refusal) {
     make_safe(*text, kLongestRefusal);
 }
 
-// Returns whether both entries are of one container.
-bool is_same_refused(const RefusedContainer& a, const RefusedContainer& b) {
-  if (a.pod.empty() != b.pod.empty()) return false;
-  if (a.pod.empty()) return a.id == b.id;
-  return a.pod_namespace == b.pod_namespace && a.pod == b.pod && a.name == b.name;
+// Returns whether the new entry replaces the old one.
+bool is_same_refusal(const Refusal& a, const Refusal& b) {
+  const RefusedContainer &one = a.container, &other = b.container;
+  if (one.pod.empty() != other.pod.empty()) return false;
+  if (one.pod.empty()) return one.id == other.id || (a.reason == b.reason && a.message == b.message);
+  return one.pod_namespace == other.pod_namespace && one.pod == other.pod && one.name == other.name;
 }
 
-// Removes the oldest entry of the namespace with the most entries; of several such namespaces, the oldest entry.
+// Returns the group that loses an entry if it has the most. A reason has a blank in front, which no namespace has.
+std::string group_of(const Refusal& entry) {
+  return entry.container.pod.empty() ? " " + entry.reason : entry.container.pod_namespace;
+}
+
+// Removes the oldest entry of the group with the most entries; of several such groups, the oldest entry.
 void drop_one(std::vector<Refusal>& entries) {
   std::map<std::string, std::size_t> counts;
   std::size_t most = 0;
   for (const Refusal& entry : entries)
-    most = std::max(most, ++counts[entry.container.pod_namespace]);
-  const auto victim = std::ranges::find_if(
-      entries, [&](const Refusal& entry) { return counts[entry.container.pod_namespace] == most; });
+    most = std::max(most, ++counts[group_of(entry)]);
+  const auto victim =
+      std::ranges::find_if(entries, [&](const Refusal& entry) { return counts[group_of(entry)] == most; });
   if (victim != entries.end()) entries.erase(victim);
 }
 
@@ -110,7 +116,7 @@ Result<std::vector<Refusal>> read_refusals_file(const LedgerDirectory& directory
 
 std::vector<Refusal> with_refusal(std::vector<Refusal> entries, Refusal refusal) {
   make_safe(refusal);
-  std::erase_if(entries, [&](const Refusal& entry) { return is_same_refused(entry.container, refusal.container); });
+  std::erase_if(entries, [&](const Refusal& entry) { return is_same_refusal(entry, refusal); });
   entries.push_back(std::move(refusal));
   while (entries.size() > kMostRefusals || refusals_file_text({kRefusalsFormat, entries}).size() > kLargestRefusals)
     drop_one(entries);

@@ -2,10 +2,12 @@
 // `exit code: 1`, and syslog may be absent or full.
 //
 // The file is JSON with mode 0600: at most 64 entries and 64 KiB, the oldest first. It is replaced in one step under
-// the lock DIR/refusals.lock. A container has one entry, the newest: for a container of a pod, namespace, pod and
-// container name identify it, because each attempt of the kubelet makes a new id. If the file is full, the namespace
-// with the most entries loses its oldest one, so that a tenant that fails again and again does not remove the entries
-// of other tenants. Containers without a pod count as one namespace.
+// the lock DIR/refusals.lock. A container of a pod has one entry, the newest: namespace, pod and container name
+// identify it, because each attempt of the kubelet makes a new id. Containers without a pod have one entry for each id,
+// and one for each reason and message, with the id of the newest: each `podman run` makes a new id. If the file is
+// full, the group with the most entries loses its oldest one, so that a tenant that fails again and again does not
+// remove the entries of other tenants. A namespace is a group; of containers without a pod, a reason is one, because a
+// message may quote their texts.
 #pragma once
 
 #include <cstddef>

@@ -85,6 +85,28 @@ TEST_F(Refusals, NamespaceWithMostEntriesLosesItsOldest) {
   EXPECT_EQ(kept[63], "victim");
 }
 
+TEST_F(Refusals, RetriesWithoutPodKeepOtherEntries) {
+  note_refusal(ledger_, refusal({"victim"}, "`mlx5_9` does not exist"));
+  note_refusal(ledger_, refusal({"in a pod", "team-a", "web", "main"}));
+  for (int i = 0; i < 100; ++i)
+    note_refusal(ledger_, refusal({fmt::format("retry-{}", i)}));
+  EXPECT_EQ(ids(must(read_refusals(ledger_))), (std::vector<std::string>{"retry-99", "in a pod", "victim"}));
+}
+
+TEST_F(Refusals, ManyMessagesWithoutPodKeepOtherReasonsAndNamespaces) {
+  Refusal victim = refusal({"victim"});
+  victim.reason = "refused";
+  note_refusal(ledger_, victim);
+  note_refusal(ledger_, refusal({"in a pod", "busy", "web", "main"}));
+  for (int i = 0; i < 100; ++i)
+    note_refusal(ledger_, refusal({fmt::format("retry-{}", i)}, fmt::format("message {}", i)));
+  const auto kept = ids(must(read_refusals(ledger_)));
+  ASSERT_EQ(kept.size(), kMostRefusals);
+  EXPECT_EQ(kept[61], "retry-38");
+  EXPECT_EQ(kept[62], "in a pod");
+  EXPECT_EQ(kept[63], "victim");
+}
+
 TEST_F(Refusals, BoundsFileOfLongHostileTexts) {
   const std::string hostile = "\x1b[2J\n\xff" + std::string(5000, '\x01');
   std::string wide;
