@@ -105,10 +105,11 @@ Log Log::to_stderr(std::string_view program) {
 
 void Log::set_container(std::string_view id) {
   container_ = printable(id);
+  own_text_ = {};
 }
 
-void Log::set_without_container() {
-  has_no_container_ = true;
+void Log::set_own_text(std::string_view text) {
+  own_text_ = text;
 }
 
 void Log::hold() {
@@ -178,16 +179,16 @@ void Log::write(Severity severity, std::string_view message) const {
 
 void Log::put(Severity severity, const std::string& text) const {
   if (severity != Severity::kDebug) say(program_ + ": " + text + "\n");
-  if (severity == Severity::kError && has_no_container_ && stderr_ == Stderr::kNone && !syslog_.ok() &&
-      (::fcntl(STDERR_FILENO, F_GETFL) & O_APPEND) == 0)
-    write_at_once(
-        STDERR_FILENO,
-        "rdma-hook: error: stdin has no state of a container, and neither syslog nor a pipe takes the reason; "
-        "remedy: add `2>&1 | cat`\n");
-  if (!syslog_.ok()) return;
-  const std::string record =
-      fmt::format("<{}>{}[{}]: {}", kDaemonFacility | static_cast<int>(severity), program_, ::getpid(), text);
-  [[maybe_unused]] const auto sent = ::send(syslog_.get(), record.data(), record.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (syslog_.ok()) {
+    const std::string record =
+        fmt::format("<{}>{}[{}]: {}", kDaemonFacility | static_cast<int>(severity), program_, ::getpid(), text);
+    if (::send(syslog_.get(), record.data(), record.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return;
+  }
+  if (severity != Severity::kError || own_text_.empty() || stderr_ != Stderr::kNone) return;
+  if ((::fcntl(STDERR_FILENO, F_GETFL) & O_APPEND) != 0) return;
+  write_at_once(STDERR_FILENO,
+                fmt::format("{}: error: {}, and neither syslog nor a pipe takes the reason; remedy: add `2>&1 | cat`\n",
+                            program_, own_text_));
 }
 
 EventLine& EventLine::put(std::string_view key, std::string_view value) {

@@ -36,10 +36,11 @@ class Log {
 
   // Sets the name of the container in later messages.
   void set_container(std::string_view id);
-  // States that stdin had no valid state of a container: no runtime called, so no image chose the file of stderr. An
-  // error that neither syslog nor stderr takes then has one line of fixed text on stderr, unless that was opened for
-  // append, as crun opens the path of an image.
-  void set_without_container();
+  // Sets the text, a constant of the program, for an error that neither syslog nor stderr takes: one line on stderr has
+  // it in place of the message, because an image may have chosen the file of stderr. A stderr that was opened for
+  // append, as crun opens the path of an image, gets no line. Lasts until set_container(): before, no runtime is known
+  // to call.
+  void set_own_text(std::string_view text);
   // Keeps later messages that are no warning or error, until write_held(): the caller does not wait for their writes.
   void hold();
   void write_held();
@@ -61,7 +62,7 @@ class Log {
   Stderr stderr_ = Stderr::kPolled;
   UniqueFd own_;  // with kOwn: stderr, opened again as nonblocking
   std::string container_;
-  bool has_no_container_ = false;
+  std::string_view own_text_;
   bool warns_once_ = false;
   mutable std::vector<std::string> warned_;  // with warns_once_: the warnings already written
   bool holds_ = false;

@@ -4,6 +4,11 @@
 
 namespace base {
 
+Error error_of_exception() {
+  return {"not enough memory, or a fault of this program", ENOMEM,
+          "raise the memory limit of its cgroup and `ulimit -v`; if that does not help, report the fault"};
+}
+
 std::string remedy_of(const Error& error, const char* otherwise) {
   // The kernel also returns ENFILE if an RDMA device with the new name exists already (assign_name(),
   // drivers/infiniband/core/device.c). The message of that error states this cause in place of the text of ENFILE.

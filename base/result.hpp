@@ -105,6 +105,9 @@ inline Error wrap(Error error, std::string_view context) {
   return error;
 }
 
+// Returns the error for an exception: bad_alloc, because the programs throw none. what() is the text of a library.
+Error error_of_exception();
+
 // Sets `first` to the error of `next`, unless `first` has an error already. For work that continues after an error.
 inline void keep_first(Result<void>& first, Result<void> next) {
   if (first && !next) first = std::move(next);

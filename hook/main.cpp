@@ -23,12 +23,14 @@ int main(int argc, char** argv) {
   try {
     const auto options = hook::parse_options({argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0)});
     if (!options) {
-      log().error(options.error());
+      auto log_of_usage = log();
+      log_of_usage.set_own_text("the command line is wrong");
+      log_of_usage.error(options.error());
       return options.error().code == EINVAL ? kExitUsage : kExitFailure;
     }
     return hook::run_command(*options);
-  } catch (const std::exception& error) {  // bad_alloc; the program itself throws no exceptions
-    log().error({error.what(), 0, {}});
+  } catch (const std::exception&) {  // bad_alloc; the program itself throws no exceptions
+    log().error(base::error_of_exception());
     return kExitFailure;
   }
 }

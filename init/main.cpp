@@ -188,8 +188,9 @@ int main(int argc, char** argv) {
     }
     return init::run_command(*options, environ);
     // Only bad_alloc is expected here.
-  } catch (const std::exception& error) {
-    log.error(error.what());
+  } catch (const std::exception&) {
+    const base::Error error = base::error_of_exception();
+    log.error(error.message, error.hint);
     return init::kExitFailure;
   }
 }

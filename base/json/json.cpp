@@ -233,8 +233,8 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
     const NotingIterator end(text.data() + text.size(), &position);
     if (Json::sax_parse(begin, end, &builder) && builder.fault().message.empty()) return builder.take_root();
     fault = builder.fault();
-  } catch (const std::exception& error) {  // bad_alloc: no other exception is expected
-    fault = {position.line(), error.what()};
+  } catch (const std::exception&) {  // bad_alloc: no other exception is expected
+    fault = {position.line(), error_of_exception().message};
   }
   return std::nullopt;
 }

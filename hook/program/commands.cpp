@@ -15,6 +15,7 @@
 #include "base/process/run_in_child.hpp"
 #include "base/process/sandbox.hpp"
 #include "base/result.hpp"
+#include "base/text.hpp"
 #include "base/warnings.hpp"
 #include "fabric/inventory.hpp"
 #include "fabric/snapshot.hpp"
@@ -486,8 +487,10 @@ void note_refused_start(const char* stage, const Call& call, const Error& error)
 // the filter starts, because it decides whether the IPAM helper is needed. The state and the bundle are foreign input,
 // so they are read behind the filter.
 int stage_code(const Options& options) {
-  if (auto isolated = isolate(); !isolated) return exit_code(isolated, Log::of_stage());
+  const auto isolated = isolate();
   Log log = Log::of_stage();
+  log.set_own_text("the stage cannot start");
+  if (!isolated) return exit_code(isolated, log);
   // poststop needs the configuration only to release leases of IPAM plugins.
   const bool is_end = options.command == Command::kPoststop;
   const bool has_rails = is_end && NetworkRecordStore::has_any(options.node.ledger);

@@ -29,7 +29,7 @@ Result<OciState> read_state(Call& call) {
   const auto text = read_state_text(STDIN_FILENO, kStdinTimeoutMs);
   auto parsed = text ? parse_oci_state(*text) : Result<OciState>(text.error());
   if (!parsed) {
-    call.log.set_without_container();
+    call.log.set_own_text("stdin has no state of a container");
     parsed.error().hint =
         "let an OCI runtime start this command as a hook; `rdma-hook plan` shows what a container gets";
   }

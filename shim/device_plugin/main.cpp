@@ -98,8 +98,8 @@ int main(int argc, char** argv) {
   ::mallopt(M_ARENA_MAX, 2);  // saves memory: glibc would allocate an arena for each of gRPC's threads
   try {
     return run(argc, argv);
-  } catch (const std::exception& error) {  // bad_alloc: the program itself does not throw
-    plugin_log().error({error.what(), 0, {}});
+  } catch (const std::exception&) {  // bad_alloc: the program itself does not throw
+    plugin_log().error(base::error_of_exception());
     return kExitFailure;
   }
 }

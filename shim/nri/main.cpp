@@ -44,8 +44,8 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
     return run(argc, argv);
-  } catch (const std::exception& error) {  // bad_alloc: the program itself does not throw
-    base::Log::to_stderr("rdma-nri").error({error.what(), 0, {}});
+  } catch (const std::exception&) {  // bad_alloc: the program itself does not throw
+    base::Log::to_stderr("rdma-nri").error(base::error_of_exception());
     return kExitFailure;
   }
 }

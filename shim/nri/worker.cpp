@@ -31,8 +31,8 @@ constexpr int kEndMs = 50;
 Worker::Answer answer_of(const Worker::Serve& serve, std::string_view request) {
   try {
     return serve(request);
-  } catch (const std::exception& error) {  // bad_alloc: the program itself does not throw
-    return {Error{error.what(), ENOMEM, {}}};
+  } catch (const std::exception&) {  // bad_alloc: the program itself does not throw
+    return {base::error_of_exception()};
   }
 }
 

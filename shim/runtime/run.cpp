@@ -143,9 +143,9 @@ Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const
       break;
   }
   return {};
-} catch (const std::exception& error) {
+} catch (const std::exception&) {
   // rdma-runtime itself throws nothing, but the standard library may throw bad_alloc.
-  return Error{error.what(), 0, {}};
+  return base::error_of_exception();
 }
 
 }  // namespace

@@ -247,10 +247,10 @@ Result<std::string> Connection::handle(const Message& message) {
   if (!request) return Error{request.error().message, EINVAL};
   try {
     return handler_(*request);
-  } catch (const std::exception& problem) {
+  } catch (const std::exception&) {
     // An exception becomes an error that refuses the container. If the plugin crashed instead, the runtime would create
     // the container without its devices.
-    return Error{fmt::format("cannot serve the request: {}", problem.what()), ENOMEM};
+    return base::wrap(base::error_of_exception(), "cannot serve the request");
   }
 }
 

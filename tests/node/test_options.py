@@ -15,6 +15,7 @@ A cell with another word than `remedy` and `expected` needs a reason in the last
 message then does not name it. `-`: the option has no path. The man page must list every exit code.
 """
 import concurrent.futures
+import contextlib
 import functools
 import itertools
 import json
@@ -23,9 +24,11 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 
 import harness
+from containers import Syslog
 from harness import HERE, HOOK, NRI, PATH, SOURCE, must, read, run, wait_for, write
 
 INIT, PING, DEVICE_PLUGIN = (os.environ.get(name, "") for name in ("TESTED_PROGRAM", "TESTED_PING", "TESTED_DEVICE_PLUGIN"))
@@ -279,6 +282,43 @@ class Table(harness.TreeCase):
                                 (option, "--bundle", "--root"))
             done = self.refused(run(argv, **self.settings()), "error: ", "remedy: ")
             self.assertIn(places["missing"], done.stderr)
+
+    def fixed_line(self, argv, code, **settings):
+        """Returns what a stage with this exit code writes to a stderr that is a file."""
+        path = f"{self.work}/stderr.{next(self.numbers)}"
+        with open(path, "wb") as file:
+            done = subprocess.run(argv, stderr=file, stdout=subprocess.PIPE, env={}, check=False, **settings)
+        self.assertEqual((done.returncode, done.stdout), (code, b""), read(path))
+        return read(path)
+
+    def test_stage_writes_fixed_line_to_file_if_syslog_takes_no_error(self):
+        hook = self.bins["rdma-hook"]
+        line = "rdma-hook: error: {}, and neither syslog nor a pipe takes the reason; remedy: add `2>&1 | cat`\n"
+        rows = (([hook, "createRuntime"], 1, "stdin has no state of a container"),
+                ([hook, "createRuntime", "--junk"], 2, "the command line is wrong"))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("/dev/log")
+        for argv, code, text in rows:
+            self.assertEqual(self.fixed_line(argv, code, input=b"junk"), line.format(text))
+        syslog = Syslog(self)
+        for argv, code, text in rows:
+            self.assertEqual(self.fixed_line(argv, code, input=b"junk"), "")
+            self.assertIn("error: ", syslog.text())
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as filler, contextlib.suppress(BlockingIOError):
+            while True:
+                filler.sendto(b"x", "/dev/log")
+        for argv, code, text in rows:
+            self.assertEqual(self.fixed_line(argv, code, input=b"junk"), line.format(text))
+
+    def test_stage_that_cannot_start_writes_fixed_line_to_file(self):
+        def enter_root_without_devices():
+            os.chroot(self.work)
+            os.close(0)
+        try:
+            written = self.fixed_line(["/bin/rdma-hook", "createRuntime"], 1, preexec_fn=enter_root_without_devices)
+        except FileNotFoundError:
+            self.skipTest("a program with sanitizers needs libraries, which the root lacks")
+        self.assertTrue(written.startswith("rdma-hook: error: the stage cannot start, and neither syslog "), written)
 
     def check(self, case):
         listed = listed_options()

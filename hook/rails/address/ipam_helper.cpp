@@ -116,8 +116,8 @@ Result<PluginEnd> receive_end(FrameSocket& channel, Deadline deadline) {
     json.at("out").get_to(end.out);
     json.at("err").get_to(end.err);
     return end;
-  } catch (const std::exception& error) {
-    return make_error("{}", error.what());
+  } catch (const std::exception&) {  // bad_alloc, or a malformed answer
+    return make_error("the helper of IPAM plugins sent a malformed answer");
   }
 }
 

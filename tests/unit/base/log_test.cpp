@@ -83,7 +83,8 @@ TEST_F(LogTest, WritesFixedLineToFileOnlyWithoutContainer) {
     const base::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags));
     ::dup2(fd.get(), STDERR_FILENO);
     Log log = Log::of_stage();
-    if (!has_container) log.set_without_container();
+    log.set_own_text("the stage cannot start");
+    if (has_container) log.set_container("a");
     log.error({"$(reboot)", 0, {}});
     restore();
     return test_support::read_file(path);
@@ -91,7 +92,7 @@ TEST_F(LogTest, WritesFixedLineToFileOnlyWithoutContainer) {
   EXPECT_EQ(written(0, true), "");
   EXPECT_EQ(written(O_APPEND, false), "");
   EXPECT_EQ(written(0, false).find("$(reboot)"), std::string::npos);
-  EXPECT_TRUE(written(0, false).starts_with("rdma-hook: error: stdin has no state of a container"));
+  EXPECT_TRUE(written(0, false).starts_with("rdma-hook: error: the stage cannot start, and neither syslog"));
 }
 
 TEST_F(LogTest, StageWritesWarningOnce) {

@@ -114,7 +114,7 @@ TEST(Worker, ReportsDeathAsError) {
     return {std::string()};
   }));
   EXPECT_EQ(ask(worker, "die").error().message, "rdma-nri's worker ended without an answer");
-  EXPECT_EQ(ask(worker, "throw").error().message, "std::bad_alloc");
+  EXPECT_EQ(ask(worker, "throw").error().message, base::error_of_exception().message);
   Worker unable([]() -> Result<Worker::Serve> { return Error{"no filter", EINVAL}; });
   EXPECT_EQ(ask(unable, "it").error().message, "no filter") << "a failed begin";
 }

@@ -109,7 +109,9 @@ TEST_F(ConnectionTest, SendsErrorsAsStatuses) {
   peer_.send(message(1, 1, 1, request("Fail", "")) + message(1, 3, 1, request("Throw", "")) +
              message(1, 5, 1, request("M", "", "other")) + message(1, 7, 1, request("Nested", "")));
   EXPECT_EQ(answers(),
-            (Answers{"1: status 2: pool `a` is empty (add HCAs)", "3: status 2: cannot serve the request: no memory",
+            (Answers{"1: status 2: pool `a` is empty (add HCAs)",
+                     fmt::format("3: status 2: cannot serve the request: {} ({})", base::error_of_exception().message,
+                                 base::error_of_exception().hint),
                      "5: status 12: service", "7: status 2: a request's handler must not use the connection"}));
 }
 
