@@ -117,10 +117,14 @@ class Builder final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception& error) override {
-    // The position is removed too: this parser knows the line.
+    // The position "line 1, column 5: " becomes a number: this parser knows the line.
     std::string_view text = json_cause(error.what());
     const std::size_t colon = text.starts_with("line ") ? text.find(": ") : std::string_view::npos;
-    if (colon != std::string_view::npos) text.remove_prefix(colon + 2);
+    if (colon != std::string_view::npos) {
+      const std::size_t column = text.substr(0, colon).rfind(' ') + 1;
+      fault_.column = parse_number<unsigned>(text.substr(column, colon - column)).value_or(0);
+      text.remove_prefix(colon + 2);
+    }
     // In this message, only the token comes from the document, so only the token may be long and is cut. The text
     // around the token is nlohmann's own.
     const std::size_t at = std::min(text.find("'" + token + "'"), text.size() - 1) + 1;
@@ -143,7 +147,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   };
 
   bool fail(std::string problem) {
-    if (fault_.message.empty()) fault_ = {position_.line(), std::move(problem)};
+    if (fault_.message.empty()) fault_ = {position_.line(), fault_.column, std::move(problem)};
     return false;
   }
   bool count() { return ++count_ <= limits_.values || fail(fmt::format("more than {} values", limits_.values)); }
@@ -213,14 +217,14 @@ class Builder final : public nlohmann::json_sax<Json> {
 
 std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonFault& fault, JsonLines* lines) {
   if (text.size() > limits.bytes) {
-    fault = {0, fmt::format("longer than {} bytes", limits.bytes)};
+    fault = {0, 0, fmt::format("longer than {} bytes", limits.bytes)};
     return std::nullopt;
   }
   // nlohmann's lexer takes a NUL byte as the end of the text, and would ignore the text after it.
   const std::size_t nul = text.find('\0');
   if (nul != std::string_view::npos) {
     fault = {1 + static_cast<unsigned>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(nul), '\n')),
-             "a NUL byte"};
+             0, "a NUL byte"};
     return std::nullopt;
   }
   Position position(text);
@@ -234,7 +238,7 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
     if (Json::sax_parse(begin, end, &builder) && builder.fault().message.empty()) return builder.take_root();
     fault = builder.fault();
   } catch (const std::exception&) {  // bad_alloc: no other exception is expected
-    fault = {position.line(), error_of_exception().message};
+    fault = {position.line(), 0, error_of_exception().message};
   }
   return std::nullopt;
 }
@@ -318,7 +322,8 @@ Result<Json> parse_json(std::string_view text, std::string_view what, const Json
   auto json = try_parse_json(text, limits, fault);
   if (json) return *std::move(json);
   if (fault.line == 0) return make_error("{}: {}", what, fault.message);
-  return make_error("{}, line {}: {}", what, fault.line, fault.message);
+  if (fault.column == 0) return make_error("{}, line {}: {}", what, fault.line, fault.message);
+  return make_error("{}, line {}, column {}: {}", what, fault.line, fault.column, fault.message);
 }
 
 Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std::string_view what) {

@@ -38,7 +38,8 @@ Result<Json> parse_json(std::string_view text, std::string_view what, const Json
 
 // The first fault of a text, for a caller that composes the message itself.
 struct JsonFault {
-  unsigned line = 0;  // 0: the text as a whole
+  unsigned line = 0;    // 0: the text as a whole
+  unsigned column = 0;  // in bytes, from 1; 0: not known, since only syntax errors have one
   std::string message;
 };
 // As parse_json(), but returns nullopt and sets `fault` in place of an error.

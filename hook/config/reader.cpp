@@ -69,7 +69,8 @@ bool ConfigReader::parse_document() {
   JsonFault fault;
   auto json = try_parse_json(text_->text, kLimits, fault);
   if (!json) {
-    problems_->push_back({text_->file, fault.line, "invalid JSON: " + fault.message,
+    const std::string column = fault.column == 0 ? "" : fmt::format(" in column {}", fault.column);
+    problems_->push_back({text_->file, fault.line, fmt::format("invalid JSON{}: {}", column, fault.message),
                           "remove comments, trailing commas and duplicate keys; an empty configuration is {}", true});
     return false;
   }

@@ -78,13 +78,14 @@ TEST(HookJson, AcceptsTextsThatNlohmannAccepts) {
   }
 }
 
-TEST(HookJson, ErrorsNameTheLine) {
+TEST(HookJson, ErrorsNameLineAndColumn) {
   std::string many = "{\n";
   for (int i = 0; i < 100; ++i)
     many += "\"k" + std::to_string(i) + "\":0,\n";
   const std::tuple<const char*, std::string, const char*> rows[] = {
       {"empty", "",
-       "it, line 1: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal"},
+       "it, line 1, column 1: syntax error while parsing value - unexpected end of input; expected '[', '{', or a "
+       "literal"},
       {"twice", "{\"a\": 1,\n \"b\": 2,\n \"a\": 3}", "it, line 3: the key `a` occurs twice"},
       {"twice, escaped", R"({"a":1,"\u0061":2})", "it, line 1: the key `a` occurs twice"},
       {"twice, below", "{\"a\":\n{\"b\":1,\n\"b\":1}}", "it, line 3: the key `b` occurs twice"},
@@ -93,15 +94,16 @@ TEST(HookJson, ErrorsNameTheLine) {
       {"twice, no terminal's business", "{\"\\u001b[2J\":1,\"\\u001b[2J\":2}",
        "it, line 1: the key `?[2J` occurs twice"},
       {"comment", "{\n// no\n}",
-       "it, line 2: syntax error while parsing object key - invalid literal; last read: "
+       "it, line 2, column 1: syntax error while parsing object key - invalid literal; last read: "
        "'{\\x3cU+000A\\x3e/'; expected string literal"},
       {"a shell's business",
        R"(["'; expected $(id))"
        "\x01",
-       "it, line 1: syntax error while parsing value - invalid string: control character U+0001 (SOH) must be escaped "
+       "it, line 1, column 20: syntax error while parsing value - invalid string: control character U+0001 (SOH) must "
+       "be escaped "
        "to \\u0001; last read: '\\x22\\x27\\x3b expected \\x24\\x28id\\x29\\x3cU+0001\\x3e'"},
       {"two documents", "{}\n{}",
-       "it, line 2: syntax error while parsing value - unexpected '{'; expected end of input"},
+       "it, line 2, column 1: syntax error while parsing value - unexpected '{'; expected end of input"},
       {"behind a NUL byte", std::string("{}\n\0{\"a\":1}", 11), "it, line 2: a NUL byte"},
       {"overflow", "[1,\n1e999\n]", "it, line 2: number overflow parsing '1e999'"},
       {"too many values", many_values((1 << 18) + 1), "it, line 1: more than 262144 values"},

@@ -217,12 +217,13 @@ constexpr const char* kNameRemedy = "write 1 to 63 of the characters A-Z a-z 0-9
 
 TEST(HookConfigProblems, RefusesInvalidJson) {
   const std::string remedy = "remove comments, trailing commas and duplicate keys; an empty configuration is {}";
-  expect_errors({{"",
-                  "invalid JSON: syntax error while parsing value - unexpected end of input; expected '[', '{', or "
-                  "a literal; " +
-                      remedy},
-                 {R"({"rails":[],"rails":[]})", "invalid JSON: the key `rails` occurs twice; " + remedy},
-                 {"[]", "expected an object, found a list; begin with { and end with }"}});
+  expect_errors(
+      {{"",
+        "invalid JSON in column 1: syntax error while parsing value - unexpected end of input; expected '[', '{', or "
+        "a literal; " +
+            remedy},
+       {R"({"rails":[],"rails":[]})", "invalid JSON: the key `rails` occurs twice; " + remedy},
+       {"[]", "expected an object, found a list; begin with { and end with }"}});
   std::string deep;
   for (int i = 0; i < 17; ++i)
     deep += "{\"a\":\n";
@@ -243,7 +244,7 @@ TEST(HookConfigProblems, RefusesUnknownKeys) {
        {R"({"netdev-names":"net%d"})", "`netdev-names`: unknown key; did you mean `netdev_names`?"},
        {R"({"nodes":{"x":1}})", "`nodes.x`: unknown key; write one of: rdma_cm, umad, issm, mode, uid, gid"},
        {"{\"\x1b[2J\":1, \"$comment\":1}",
-        "invalid JSON: syntax error while parsing object key - invalid string: control character U+001B "
+        "invalid JSON in column 3: syntax error while parsing object key - invalid string: control character U+001B "
         "(ESC) must be escaped to \\u001B; last read: '\\x22\\x3cU+001B\\x3e'; expected string literal; remove "
         "comments, trailing commas and duplicate keys; an empty configuration is {}"},
        {R"({"nodes":{"\u001b":1}})", "`nodes.?`: unknown key; write one of: rdma_cm, umad, issm, mode, uid, gid"},

@@ -68,7 +68,7 @@ TEST(IpamResults, AreParsed) {
       {"odd route", R"({"ips":[{"address":"10.1.0.2/24"}],"routes":[{"dst":"default"}]})",
        "error: `default` is no destination of a route"},
       {"empty", "",
-       "error: its result, line 1: syntax error while parsing value - unexpected end of input; expected '[', "
+       "error: its result, line 1, column 1: syntax error while parsing value - unexpected end of input; expected '[', "
        "'{', or a literal"}};
   for (const auto& [name, text, expected] : cases)
     EXPECT_EQ(shown(parse_ipam_result(text)), expected) << name;
@@ -241,8 +241,8 @@ TEST_F(Ipam, ReportsErrorsOfPlugins) {
 
 TEST_F(Ipam, RefusesGarbageAndTooMuchOutput) {
   const std::string garbage = run_script(R"(printf 'not \377\001 json')");
-  EXPECT_EQ(garbage.rfind(kPluginFailed + "its result, line 1: syntax error", 0), 0U) << garbage;
-  EXPECT_EQ(run_script("exit 0").rfind(kPluginFailed + "its result, line 1: ", 0), 0U);
+  EXPECT_EQ(garbage.rfind(kPluginFailed + "its result, line 1, column 2: syntax error", 0), 0U) << garbage;
+  EXPECT_EQ(run_script("exit 0").rfind(kPluginFailed + "its result, line 1, column 1: ", 0), 0U);
   for (const char c : garbage)
     EXPECT_TRUE(c >= ' ' && c < 0x7f) << static_cast<int>(c);
   EXPECT_EQ(run_script("head -c 10000000 /dev/zero; sleep 60"), kPluginFailed + "it writes more than 1048576 bytes");
