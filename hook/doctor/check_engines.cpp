@@ -5,6 +5,8 @@
 #include "base/text.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/doctor/checks.hpp"
+#include "hook/install/distribution.hpp"
+#include "hook/install/plan.hpp"
 
 namespace hook {
 namespace {
@@ -50,6 +52,20 @@ Grade grade_without_installation(const NodeEngines& engines) {
   return engines.is_expected ? Grade::kBroken : Grade::kNote;
 }
 
+// Returns the name of the engine that rdma-init is configured for, although the node has none; empty if that is not so.
+// find_engines() does not find the containerd of k3s, RKE2 and microk8s, nor an engine outside of its directories,
+// which may run.
+std::string configured_without_engine(const NodeEngines& engines) {
+  const InstallRecord* const record = engines.record && *engines.record ? &**engines.record : nullptr;
+  const bool is_installed = record && !record->is_restored();
+  if (is_installed && record->engine == kSlurm) return engines.has_slurm ? "" : record->engine;
+  if (!engines.found->empty() || (is_installed && is_distribution(record->engine))) return {};
+  for (const auto& [name, engine] : kProcesses)
+    if (find_process(engines, name)) return {};
+  if (is_installed) return record->engine;
+  return engines.files.empty() ? "" : std::string(to_string(engines.files.front().engine));
+}
+
 // An engine older than the tested versions may work, so it gets a note. An engine that refuses its configuration cannot
 // start again, so it is `broken`.
 void check_found(const NodeEngines& engines, Check& check) {
@@ -57,6 +73,9 @@ void check_found(const NodeEngines& engines, Check& check) {
     check.add(Grade::kWarning, "engines", engines.found.error().message, base::remedy_of(engines.found.error()));
     return;
   }
+  if (const std::string engine = configured_without_engine(engines); !engine.empty())
+    check.add(Grade::kBroken, "engines", fmt::format("rdma-init is configured for {}, which is not installed", engine),
+              "install it again, or run `rdma-hook install --uninstall`");
   if (engines.found->empty() && !is_set_up(engines) && !engines.has_slurm)
     check.add(grade_without_installation(engines), "engines", "no container engine is installed",
               "install containerd, CRI-O, Docker or Podman");

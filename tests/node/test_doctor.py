@@ -96,6 +96,7 @@ class Node:
         self.snapshot = pathlib.Path(directory) / "snapshot.json"
         self.inventory = copy.deepcopy(healthy())
         self.config = copy.deepcopy(CONFIG)
+        self.more = []  # more options
         self.with_snapshot = False  # for facts that doctor reads by netlink or ioctl, and not from files
 
     def write(self, path, content, mode=0o644):
@@ -147,7 +148,7 @@ class Node:
             put_process(self, pid, name, STARTED, "unlimited", f"NSpid:\t{pid}\n")
 
     def examine(self):
-        arguments = [self.hook, "doctor", "--root", self.root]
+        arguments = [self.hook, "doctor", "--root", self.root, *self.more]
         if self.with_snapshot:
             arguments += ["--snapshot", self.snapshot]
         done = subprocess.run([*arguments, "--json"], capture_output=True, text=True, check=False)
@@ -248,6 +249,27 @@ def slurm(conf, memlock="unlimited", more=None):
     return plant
 
 
+def installed_is_expected(node):
+    node.more = ["--installed"]
+
+
+def remove_engine(node):
+    for path in ("usr/bin/containerd", "usr/lib/systemd/system/containerd.service", "proc/100"):
+        node.remove(path)
+
+
+def only_slurm(node):
+    """Replaces containerd by Slurm, whose scripts install has written."""
+    subprocess.run([node.hook, "install", "--uninstall", "--root", node.root], check=True, capture_output=True)
+    remove_engine(node)
+    node.remove("proc/101")
+    node.write("usr/sbin/slurmd", "#!/bin/sh\n", 0o755)
+    for name in ("rdma-init", "rdma-runtime"):
+        node.write(f"opt/rdma/bin/{name}", f"#!/bin/sh\necho '{name} 0'\n", 0o755)
+    slurm("PropagateResourceLimitsExcept=MEMLOCK\n")(node)
+    subprocess.run([node.hook, "install", "--engine", "slurm", "--root", node.root, "--hook", "/opt/rdma/bin/rdma-hook"], check=True, capture_output=True)
+
+
 # Name, change before lay_out(), change after it; then the check, its grade, and a part of object and message.
 FAULTS = [
     ("rdma_ucm missing", None, lambda node: node.remove("sys/class/misc/rdma_cm"), "modules", "warning", "rdma_ucm", "not loaded"),
@@ -277,6 +299,13 @@ FAULTS = [
      "may not have read `/etc/containerd/conf.d/runtime.toml`"),
     ("nothing set up", None, lambda node: (subprocess.run([node.hook, "install", "--uninstall", "--root", node.root], check=True, capture_output=True),
                                            node.remove("proc/101")), "engine", "note", "engine", "rdma-init is not installed"),
+    ("nothing set up, but expected", installed_is_expected,
+     lambda node: (subprocess.run([node.hook, "install", "--uninstall", "--root", node.root], check=True, capture_output=True), node.remove("proc/101")),
+     "engine", "broken", "engine", "rdma-init is not installed"),
+    ("engine removed, record left", None, lambda node: remove_engine(node), "engine", "broken", "engines",
+     "rdma-init is configured for containerd, which is not installed"),
+    ("engine removed, files left", None, lambda node: (remove_engine(node), node.remove("var/lib/rdma-init")), "engine", "broken", "engines",
+     "rdma-init is configured for containerd, which is not installed"),
     ("file changed", None, lambda node: (node.write("etc/containerd/conf.d/rdma-init.toml", "# mine\n"),
                                          os.utime(node.root / "etc/containerd/conf.d/rdma-init.toml", (STARTED, STARTED))),
      "engine", "warning", "/etc/containerd/conf.d/rdma-init.toml", "changed since install"),
@@ -439,6 +468,12 @@ class Doctor(harness.Case):
             with self.subTest(name):
                 code, findings, text = self.examine(before, after)
                 self.assertEqual((code, findings), (0, []), text)
+
+    def test_names_slurm_on_node_without_engine(self):
+        node = self.laid_out(after=only_slurm)
+        code, findings, text = node.examine()
+        self.assertEqual((code, findings), (0, []), text)
+        self.assertRegex(text, r"(?m)^ok +engine +slurmd; slurm configured, way hook$", text)
 
     def test_reports_each_fault_alone(self):
         for name, before, after, check, grade, what, message in FAULTS:
