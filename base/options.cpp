@@ -64,6 +64,19 @@ Result<void> set_switch(bool& target, std::string_view text, bool on) {
   return {};
 }
 
+std::string listed(std::span<const std::string_view> words) {
+  std::string list;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    list += fmt::format("{}{}", i == 0 ? "" : i + 1 == words.size() ? " or " : ", ", words[i]);
+  return list;
+}
+
+Result<void> check_word(std::string_view option, std::string_view value, std::span<const std::string_view> words) {
+  if (std::ranges::find(words, value) != words.end()) return {};
+  return make_error("--{} `{}`: expected {}{}", option, printable(value), listed(words),
+                    suggestion("", nearest_word(value, words)));
+}
+
 bool is_for(std::string_view commands, std::string_view command) {
   if (commands.empty()) return true;
   const auto words = split(commands, ' ');

@@ -23,7 +23,14 @@ struct Option {
   // Stores the value, "1" for a switch. Errors: the value is not valid.
   Result<void> (*apply)(Options& options, std::string_view value);
   std::string_view commands = {};  // commands that accept the option, separated by spaces; empty: all
+  // Returns the accepted words, with which the help begins; nullptr: `help` describes the values.
+  std::vector<std::string_view> (*words)() = nullptr;
 };
+
+// Returns "a, b or c".
+std::string listed(std::span<const std::string_view> words);
+// Returns nothing if `words` has the value. Otherwise the error names the words, and the nearest one.
+Result<void> check_word(std::string_view option, std::string_view value, std::span<const std::string_view> words);
 
 // Returns whether an argument has the form of an option: "--name", "--name=value", or "-h" for "--help".
 inline bool is_option(std::string_view argument) {
@@ -163,7 +170,9 @@ std::string option_help(std::span<const Option<Options>> table, std::string_view
     column = std::max(column, left_of(option).size() + 2);
   std::string text;
   for (const Option<Options>& option : table) {
-    if (command.empty() || is_for(option.commands, command)) text += help_lines(left_of(option), option.help, column);
+    if (!command.empty() && !is_for(option.commands, command)) continue;
+    const std::string words = option.words ? listed(option.words()) + ": " : "";
+    text += help_lines(left_of(option), words + std::string(option.help), column);
   }
   return text;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/base.hpp"
 
@@ -31,6 +32,15 @@ constexpr std::optional<Value> from_word(const Word<Value> (&words)[size], std::
     if (one.word == word) return one.value;
   }
   return std::nullopt;
+}
+
+// Returns the words in the order of the table.
+template <typename Value, std::size_t size>
+std::vector<std::string_view> words_of(const Word<Value> (&words)[size]) {
+  std::vector<std::string_view> all;
+  for (const Word<Value>& one : words)
+    all.push_back(one.word);
+  return all;
 }
 
 }  // namespace base

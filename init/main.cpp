@@ -181,9 +181,8 @@ int main(int argc, char** argv) {
     if (options && !options->tree().empty() && ::access((options->tree() + "/.").c_str(), F_OK) != 0)
       options = base::sys_error(errno, "read `{}`", base::printable(options->tree()));
     if (!options) {
-      // Other errors name the values that are expected.
       log.error(options.error().message,
-                base::remedy_of(options.error(), options.error().code ? init::kPathRemedy : ""));
+                base::remedy_of(options.error(), options.error().code ? init::kPathRemedy : "see rdma-init --help"));
       return init::kExitUsage;
     }
     return init::run_command(*options, environ);

@@ -178,7 +178,7 @@ Result<void> apply_environment(Options& options, const char* const* environment,
 Result<void> apply_argument(Options& options, std::span<char* const> arguments, std::size_t& at) {
   const std::string_view name = base::split_argument(arguments[at]).name;
   const auto* const option = base::find_option(kTable, name);
-  if (!option) return make_error("{}; see rdma-init --help", base::unknown_option(kTable, name).message);
+  if (!option) return base::unknown_option(kTable, name);
   const std::string_view value = TRY(base::take_value(arguments, at, option->value));
   if (auto done = option->apply(options, value); !done)
     return base::wrap(std::move(done).error(), fmt::format("--{}", name));
@@ -196,7 +196,7 @@ Result<void> check_combination(const Options& options, const std::vector<std::st
   const bool has_subcommand = !options.topic.empty();
   if (options.program && has_subcommand) return make_error("a subcommand takes no `-- command`");
   if (!options.program && !has_subcommand) {
-    return make_error("no command: rdma-init [options] -- command [args], or see rdma-init --help");
+    return make_error("no command: rdma-init [options] -- command [args]");
   }
   // A command would ignore an option of other commands. Their variables are for all commands of an image.
   const std::string_view word = options.topic.empty() ? "--" : options.topic;

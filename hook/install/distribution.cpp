@@ -77,6 +77,13 @@ void find_file(const std::string& root, const KnownDistribution& known, const st
 
 }  // namespace
 
+std::vector<std::string_view> distribution_names() {
+  std::vector<std::string_view> names;
+  for (const KnownDistribution& known : kKnown)
+    names.emplace_back(known.name);
+  return names;
+}
+
 bool is_distribution(std::string_view name) {
   return std::any_of(std::begin(kKnown), std::end(kKnown),
                      [&](const KnownDistribution& known) { return name == known.name; });

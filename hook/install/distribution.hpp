@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace hook {
 
@@ -18,6 +19,9 @@ struct Distribution {
   bool is_added = false;   // `file` has the path of rdma-runtime
   bool is_in_use = false;  // the generated configuration has the path of rdma-runtime, or imports `file`, which has it
 };
+
+// Returns the names of the distributions.
+std::vector<std::string_view> distribution_names();
 
 // Returns whether `name` is the name of a distribution.
 bool is_distribution(std::string_view name);

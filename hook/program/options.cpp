@@ -77,32 +77,29 @@ Result<void> set_install_flag(Options& options, std::string_view) {
   return {};
 }
 
-// Help of --engine. Each text begins with the list of the values, which ends at the colon.
-constexpr std::string_view kEngineHelp =
-    "runc, docker, podman, crio or containerd: decides whether annotations may request HCAs. Default: by the bundle; "
-    "otherwise runc for plan, and podman, where annotations only narrow, for createRuntime and verify";
-constexpr std::string_view kInstallEngineHelp =
-    "docker, podman, crio, containerd, k3s, rke2, microk8s or slurm: what install configures, in place of the engine "
-    "of this node";
+std::vector<std::string_view> engine_words() {
+  return base::words_of(kEngineWords);
+}
+
+// runc and crun have no configuration that install could change.
+std::vector<std::string_view> install_engine_words() {
+  auto words = engine_words();
+  std::erase(words, to_string(Engine::kRunc));
+  for (const std::string_view name : distribution_names())
+    words.push_back(name);
+  words.emplace_back(kSlurm);
+  return words;
+}
 
 Result<void> set_engine(Options& options, std::string_view value) {
-  if (is_distribution(value) || (options.command == Command::kInstall && value == kSlurm)) {
+  const bool installs = options.command == Command::kInstall;
+  // complete() refuses a distribution for other commands, with the reason.
+  if (is_distribution(value) || (installs && value == kSlurm)) {
     options.install.distribution = std::string(value);
     return {};
   }
-  const auto engine = parse_engine(value);
-  // runc and crun have no configuration that install could change.
-  if (!engine || (options.command == Command::kInstall && engine == Engine::kRunc)) {
-    const std::string_view help = options.command == Command::kInstall ? kInstallEngineHelp : kEngineHelp;
-    const std::string_view list = help.substr(0, help.find(':'));
-    std::vector<std::string_view> words;
-    for (const std::string_view word : base::split(list, ' ')) {
-      if (word != "or") words.push_back(word.substr(0, word.find(',')));
-    }
-    return make_error("--engine `{}`: expected {}{}", printable(value), list,
-                      base::suggestion("", base::nearest_word(value, words)));
-  }
-  options.node.engine = *engine;
+  TRY_VOID(base::check_word("engine", value, installs ? install_engine_words() : engine_words()));
+  options.node.engine = *parse_engine(value);
   options.node.engine_is_named = true;
   return {};
 }
@@ -121,9 +118,13 @@ Result<void> set_annotation(Options& options, std::string_view value) {
   return {};
 }
 
+std::vector<std::string_view> way_words() {
+  return base::words_of(kInstallWays);
+}
+
 Result<void> set_way(Options& options, std::string_view value) {
+  TRY_VOID(base::check_word("way", value, way_words()));
   options.install.way = from_word(kInstallWays, value);
-  if (!options.install.way) return make_error("--way `{}`: expected nri, runtime, hook or cdi", printable(value));
   return {};
 }
 
@@ -155,8 +156,12 @@ constexpr base::Option<Options> with_text(base::Option<Options> option, std::str
 }
 
 constexpr base::Option<Options> kOptions[] = {
-    {"engine", "NAME", kEngineHelp, set_engine, "createRuntime prestart poststop verify plan cdi"},
-    {"engine", "NAME", kInstallEngineHelp, set_engine, kInstall},
+    {"engine", "NAME",
+     "decides whether annotations may request HCAs. Default: by the bundle; otherwise runc for plan, and podman, where "
+     "annotations only narrow, for createRuntime and verify",
+     set_engine, "createRuntime prestart poststop verify plan cdi", engine_words},
+    {"engine", "NAME", "what install configures, in place of the engine of this node", set_engine, kInstall,
+     install_engine_words},
     only_for(kConfigOption<Options>,
              "createRuntime prestart poststop verify plan devices recover check-config cdi doctor"),
     {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
@@ -186,7 +191,7 @@ constexpr base::Option<Options> kOptions[] = {
     {"watch", "", "config apply: apply each change of DIR until SIGTERM", set_flag<&Options::watch>, "config"},
     {"probe", "", "config apply: print whether the node has the configuration of DIR, and why not; change nothing",
      set_flag<&Options::probe>, "config"},
-    {"way", "NAME", "install: nri, runtime, hook or cdi, in place of the best one for the engine", set_way, kInstall},
+    {"way", "NAME", "what install sets up, in place of the best way for the engine", set_way, kInstall, way_words},
     {"dry-run", "", "install: print a diff of each file that would change; change nothing",
      set_install_flag<&InstallOptions::dry_run>, kInstall},
     {"restart", "",
@@ -267,6 +272,30 @@ Result<void> check_apply(Options& options) {
   return {};
 }
 
+// Options with which a command uses only `used` of its options.
+struct Mode {
+  std::string_view command;
+  std::string_view option;
+  std::string_view used;
+};
+constexpr Mode kModes[] = {{"devices", "refused", "refused json ledger"},
+                           {"doctor", "job", "job config root ledger"},
+                           {"doctor", "json", "json config snapshot root ledger installed"},
+                           {kInstall, "status", "status json root"},
+                           {kInstall, "uninstall", "uninstall force dry-run restart root ledger"}};
+
+// Refuses an option that has no effect with another one. given: the names of the options.
+Result<void> check_modes(std::string_view command, const std::vector<std::string_view>& given) {
+  const auto has = [&](std::string_view name) { return std::ranges::find(given, name) != given.end(); };
+  for (const Mode& mode : kModes) {
+    if (mode.command != command || !has(mode.option)) continue;
+    for (const std::string_view name : given)
+      if (!base::is_for(mode.used, name)) return usage_error(fmt::format("--{} excludes --{}", mode.option, name));
+  }
+  if (command == kInstall && has("json") && !has("status")) return usage_error("install: --json requires --status");
+  return {};
+}
+
 // Checks the second word of "cdi generate" and "config apply". The word is required so that more subcommands can be
 // added later.
 Result<void> check_second_word(Command command, std::span<char* const> arguments, std::size_t& first) {
@@ -313,9 +342,6 @@ Result<void> complete(Options& options) {
   // An unknown engine counts as Podman, whose annotations can come from the image and are therefore not trusted.
   if (gives && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
-  // A snapshot has no modules and no device nodes.
-  if (options.job && (options.json || options.node.snapshot))
-    return usage_error("--job excludes --json and --snapshot");
   // A relative path would be lost, because the server changes its working directory to /.
   const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
   if (options.listen && (is_relative(options.node.ledger) || is_relative(options.node.root)))
@@ -356,6 +382,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   std::size_t first = 1;
   TRY_VOID(check_second_word(options.command, arguments, first));
   const Command command = options.command;
+  std::vector<std::string_view> given;
   for (std::size_t i = first; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
     if (command == Command::kConfigApply && options.source.empty() && !argument.starts_with('-')) {
@@ -363,6 +390,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
       continue;
     }
     const auto* const option = base::find_option(kTable, base::split_argument(argument).name, word);
+    if (option && base::is_option(argument)) given.push_back(option->name);
     // A command would ignore an option of other commands, and the caller would think that it had an effect.
     auto done = option && !base::is_for(option->commands, word)
                     ? Result<void>(make_error("`{}` has no option `--{}`", word, option->name))
@@ -372,6 +400,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   // `rdma-hook plan --help` describes only plan.
   if (options.command == Command::kHelp && command != Command::kHelp) options.topic = word;
   if (options.command == Command::kHelp || options.command == Command::kVersion) return options;
+  TRY_VOID(check_modes(word, given));
   TRY_VOID(complete(options));
   return options;
 }

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   try {
     const auto options = init::ping::parse_options(argc, argv, environ);
     if (!options) {
-      log.error(options.error().message, base::remedy_of(options.error()));
+      log.error(options.error().message, base::remedy_of(options.error(), "see rdma-ping --help"));
       return init::ping::kExitUsage;
     }
     return init::ping::run(*options, environ, log);

@@ -98,7 +98,7 @@ Result<void> apply(Options& options, std::span<char* const> arguments, std::size
     return make_error("unexpected argument `{}`; put the command after `--`", printable(argument));
   const std::string_view name = base::split_argument(argument).name;
   const auto* const option = base::find_option(kTable, name);
-  if (option == nullptr) return make_error("{}; see rdma-ping --help", base::unknown_option(kTable, name).message);
+  if (option == nullptr) return base::unknown_option(kTable, name);
   const std::string_view value = TRY(base::take_value(arguments, at, option->value));
   if (auto done = option->apply(options, value); !done)
     return base::wrap(std::move(done).error(), fmt::format("--{}", name));

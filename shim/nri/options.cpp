@@ -21,17 +21,21 @@ Result<void> set_identity(NriPluginOptions& options, std::string_view value) {
   return {};
 }
 
+std::vector<std::string_view> engine_words() {
+  return {hook::to_string(hook::Engine::kContainerd), hook::to_string(hook::Engine::kCrio)};
+}
+
 Result<void> set_engine(NriPluginOptions& options, std::string_view value) {
+  TRY_VOID(base::check_word("engine", value, engine_words()));
   options.engine = hook::parse_engine(value);
-  if (options.engine == hook::Engine::kContainerd || options.engine == hook::Engine::kCrio) return {};
-  return make_error("--engine `{}`: expected containerd or crio", printable(value));
+  return {};
 }
 
 constexpr base::Option<NriPluginOptions> kOptions[] = {
     {"socket", "PATH", "the runtime's socket (/var/run/nri/nri.sock)", set_text<&NriPluginOptions::socket>},
     {"index", "NN", "two digits: runtimes call plugins in this order (10)", set_identity<&PluginIdentity::index>},
     {"name", "NAME", "the plugin's name (rdma)", set_identity<&PluginIdentity::name>},
-    {"engine", "NAME", "containerd or crio, if the runtime has another name", set_engine},
+    {"engine", "NAME", "the engine, if the runtime has another name", set_engine, {}, engine_words},
     hook::kConfigOption<NriPluginOptions>,
     hook::kRootOption<NriPluginOptions>,
     hook::kLedgerOption<NriPluginOptions>,

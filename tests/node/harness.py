@@ -296,7 +296,7 @@ class TreeCase(Case):
 
     def refusals(self):
         """Returns the entries of `rdma-hook devices --refused`, the newest first."""
-        return json.loads(must([HOOK, "devices", "--refused", "--json", *self.places()], env={}))["refusals"]
+        return json.loads(must([HOOK, "devices", "--refused", "--json", "--ledger", self.ledger_directory], env={}))["refusals"]
 
     def probe(self, program):
         """Returns exit code and line of --probe. It reads the state, and starts nothing."""

@@ -58,7 +58,8 @@ def printed_by(engine):
 
 def inside(program, engine):
     def install(*arguments, env=None):
-        return subprocess.run([program, "install", "--engine", engine, *arguments], capture_output=True, text=True, check=False, env=env)
+        chosen = [] if "--uninstall" in arguments else ["--engine", engine]
+        return subprocess.run([program, "install", *chosen, *arguments], capture_output=True, text=True, check=False, env=env)
 
     no_systemctl = tempfile.mkdtemp(dir="/mnt")
     pathlib.Path(no_systemctl, "systemctl").write_text("#!/bin/sh\necho Unit not found >&2\nexit 5\n")

@@ -301,7 +301,11 @@ class Node:
 
     def run(self, *arguments, tracer=()):
         environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"} if tracer else None  # LeakSanitizer fails in a traced process
-        return subprocess.run([*tracer, *self.call, *arguments], capture_output=True, text=True, check=False, env=environment)
+        call = list(self.call)
+        if {"--uninstall", "--status"} & set(arguments) and "--hook" in call:  # these do not use it
+            at = call.index("--hook")
+            del call[at:at + 2]
+        return subprocess.run([*tracer, *call, *arguments], capture_output=True, text=True, check=False, env=environment)
 
     def call_for(self, command):
         return ["--uninstall", *self.restart] if command == "uninstall" else self.chosen

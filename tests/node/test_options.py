@@ -5,14 +5,15 @@ has an exit code and one of these words:
 
   remedy    one error line, which names the remedy, and the path if the option has one
   other     one error line, which names the remedy, about an object that is checked first
-  expected  one error line without a remedy: it names the option, and the values that are accepted
+  expected  one error line, which names the remedy, the option, and the values that are accepted
   report    the command's report on stdout names the path and the remedy
   warned    no error line; a line of stderr, or of the report on stdout, names the path
   fine      no error line
   runs      the program logs a warning with the path, and ends with the code after SIGTERM
 
 A cell with another word than `remedy` and `expected` needs a reason in the last column. So does `expected` for a path, because the
-message then does not name it. `-`: the option has no path. The man page must list every exit code.
+message then does not name it. `-`: the option has no path. The man page must list every exit code. A command can have several rows for
+an option: `install --dry-run` is install with this option.
 """
 import concurrent.futures
 import contextlib
@@ -66,14 +67,17 @@ ARGUMENTS = {
     "rdma-hook cdi": "cdi generate {} --root {node} --config {config}",
     "rdma-hook base-spec": "base-spec {} --root {node}",
     "rdma-hook doctor": "doctor {} " + ON_NODE,
-    "rdma-hook install": "install {} --status --root {host}",
+    "rdma-hook install": "install {} --engine slurm --root {slurm}",
+    "rdma-hook install --dry-run": "install {} --dry-run --engine slurm --root {slurm}",
+    "rdma-hook install --status": "install {} --status --root {slurm}",
+    "rdma-hook install --uninstall": "install {} --uninstall --root {slurm}",
     "rdma-nri -": "{} --socket {socket} " + ON_NODE,
     "rdma-device-plugin -": "{} --plugins {directory} " + ON_NODE,
 }
 # Options of ARGUMENTS that the tested option excludes.
 EXCLUDED = {"--snapshot": ("--root",), "--rootfs": ("--root",), "--annotation": ("--bundle",), "--namespace": ("--bundle",)}
 # Options of ARGUMENTS without a value.
-SWITCHES = ("--status",)
+SWITCHES = ("--dry-run", "--status", "--uninstall")
 # Arguments that an option needs.
 NEEDED = {"--namespace": ["--annotation", "rdma-init.io/devices=1"]}
 # Exit codes of ARGUMENTS without the tested option, if not 0.
@@ -91,7 +95,11 @@ class Row:
         self.cells = dict(zip(CASES, cells))
 
     def name(self):
-        return f"{self.program} {self.command} {self.option}"
+        """Returns "PROGRAM COMMAND OPTION" as listed_options()."""
+        return f"{self.program} {self.command.split()[0]} {self.option}"
+
+    def title(self):
+        return f"{self.key()} {self.option}"
 
     def key(self):
         return f"{self.program} {self.command}"
@@ -158,6 +166,7 @@ class Table(harness.TreeCase):
             write(self.places[name] + "/config.json", {"ociVersion": "1.0.2", "annotations": annotations, "root": {"path": "rootfs"},
                                                        "process": {"args": ["sh"], "cwd": "/"}, "linux": {}})
         write(self.places["private"] + "/x", "{}")
+        shutil.copy(HOOK, self.work + "/bin/rdma-runtime")  # `install --programs` copies it
         os.chmod(self.places["private"], 0o700)
         os.mkdir(self.work + "/ledgers")
         self.gone = self.pid_of_ended()
@@ -183,7 +192,10 @@ class Table(harness.TreeCase):
     def own_places(self):
         """Returns the places of one run: another may have made a missing path."""
         number = next(self.numbers)
-        return {**self.places, "ledger": f"{self.work}/ledgers/{number}", "missing": f"{self.work}/none/{number}/x"}
+        slurm = f"{self.work}/slurm/{number}"  # a node with slurmd and the programs
+        for program in ("sbin/slurmd", "bin/rdma-hook", "bin/rdma-runtime", "bin/rdma-init"):
+            write(f"{slurm}/usr/{program}", "#!/bin/sh\n", 0o755)
+        return {**self.places, "slurm": slurm, "ledger": f"{self.work}/ledgers/{number}", "missing": f"{self.work}/none/{number}/x"}
 
     def value_of(self, row, case, kind, places):
         if not kind:
@@ -191,6 +203,8 @@ class Table(harness.TreeCase):
         if case == "wrong":
             return (row.value or WRONG).format(**places)
         path = places["missing"] if case == "missing" else places["private"] + ("" if kind == "DIR" else "/x")
+        if row.option == "--hook":
+            path = os.path.dirname(path) + "/rdma-hook"
         return ("unix:" if kind == "WHERE" else "") + path
 
     def argv_of(self, key, tested, places, without=()):
@@ -233,7 +247,7 @@ class Table(harness.TreeCase):
             wrong.append("the path is not named")
         if not row.reason and word != "remedy" and (kind in PATH_VALUES or word != "expected"):
             wrong.append("no reason in the table")
-        return [f"{row.name()} {case}: {', '.join(wrong)}; expected: {code} {word}; {shlex.join(argv)}: exit code {done.returncode}\n"
+        return [f"{row.title()} {case}: {', '.join(wrong)}; expected: {code} {word}; {shlex.join(argv)}: exit code {done.returncode}\n"
                 f"{said}"] if wrong else []
 
     @staticmethod
@@ -247,7 +261,7 @@ class Table(harness.TreeCase):
             "the text of an exception": not EXCEPTION.search(done.stderr + done.stdout),
             "a line without the program's name": all(line.startswith(row.program + ": ") for line in lines),
             f"{len(errors)} error lines": len(errors) == (word in ERRORS),
-            "no remedy": word not in ("remedy", "other") or "; remedy: " in "".join(errors),
+            "no remedy": word not in ERRORS or "; remedy: " in "".join(errors),
             "no remedy in the report": word != "report" or "remedy: " in done.stdout,
             "neither option nor expected values in the error": word != "expected" or (
                 row.option in "".join(errors) and EXPECTED.search("".join(errors))),
@@ -257,7 +271,8 @@ class Table(harness.TreeCase):
 
     def test_table_has_each_option_of_each_help(self):
         listed, named = listed_options(), [row.name() for row in rows()]
-        self.assertEqual(len(named), len(set(named)), "a row occurs twice")
+        titles = [row.title() for row in rows()]
+        self.assertEqual(len(titles), len(set(titles)), "a row occurs twice")
         self.assertEqual(sorted(set(listed) - set(named)), [], f"options without a row in {TABLE}")
         self.assertEqual(sorted(set(named) - set(listed)), [], f"rows without an option in {TABLE}")
         for row in rows():
@@ -271,9 +286,14 @@ class Table(harness.TreeCase):
                 if key.split()[0] in ("rdma-nri", "rdma-device-plugin"):
                     continue
                 places = self.own_places()
-                row = Row(key.replace(" ", "|") + "|--none|||||")
+                row = Row(key.replace(" ", "|", 1) + "|--none|||||")
                 done = run(self.argv_of(key, [], places), input=self.input_of(row), **self.settings())
                 self.assertEqual((done.returncode, "error: " in done.stderr), (WORKING.get(key, 0), False), done)
+
+    def test_bare_option_h_is_help(self):
+        for program, path in self.bins.items():
+            done = run([path, "-h"], **self.settings())
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, must([path, "--help"]), ""), program)
 
     def test_plan_reads_named_files_of_container_without_request(self):
         for option in ("--config", "--snapshot"):

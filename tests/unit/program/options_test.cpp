@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <iterator>
+#include <tuple>
 
+#include "hook/install/plan.hpp"
 #include "support/arguments.hpp"
 #include "support/results.hpp"
 
@@ -143,6 +146,24 @@ TEST(HookOptions, ErrorsNameTheArgument) {
       {"recover --watch", EINVAL, "`recover` has no option `--watch`"},
       {"devices --probe", EINVAL, "`devices` has no option `--probe`"},
       {"devices --jsn", EINVAL, "unknown option `--jsn` (did you mean `--json`?)"},
+      {"devices --refused --snapshot s", EINVAL, "--refused excludes --snapshot"},
+      {"devices --root r --refused", EINVAL, "--refused excludes --root"},
+      {"doctor --job --quiet", EINVAL, "--job excludes --quiet"},
+      {"doctor --json --quiet", EINVAL, "--json excludes --quiet"},
+      {"install --status --way nri --restart", EINVAL, "--status excludes --way"},
+      {"install --status --uninstall", EINVAL, "--status excludes --uninstall"},
+      {"install --status --ledger /x", EINVAL, "--status excludes --ledger"},
+      {"install --uninstall --way nri", EINVAL, "--uninstall excludes --way"},
+      {"install --uninstall --engine docker", EINVAL, "--uninstall excludes --engine"},
+      {"install --hook=/x --uninstall", EINVAL, "--uninstall excludes --hook"},
+      {"install --json", EINVAL, "install: --json requires --status"},
+      {"uninstall", EINVAL, "unknown command `uninstall` (did you mean `install --uninstall`?)"},
+      {"install --engine cri-o", EINVAL,
+       "--engine `cri-o`: expected docker, podman, crio, containerd, k3s, rke2, microk8s or slurm (did you mean "
+       "`crio`?)"},
+      {"plan --bundle b --engine Containerd", EINVAL,
+       "--engine `Containerd`: expected runc, docker, podman, crio or containerd (did you mean `containerd`?)"},
+      {"install --way nrl", EINVAL, "--way `nrl`: expected nri, runtime, hook or cdi (did you mean `nri`?)"},
       {"doctr", EINVAL, "unknown command `doctr` (did you mean `doctor`?)"},
       {"devices --json=1", EINVAL, "`--json` takes no value"},
       {"plan --bundle b --engine k3s", EINVAL, "--engine k3s is only for install without --way"},
@@ -163,6 +184,46 @@ TEST(HookOptions, ErrorsNameTheArgument) {
     EXPECT_EQ(error.code, code) << line;
     EXPECT_FALSE(error.hint.empty()) << line;
   }
+}
+
+// Returns the words that the help of a command lists for an option.
+std::vector<std::string> listed_words(const char* command, const std::string& option) {
+  const std::string text = help_text(command);
+  std::vector<std::string> words;
+  std::size_t at = text.find("  " + option + " NAME");
+  if (at == std::string::npos) return words;
+  for (at += option.size() + 7; text[at] != ':'; ++at) {
+    if (text[at] == ' ' || text[at] == '\n' || text[at] == ',')
+      words.emplace_back();
+    else
+      words.back() += text[at];
+  }
+  std::erase_if(words, [](const std::string& word) { return word.empty() || word == "or"; });
+  return words;
+}
+
+TEST(HookOptions, AcceptsEachWordOfHelp) {
+  const std::tuple<const char*, const char*, const char*, std::size_t> rows[] = {
+      {"plan", "plan --bundle b", "--engine", std::size(kEngineWords)},
+      {"createRuntime", "createRuntime", "--engine", std::size(kEngineWords)},
+      {"install", "install", "--engine", std::size(kEngineWords) + 3},
+      {"install", "install", "--way", std::size(kInstallWays)}};
+  for (const auto& [command, line, option, count] : rows) {
+    const auto words = listed_words(command, option);
+    EXPECT_EQ(words.size(), count) << command;
+    for (const std::string& word : words)
+      EXPECT_TRUE(parse(fmt::format("{} {} {}", line, option, word).c_str()))
+          << command << ' ' << option << ' ' << word;
+  }
+}
+
+TEST(HookOptions, BareHelpIsOfAllCommands) {
+  for (const char* line : {"-h", "--help", "help"}) {
+    const Options options = must(parse(line));
+    EXPECT_EQ(options.command, Command::kHelp) << line;
+    EXPECT_EQ(options.topic, "") << line;
+  }
+  EXPECT_EQ(must(parse("plan -h")).topic, "plan");
 }
 
 }  // namespace
