@@ -23,8 +23,6 @@ struct Option {
   // Stores the value, "1" for a switch. Errors: the value is not valid.
   Result<void> (*apply)(Options& options, std::string_view value);
   std::string_view commands = {};  // commands that accept the option, separated by spaces; empty: all
-  // Returns the accepted words, with which the help begins; nullptr: `help` describes the values.
-  std::vector<std::string_view> (*words)() = nullptr;
 };
 
 // Returns "a, b or c".
@@ -170,9 +168,7 @@ std::string option_help(std::span<const Option<Options>> table, std::string_view
     column = std::max(column, left_of(option).size() + 2);
   std::string text;
   for (const Option<Options>& option : table) {
-    if (!command.empty() && !is_for(option.commands, command)) continue;
-    const std::string words = option.words ? listed(option.words()) + ": " : "";
-    text += help_lines(left_of(option), words + std::string(option.help), column);
+    if (command.empty() || is_for(option.commands, command)) text += help_lines(left_of(option), option.help, column);
   }
   return text;
 }

@@ -98,8 +98,11 @@ Result<void> set_engine(Options& options, std::string_view value) {
     options.install.distribution = std::string(value);
     return {};
   }
-  TRY_VOID(base::check_word("engine", value, installs ? install_engine_words() : engine_words()));
-  options.node.engine = *parse_engine(value);
+  const auto engine = parse_engine(value);
+  // A stage makes no list of words at each start of a container.
+  if (installs || !engine)
+    TRY_VOID(base::check_word("engine", value, installs ? install_engine_words() : engine_words()));
+  options.node.engine = *engine;
   options.node.engine_is_named = true;
   return {};
 }
@@ -159,9 +162,8 @@ constexpr base::Option<Options> kOptions[] = {
     {"engine", "NAME",
      "decides whether annotations may request HCAs. Default: by the bundle; otherwise runc for plan, and podman, where "
      "annotations only narrow, for createRuntime and verify",
-     set_engine, "createRuntime prestart poststop verify plan cdi", engine_words},
-    {"engine", "NAME", "what install configures, in place of the engine of this node", set_engine, kInstall,
-     install_engine_words},
+     set_engine, "createRuntime prestart poststop verify plan cdi"},
+    {"engine", "NAME", "what install configures, in place of the engine of this node", set_engine, kInstall},
     only_for(kConfigOption<Options>,
              "createRuntime prestart poststop verify plan devices recover check-config cdi doctor"),
     {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
@@ -191,7 +193,7 @@ constexpr base::Option<Options> kOptions[] = {
     {"watch", "", "config apply: apply each change of DIR until SIGTERM", set_flag<&Options::watch>, "config"},
     {"probe", "", "config apply: print whether the node has the configuration of DIR, and why not; change nothing",
      set_flag<&Options::probe>, "config"},
-    {"way", "NAME", "what install sets up, in place of the best way for the engine", set_way, kInstall, way_words},
+    {"way", "NAME", "what install sets up, in place of the best way for the engine", set_way, kInstall},
     {"dry-run", "", "install: print a diff of each file that would change; change nothing",
      set_install_flag<&InstallOptions::dry_run>, kInstall},
     {"restart", "",
@@ -222,6 +224,26 @@ constexpr base::Option<Options> kOptions[] = {
     {"help", "", "print this text; after a command: only its part", set_help},
     {"version", "", "print the version", set_version}};
 constexpr std::span<const base::Option<Options>> kTable(kOptions);
+
+// Returns the words that an option accepts, none for another kind of value.
+std::vector<std::string_view> words_of(const base::Option<Options>& option) {
+  if (option.apply == set_way) return way_words();
+  if (option.apply != set_engine) return {};
+  return option.commands == kInstall ? install_engine_words() : engine_words();
+}
+
+// Returns the help of the options; it lists the words of an option in front of its text.
+std::string help_of_options(std::string_view topic) {
+  std::vector<base::Option<Options>> rows(kTable.begin(), kTable.end());
+  std::vector<std::string> texts(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto words = words_of(rows[i]);
+    if (words.empty()) continue;
+    texts[i] = fmt::format("{}: {}", base::listed(words), rows[i].help);
+    rows[i].help = texts[i];
+  }
+  return base::option_help(std::span<const base::Option<Options>>(rows), topic);
+}
 
 struct Usage {
   std::string_view command;
@@ -273,21 +295,21 @@ Result<void> check_apply(Options& options) {
 }
 
 // Options with which a command uses only `used` of its options.
-struct Mode {
+struct OptionMode {
   std::string_view command;
   std::string_view option;
   std::string_view used;
 };
-constexpr Mode kModes[] = {{"devices", "refused", "refused json ledger"},
-                           {"doctor", "job", "job config root ledger"},
-                           {"doctor", "json", "json config snapshot root ledger installed"},
-                           {kInstall, "status", "status json root"},
-                           {kInstall, "uninstall", "uninstall force dry-run restart root ledger"}};
+constexpr OptionMode kModes[] = {{"devices", "refused", "refused json ledger"},
+                                 {"doctor", "job", "job config root ledger"},
+                                 {"doctor", "json", "json config snapshot root ledger installed"},
+                                 {kInstall, "status", "status json root"},
+                                 {kInstall, "uninstall", "uninstall force dry-run restart root ledger"}};
 
 // Refuses an option that has no effect with another one. given: the names of the options.
 Result<void> check_modes(std::string_view command, const std::vector<std::string_view>& given) {
   const auto has = [&](std::string_view name) { return std::ranges::find(given, name) != given.end(); };
-  for (const Mode& mode : kModes) {
+  for (const OptionMode& mode : kModes) {
     if (mode.command != command || !has(mode.option)) continue;
     for (const std::string_view name : given)
       if (!base::is_for(mode.used, name)) return usage_error(fmt::format("--{} excludes --{}", mode.option, name));
@@ -359,7 +381,7 @@ bool is_stage(std::string_view command) {
 }
 
 std::string help_text(std::string_view topic) {
-  const std::string options = "\nOptions:\n" + base::option_help(kTable, topic);
+  const std::string options = "\nOptions:\n" + help_of_options(topic);
   const std::string exit_codes =
       "\n" + base::wrapped(
                  "Exit codes: 0 done, or nothing was requested; 1 refused or failed; 2 usage." +
@@ -382,7 +404,8 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   std::size_t first = 1;
   TRY_VOID(check_second_word(options.command, arguments, first));
   const Command command = options.command;
-  std::vector<std::string_view> given;
+  const bool has_modes = std::ranges::find(kModes, word, &OptionMode::command) != std::end(kModes);
+  std::vector<std::string_view> given;  // for a command with modes
   for (std::size_t i = first; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
     if (command == Command::kConfigApply && options.source.empty() && !argument.starts_with('-')) {
@@ -390,7 +413,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
       continue;
     }
     const auto* const option = base::find_option(kTable, base::split_argument(argument).name, word);
-    if (option && base::is_option(argument)) given.push_back(option->name);
+    if (has_modes && option && base::is_option(argument)) given.push_back(option->name);
     // A command would ignore an option of other commands, and the caller would think that it had an effect.
     auto done = option && !base::is_for(option->commands, word)
                     ? Result<void>(make_error("`{}` has no option `--{}`", word, option->name))
@@ -400,7 +423,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   // `rdma-hook plan --help` describes only plan.
   if (options.command == Command::kHelp && command != Command::kHelp) options.topic = word;
   if (options.command == Command::kHelp || options.command == Command::kVersion) return options;
-  TRY_VOID(check_modes(word, given));
+  if (has_modes) TRY_VOID(check_modes(word, given));
   TRY_VOID(complete(options));
   return options;
 }

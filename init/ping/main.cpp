@@ -29,8 +29,7 @@ int main(int argc, char** argv) {
     return init::ping::run(*options, environ, log);
     // Only bad_alloc is expected here.
   } catch (const std::exception&) {
-    const base::Error error = base::error_of_exception();
-    log.error(error.message, error.hint);
+    log.error("not enough memory", "raise the memory limit");
     return init::ping::kExitFailure;
   }
 }

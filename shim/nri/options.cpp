@@ -35,7 +35,7 @@ constexpr base::Option<NriPluginOptions> kOptions[] = {
     {"socket", "PATH", "the runtime's socket (/var/run/nri/nri.sock)", set_text<&NriPluginOptions::socket>},
     {"index", "NN", "two digits: runtimes call plugins in this order (10)", set_identity<&PluginIdentity::index>},
     {"name", "NAME", "the plugin's name (rdma)", set_identity<&PluginIdentity::name>},
-    {"engine", "NAME", "the engine, if the runtime has another name", set_engine, {}, engine_words},
+    {"engine", "NAME", "containerd or crio, if the runtime has another name", set_engine},
     hook::kConfigOption<NriPluginOptions>,
     hook::kRootOption<NriPluginOptions>,
     hook::kLedgerOption<NriPluginOptions>,
