@@ -241,6 +241,53 @@ TEST(Doctor, ReportsPrivilegedQkeys) {
   EXPECT_FALSE(check_of(std::nullopt).looked);
 }
 
+TEST(Doctor, ReportsInstallationWithoutEngine) {
+  struct Row {
+    const char* name;
+    const char* engine;  // of the record; empty: no record
+    const char* process;
+    bool has_slurm;
+    const char* message;
+  };
+  const Row rows[] = {
+      {"no engine", "podman", "", false, "rdma-init is configured for podman, which is not installed"},
+      {"beside Slurm", "podman", "", true, "rdma-init is configured for podman, which is not installed"},
+      {"runs from another directory", "crio", "crio", false, ""},
+      {"a distribution", "k3s", "", false, ""},
+      {"Slurm", "slurm", "", true, ""},
+      {"Slurm removed", "slurm", "", false, "rdma-init is configured for slurm, which is not installed"},
+      {"files only", "", "", false, "rdma-init is configured for docker, which is not installed"}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    NodeEngines engines;
+    engines.has_slurm = row.has_slurm;
+    InstallRecord record;
+    record.engine = row.engine;
+    record.way = "hook";
+    if (row.engine[0] == '\0')
+      engines.files = {{"/etc/docker/daemon.json", Engine::kDocker, false, 0, {"/usr/bin/rdma-runtime"}}};
+    else
+      engines.record = std::optional(record);
+    if (row.process[0] != '\0') engines.processes.emplace_back().name = row.process;
+    const Check check = check_engines(engines).front();
+    ASSERT_EQ(check.findings.size(), row.message[0] == '\0' ? 0U : 1U);
+    if (row.message[0] == '\0') continue;
+    EXPECT_EQ(check.findings[0].grade, Grade::kBroken);
+    EXPECT_EQ(check.findings[0].message, row.message);
+    EXPECT_FALSE(check.findings[0].remedy.empty());
+  }
+}
+
+TEST(Doctor, NamesSlurmOnNodeWithoutEngine) {
+  NodeEngines engines;
+  engines.has_slurm = true;
+  InstallRecord record;
+  record.engine = "slurm";
+  record.way = "hook";
+  engines.record = std::optional(record);
+  EXPECT_EQ(check_engines(engines).front().summary, "slurmd; slurm configured, way hook");
+}
+
 TEST(Doctor, ComparesFirstLineOfVersion) {
   const auto findings_of = [](const std::string& version) {
     NodeEngines engines;
