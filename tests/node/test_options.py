@@ -195,6 +195,7 @@ class Table(harness.TreeCase):
         slurm = f"{self.work}/slurm/{number}"  # a node with slurmd and the programs
         for program in ("sbin/slurmd", "bin/rdma-hook", "bin/rdma-runtime", "bin/rdma-init"):
             write(f"{slurm}/usr/{program}", "#!/bin/sh\n", 0o755)
+        os.makedirs(slurm + "/etc")
         return {**self.places, "slurm": slurm, "ledger": f"{self.work}/ledgers/{number}", "missing": f"{self.work}/none/{number}/x"}
 
     def value_of(self, row, case, kind, places):
