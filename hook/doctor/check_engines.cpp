@@ -203,6 +203,7 @@ Check check_engine(const NodeEngines& engines) {
   if (engines.record && *engines.record)
     check.summary += fmt::format("{}{} configured, way {}", names.empty() ? "" : "; ", (*engines.record)->engine,
                                  (*engines.record)->way);
+  if (check.summary.empty()) check.summary = "no engine is installed";
   return check;
 }
 

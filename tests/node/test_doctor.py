@@ -473,7 +473,7 @@ class Doctor(harness.Case):
         node = self.laid_out(after=only_slurm)
         code, findings, text = node.examine()
         self.assertEqual((code, findings), (0, []), text)
-        self.assertRegex(text, r"(?m)^ok +engine +slurmd; slurm configured, way hook$", text)
+        self.assertRegex(text, r"(?m)^ +ok +engine +slurmd; slurm configured, way hook$", text)
 
     def test_reports_each_fault_alone(self):
         for name, before, after, check, grade, what, message in FAULTS:

@@ -286,6 +286,9 @@ TEST(Doctor, NamesSlurmOnNodeWithoutEngine) {
   record.way = "hook";
   engines.record = std::optional(record);
   EXPECT_EQ(check_engines(engines).front().summary, "slurmd; slurm configured, way hook");
+  engines = {};
+  engines.processes.emplace_back().name = "rdma-nri";
+  EXPECT_EQ(check_engines(engines).front().summary, "no engine is installed");
 }
 
 TEST(Doctor, ComparesFirstLineOfVersion) {
