@@ -206,7 +206,7 @@ int run(const Options& options, char* const* environment, const Log& log) {
     log.warning(warning, "rename or unset it; ENVIRONMENT in rdma-ping(1) lists the variables");
   auto self = read_self(options, environment, log);
   if (!self) {
-    log.error(self.error().message, base::remedy_of(self.error()));
+    log.error(self.error().message, base::remedy_of(self.error(), "see rdma-ping --help"));
     return kExitUsage;
   }
   // A reader of the report may end early. The command gets back the action that it was started with.
