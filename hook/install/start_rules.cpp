@@ -143,7 +143,7 @@ Error clash_of(const StartRule& rule, const Given& given) {
               "remove the option, or merge the output of `rdma-hook install --dry-run` of a node without it by hand"};
     case Clash::kSameHandler:
       return {fmt::format("{}: this is a different `rdma` than the one of install", where), EEXIST,
-              "remove it, or give it another name"};
+              "remove that handler, or give it another name"};
     default:
       return {
           fmt::format("{}: {} would use it in place of `{}` in its files", where, to_string(rule.engine), rule.setting),
