@@ -1,7 +1,7 @@
 // The meeting point of the ranks: accepts their TCP connections on rank 0, and carries messages between them and the
 // referee. A connection counts as a stranger's until its peer has a place in the job. A stranger costs less than 1.5
-// KiB of this process, and closes after some seconds. If there are too many, the oldest of the network with most of them
-// closes: a rank tries again, and needs a place only for the time of its four first messages.
+// KiB of this process, and closes after some seconds. If there are too many, the oldest of the network with most of
+// them closes: a rank tries again, and needs a place only for the time of its four first messages.
 #pragma once
 
 #include <sys/resource.h>
