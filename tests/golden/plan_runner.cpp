@@ -99,11 +99,8 @@ base::Result<Json> decide(const Case& one) {
     const auto locked = among.names();
     for (const PlannedHca& hca : plan.hcas)
       EXPECT_NE(std::find(locked.begin(), locked.end(), hca.name), locked.end()) << hca.name;
-    const auto foreseen = TRY(foresee_rails({.plan = plan,
-                                             .config = one.config,
-                                             .inventory = one.inventory,
-                                             .is_snapshot = true,
-                                             .key = "plan"}));
+    const auto foreseen = TRY(foresee_rails(
+        {.plan = plan, .config = one.config, .inventory = one.inventory, .is_snapshot = true, .key = "plan"}));
     plan.warnings.insert(plan.warnings.end(), foreseen.warnings.begin(), foreseen.warnings.end());
     rails = foreseen_json(foreseen.rails);
   }
