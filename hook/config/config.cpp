@@ -1,48 +1,11 @@
 #include "hook/config/config.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <tuple>
 
+#include "base/json/json.hpp"
 #include "base/text.hpp"
 
 namespace hook {
-namespace {
-
-// Parses bytes such as "02:00:..." with two hexadecimal digits each. Returns nullopt if there are not `size` bytes.
-template <std::size_t size>
-std::optional<std::array<std::uint8_t, size>> parse_bytes(std::string_view text) {
-  constexpr std::size_t kDigitsPerByte = 2;
-  const auto parts = base::split(text, ':');
-  if (parts.size() != size) return std::nullopt;
-  std::array<std::uint8_t, size> bytes{};
-  for (std::size_t i = 0; i < size; ++i) {
-    const auto byte = base::parse_number<std::uint8_t>(parts[i], 16);
-    if (!byte || parts[i].size() != kDigitsPerByte) return std::nullopt;
-    bytes[i] = *byte;
-  }
-  return bytes;
-}
-
-// Returns the number that the bytes form in big-endian order.
-template <std::size_t size>
-std::uint64_t number_of(const std::array<std::uint8_t, size>& bytes) {
-  std::uint64_t number = 0;
-  for (const std::uint8_t byte : bytes)
-    number = number << 8 | byte;
-  return number;
-}
-
-template <std::size_t size>
-std::array<std::uint8_t, size> bytes_of_number(std::uint64_t number) {
-  std::array<std::uint8_t, size> bytes{};
-  for (auto byte = bytes.rbegin(); byte != bytes.rend(); ++byte, number >>= 8)
-    *byte = static_cast<std::uint8_t>(number);
-  return bytes;
-}
-
-}  // namespace
 
 Mode default_mode(const Pool& pool, const Network* network) {
   return network && network->mode ? *network->mode : pool.modes.front();
@@ -93,40 +56,21 @@ std::string to_string(const ConfigProblem& problem) {
                      problem.message, problem.remedy);
 }
 
+Json problems_json(const std::vector<ConfigProblem>& problems) {
+  Json list = Json::array();
+  for (const ConfigProblem& problem : problems) {
+    list.push_back({{"file", problem.file},
+                    {"line", problem.line == 0 ? Json() : Json(problem.line)},
+                    {"severity", problem.is_error ? "error" : "warning"},
+                    {"message", problem.message},
+                    {"remedy", problem.remedy}});
+  }
+  return list;
+}
+
 ConfigPaths config_paths_below(const std::string& root) {
   // These are the default paths and not those of --config, so a missing file is no error.
   return {root + kConfigPath, root + kConfigDropIns, false, root + kClusterConfigPath};
-}
-
-std::optional<MacAddress> parse_mac(std::string_view text) {
-  return parse_bytes<std::tuple_size_v<MacAddress>>(text);
-}
-
-std::string to_string(const MacAddress& mac) {
-  return fmt::format("{:02x}", fmt::join(mac, ":"));
-}
-
-std::optional<std::uint64_t> parse_guid(std::string_view text) {
-  const auto bytes = parse_bytes<sizeof(std::uint64_t)>(text);
-  return bytes ? std::optional(number_of(*bytes)) : std::nullopt;
-}
-
-std::string to_string(VfRange::Kind kind, std::uint64_t value) {
-  if (kind == VfRange::Kind::kMac) return to_string(to_mac(value));
-  return fmt::format("{:02x}", fmt::join(bytes_of_number<sizeof value>(value), ":"));
-}
-
-std::string to_string(const VfRange& range) {
-  return fmt::format("{}-{}", to_string(range.kind, range.from), to_string(range.kind, range.to));
-}
-
-std::uint64_t to_number(const MacAddress& mac) {
-  return number_of(mac);
-}
-
-// Returns the low 48 bits as a MAC address.
-MacAddress to_mac(std::uint64_t value) {
-  return bytes_of_number<std::tuple_size_v<MacAddress>>(value);
 }
 
 }  // namespace hook

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json/json_fwd.hpp"
 #include "base/result.hpp"
 #include "base/words.hpp"
 #include "fabric/address.hpp"
@@ -322,6 +323,8 @@ struct ConfigText {
 
 // Returns "FILE:LINE: error: MESSAGE; remedy: REMEDY".
 std::string to_string(const ConfigProblem& problem);
+// Returns [{"file", "line" (null: the whole file), "severity": "error" or "warning", "message", "remedy"}]
+Json problems_json(const std::vector<ConfigProblem>& problems);
 
 struct ConfigPaths {
   std::string file = kConfigPath;

@@ -1,6 +1,9 @@
-// Reads "vf" of a network: the attributes of its SR-IOV virtual functions.
+// Reads "vf" of a network: the attributes of its SR-IOV virtual functions, with MAC addresses and GUIDs.
+#include <fmt/format.h>
 #include <linux/if_ether.h>
 #include <linux/if_link.h>
+
+#include <tuple>
 
 #include "base/text.hpp"
 #include "hook/config/node_slice.hpp"
@@ -9,6 +12,38 @@
 
 namespace hook {
 namespace {
+
+// Parses bytes such as "02:00:..." with two hexadecimal digits each. Returns nullopt if there are not `size` bytes.
+template <std::size_t size>
+std::optional<std::array<std::uint8_t, size>> parse_bytes(std::string_view text) {
+  constexpr std::size_t kDigitsPerByte = 2;
+  const auto parts = base::split(text, ':');
+  if (parts.size() != size) return std::nullopt;
+  std::array<std::uint8_t, size> bytes{};
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto byte = base::parse_number<std::uint8_t>(parts[i], 16);
+    if (!byte || parts[i].size() != kDigitsPerByte) return std::nullopt;
+    bytes[i] = *byte;
+  }
+  return bytes;
+}
+
+// Returns the number that the bytes form in big-endian order.
+template <std::size_t size>
+std::uint64_t number_of(const std::array<std::uint8_t, size>& bytes) {
+  std::uint64_t number = 0;
+  for (const std::uint8_t byte : bytes)
+    number = number << 8 | byte;
+  return number;
+}
+
+template <std::size_t size>
+std::array<std::uint8_t, size> bytes_of_number(std::uint64_t number) {
+  std::array<std::uint8_t, size> bytes{};
+  for (auto byte = bytes.rbegin(); byte != bytes.rend(); ++byte, number >>= 8)
+    *byte = static_cast<std::uint8_t>(number);
+  return bytes;
+}
 
 constexpr Word<unsigned> kLinkStates[] = {
     {"auto", IFLA_VF_LINK_STATE_AUTO}, {"enable", IFLA_VF_LINK_STATE_ENABLE}, {"disable", IFLA_VF_LINK_STATE_DISABLE}};
@@ -100,6 +135,37 @@ void check_vf(ConfigReader& reader, const ConfigValue& value, const VfAttributes
 }
 
 }  // namespace
+
+std::optional<MacAddress> parse_mac(std::string_view text) {
+  return parse_bytes<std::tuple_size_v<MacAddress>>(text);
+}
+
+std::string to_string(const MacAddress& mac) {
+  return fmt::format("{:02x}", fmt::join(mac, ":"));
+}
+
+std::optional<std::uint64_t> parse_guid(std::string_view text) {
+  const auto bytes = parse_bytes<sizeof(std::uint64_t)>(text);
+  return bytes ? std::optional(number_of(*bytes)) : std::nullopt;
+}
+
+std::string to_string(VfRange::Kind kind, std::uint64_t value) {
+  if (kind == VfRange::Kind::kMac) return to_string(to_mac(value));
+  return fmt::format("{:02x}", fmt::join(bytes_of_number<sizeof value>(value), ":"));
+}
+
+std::string to_string(const VfRange& range) {
+  return fmt::format("{}-{}", to_string(range.kind, range.from), to_string(range.kind, range.to));
+}
+
+std::uint64_t to_number(const MacAddress& mac) {
+  return number_of(mac);
+}
+
+// Returns the low 48 bits as a MAC address.
+MacAddress to_mac(std::uint64_t value) {
+  return bytes_of_number<std::tuple_size_v<MacAddress>>(value);
+}
 
 void read_vf(ConfigReader& reader, const ConfigValue& value, Network& network) {
   constexpr unsigned kMostVlan = 4094;

@@ -85,16 +85,6 @@ Result<bool> uses_host_network(const ContainerSpec& spec) {
   return netns ? is_nodes_own(*netns) : Result<bool>(false);
 }
 
-Result<std::string> read_bundle_config(const std::string& bundle) {
-  auto text = read_text_file(bundle + "/config.json");
-  if (text) return text;
-  Error error = base::wrap(std::move(text).error(), "the container's bundle");
-  error.hint = "pass the directory that contains the container's config.json as bundle";
-  // crun 1.8.1 names "/" as the bundle of a container with a user namespace and linux.devices (tested).
-  if (bundle == "/") error.hint = "this crun does not pass the bundle's path: use a later crun, or runc";
-  return error;
-}
-
 Result<ContainerRequest> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller,
                                     const std::optional<std::string>& root) {
   Json document = TRY(about(FailureReason::kRefused, parse_json(config_text, "the container's config.json")));

@@ -27,9 +27,6 @@ struct ContainerRequest {
   std::string pod_note = {};               // as ParsedRequest::pod_note
 };
 
-// Reads the bundle's config.json, at most 16 MiB. Errors name the file.
-Result<std::string> read_bundle_config(const std::string& bundle);
-
 // Reads the request of a container, from the text of its config.json.
 // admin: the administrator's configuration. If it cannot be read, this is an error for a container that requests HCAs,
 // and a warning for one that does not. root: prefix of the /sys that shows which dynamic device numbers in

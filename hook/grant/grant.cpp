@@ -86,7 +86,7 @@ void warn_of_hidden(const std::vector<std::string>& own, Plan& plan) {
     if (hca.mode == Mode::kHca) warn_of(hca);
 }
 
-// The steps of one call of grant(). They write their decisions into the booking.
+// The steps of one call of grant(). The booking has their results.
 class Granting {
  public:
   explicit Granting(Booking& booking)

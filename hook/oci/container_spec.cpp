@@ -223,6 +223,16 @@ std::string annotation_or_empty(const ContainerSpec& spec, const char* key) {
 
 }  // namespace
 
+Result<std::string> read_bundle_config(const std::string& bundle) {
+  auto text = read_text_file(bundle + "/config.json");
+  if (text) return text;
+  Error error = base::wrap(std::move(text).error(), "the container's bundle");
+  error.hint = "pass the directory that contains the container's config.json as bundle";
+  // crun 1.8.1 names "/" as the bundle of a container with a user namespace and linux.devices (tested).
+  if (bundle == "/") error.hint = "this crun does not pass the bundle's path: use a later crun, or runc";
+  return error;
+}
+
 Result<ContainerSpec> read_container_spec(const Json& config) {
   if (!config.is_object()) return make_error("`config.json` of the container: expected an object");
   ContainerSpec spec;

@@ -78,7 +78,10 @@ struct ContainerSpec {
 // writing or both for every device. The last such rule decides may_use_all_devices.
 bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, std::string_view access, bool allow);
 
-// Reads config.json. Optional members of the specification may be missing. Errors name the member
+// Reads the bundle's config.json, at most 16 MiB. Errors name the file.
+Result<std::string> read_bundle_config(const std::string& bundle);
+
+// Parses config.json. Optional members of the specification may be missing. Errors name the member
 // ("linux.devices[2].major: expected a number").
 Result<ContainerSpec> read_container_spec(const Json& config);
 

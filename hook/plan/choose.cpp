@@ -6,7 +6,7 @@
 
 #include "base/failure.hpp"
 #include "base/text.hpp"
-#include "hook/plan/plane_order.hpp"
+#include "hook/plan/order.hpp"
 #include "hook/request/parsers.hpp"
 
 namespace hook {

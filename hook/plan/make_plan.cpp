@@ -8,8 +8,8 @@
 #include "base/text.hpp"
 #include "base/warnings.hpp"
 #include "hook/plan/choose.hpp"
+#include "hook/plan/order.hpp"
 #include "hook/plan/parts.hpp"
-#include "hook/plan/plane_order.hpp"
 
 namespace hook {
 namespace {

@@ -8,6 +8,7 @@
 #include "base/failure.hpp"
 #include "base/text.hpp"
 #include "base/warnings.hpp"
+#include "hook/plan/order.hpp"
 #include "hook/request/parsers.hpp"
 
 namespace hook {
@@ -188,28 +189,6 @@ Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
   return Error{fmt::format("`{}` in linux.devices has device number {}, but on this node it has {}", path,
                            dev_of(device), dev_of(*named->hca).value_or("another")),
                0, "pass the device node under its own name"};
-}
-
-// Returns the position of the HCA in `order` (from a device plugin's PCIDEVICE_* variables), by PCI address, netdev or
-// name; order.size() if it is not in the list.
-std::size_t place_in_order(const NodeHca& node, const std::vector<std::string>& order) {
-  const auto found = std::ranges::find_if(order, [&](const std::string& one) {
-    return one == node.name() || node.hca->pci == one || std::ranges::find(node.netdevs, one) != node.netdevs.end();
-  });
-  return static_cast<std::size_t>(found - order.begin());
-}
-
-// Returns each HCA once: first in the order of a device plugin's PCIDEVICE_* variables, then by rail.
-Hcas in_order(const Hcas& found, const Request& request) {
-  std::vector<std::pair<std::pair<std::size_t, unsigned>, const NodeHca*>> placed;
-  for (const NodeHca* hca : found)
-    placed.push_back({{place_in_order(*hca, request.order), hca->rail}, hca});
-  std::ranges::sort(placed, [](const auto& left, const auto& right) { return left.first < right.first; });
-  Hcas hcas;
-  for (const auto& [ignored, hca] : placed) {
-    if (std::ranges::find(hcas, hca) == hcas.end()) hcas.push_back(hca);
-  }
-  return hcas;
 }
 
 // Returns the HCAs of the device nodes in linux.devices. A node without an HCA causes only a warning: another plugin

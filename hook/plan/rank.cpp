@@ -95,7 +95,7 @@ std::optional<unsigned> count_of(const Request& request) {
 std::optional<std::vector<std::string>> rank(const RankInput& input, const Glance& glance,
                                              std::vector<std::string>& warnings) {
   const auto count = count_of(input.request);
-  // Planes can need another choice than the first free HCAs (plane_order.hpp).
+  // Planes can need another choice than the first free HCAs (order.hpp).
   if (!count || *count == 0 || has_planes(input.config.rails)) return std::nullopt;
   const NodeMap node(input.inventory, input.config);
   Hcas own;

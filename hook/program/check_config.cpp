@@ -47,18 +47,6 @@ void check_pools_of_node(const NodeSettings& node, ParsedConfig& parsed) {
 
 }  // namespace
 
-Json problems_json(const std::vector<ConfigProblem>& problems) {
-  Json list = Json::array();
-  for (const ConfigProblem& problem : problems) {
-    list.push_back({{"file", problem.file},
-                    {"line", problem.line == 0 ? Json() : Json(problem.line)},
-                    {"severity", problem.is_error ? "error" : "warning"},
-                    {"message", problem.message},
-                    {"remedy", problem.remedy}});
-  }
-  return list;
-}
-
 int check_config(const NodeSettings& node, bool json, const std::optional<std::string>& nodes) {
   const ConfigFiles files = read_config_files(node.config);
   ParsedConfig parsed;

@@ -20,6 +20,7 @@
 #include "fabric/inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "hook/apply/memlock.hpp"
+#include "hook/cluster/config_command.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/doctor/doctor.hpp"
 #include "hook/doctor/job_fault.hpp"
@@ -268,6 +269,13 @@ int exit_code(const Result<void>& result, const Log& log) {
   if (result) return kExitDone;
   log.error(result.error());
   return kExitFailure;
+}
+
+int config_apply(const Options& options, const Log& log) {
+  const auto done = options.probe   ? probe_config(options.source, options.node)
+                    : options.watch ? watch_config(options.source, options.node, log)
+                                    : apply_config(options.source, options.node, options.json, log);
+  return done ? *done : exit_code(done.error(), log);
 }
 
 // names: gives each container its own series; nullptr: only sums.
@@ -559,7 +567,7 @@ int run_command(const Options& options) {
     case Command::kInstall:
       return install_code(options, log);
     case Command::kConfigApply:
-      return apply_config(options, log);
+      return config_apply(options, log);
     case Command::kCheckConfig:
       return check_config(options.node, options.json, options.nodes);
     default:

@@ -1,7 +1,6 @@
 // The commands of rdma-hook.
 #pragma once
 
-#include "base/json/json_fwd.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "hook/program/options.hpp"
@@ -17,15 +16,6 @@ int run_command(const Options& options);
 // errors (warnings are allowed); 1, errors, or a file cannot be read.
 // nodes: the file that lists the nodes.
 int check_config(const NodeSettings& node, bool json, const std::optional<std::string>& nodes = std::nullopt);
-
-// Returns [{"file", "line" (null: the whole file), "severity": "error" or "warning", "message", "remedy"}]
-Json problems_json(const std::vector<ConfigProblem>& problems);
-
-// `config apply`: applies the configuration in the directory. With --watch it applies the configuration again after
-// each change of the directory or of the node's own files, until SIGTERM or SIGINT. Prints problems as check-config
-// does; with --watch only when they change. Logs an event line for each change and each refusal. Returns the exit code:
-// 0, applied, unchanged or ended by a signal; 1, refused.
-int apply_config(const Options& options, const Log& log);
 
 // `cdi generate`: prints the specification, or with --out replaces that file by rename(2). Does not write an identical
 // file, because engines watch the directory. First removes temporaries of killed processes from the directory. Errors:

@@ -90,7 +90,7 @@ void keep_settling(const std::vector<Resource>& before, const Moments& moved, st
 // are available; must_include has more IDs, or one that is not available.
 // Preferences, the most important first: one ID per HCA; HCAs of the same rate and link layer, because a training job
 // cannot combine different ones, and the highest rate of which there are enough; HCAs near each other by PCI path, then
-// by NUMA node; different planes of a rail, with PCI addresses in the order of the planes (hook/plan/plane_order.hpp);
+// by NUMA node; different planes of a rail, with PCI addresses in the order of the planes (hook/plan/order.hpp);
 // HCAs with most available IDs; rail order. IDs that the resource does not have come last.
 Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::span<const std::string> available,
                                                std::span<const std::string> must_include, std::size_t size);

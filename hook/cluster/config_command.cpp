@@ -1,4 +1,4 @@
-#include "hook/cluster/apply_config.hpp"
+#include "hook/cluster/config_command.hpp"
 
 #include <poll.h>
 
@@ -16,8 +16,8 @@
 #include "base/result.hpp"
 #include "base/text_digest.hpp"
 #include "base/unique_fd.hpp"
+#include "hook/cluster/apply_config.hpp"
 #include "hook/cluster/config_source.hpp"
-#include "hook/program/commands.hpp"
 
 namespace hook {
 namespace {
@@ -35,15 +35,14 @@ const char* word_of(Outcome outcome) {
   return outcome == Outcome::kSame ? "unchanged" : "written";
 }
 
-std::string text_of(const Options& options, const AppliedConfig& applied) {
+std::string text_of(const NodeSettings& node, const AppliedConfig& applied) {
   std::string text;
   for (const ConfigProblem& problem : applied.problems)
     text += to_string(problem) + "\n";
   const bool refused = applied.outcome == Outcome::kRefused;
   const std::string index = applied.index.empty() ? "" : fmt::format("; node index {}", applied.index);
   return text + fmt::format("{}: {}: {}{}\n", word_of(applied.outcome),
-                            refused ? "the node keeps its configuration" : options.node.config.cluster, applied.has,
-                            index);
+                            refused ? "the node keeps its configuration" : node.config.cluster, applied.has, index);
 }
 
 void print_whole(const std::string& text) {
@@ -51,10 +50,10 @@ void print_whole(const std::string& text) {
   std::fflush(stdout);
 }
 
-void log_event(const Options& options, const AppliedConfig& applied, const Log& log) {
+void log_event(const std::string& source, const NodeSettings& node, const AppliedConfig& applied, const Log& log) {
   const bool refused = applied.outcome == Outcome::kRefused;
   EventLine line(fmt::format("config_{}", word_of(applied.outcome)));
-  line.add("file", options.node.config.cluster).add("from", options.source);
+  line.add("file", node.config.cluster).add("from", source);
   line.add("digest", applied.digest.empty() ? "-" : applied.digest);
   if (!applied.index.empty()) line.add("node_index", applied.index);
   const auto error = std::find_if(applied.problems.begin(), applied.problems.end(),
@@ -65,32 +64,13 @@ void log_event(const Options& options, const AppliedConfig& applied, const Log& 
   log.error(Error{line.text(), 0, error == applied.problems.end() ? "" : error->remedy});
 }
 
-// Applies the configuration once. Returns the exit code.
-int apply_once(const Options& options, const Log& log) {
-  const AppliedConfig applied = apply_cluster_config(options.source, options.node);
-  const bool ok = applied.outcome != Outcome::kRefused;
-  if (options.json) {
-    const Json whole{{"ok", ok},
-                     {"outcome", word_of(applied.outcome)},
-                     {"file", options.node.config.cluster},
-                     {"node_index", applied.index.empty() ? Json() : Json(applied.index)},
-                     {"problems", problems_json(applied.problems)},
-                     {"summary", applied.has}};
-    print_whole(whole.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
-  } else {
-    print_whole(text_of(options, applied));
-  }
-  log_event(options, applied, log);
-  return ok ? 0 : 1;
-}
-
 // Compares the ConfigMap with the node's file. A difference that lasts shows that the process with --watch does not
 // work: that process writes the file.
-ProbedState probe_config(const Options& options) {
-  const AppliedConfig found = check_cluster_config(options.source, options.node);
+ProbedState probed(const std::string& source, const NodeSettings& node) {
+  const AppliedConfig found = check_cluster_config(source, node);
   if (found.outcome == Outcome::kSame) return {true, found.has};
   if (found.outcome == Outcome::kDue)
-    return {false, fmt::format("`{}` is not written yet; the node has: {}", options.node.config.cluster, found.has)};
+    return {false, fmt::format("`{}` is not written yet; the node has: {}", node.config.cluster, found.has)};
   const auto error = std::find_if(found.problems.begin(), found.problems.end(),
                                   [](const ConfigProblem& problem) { return problem.is_error; });
   return {false, fmt::format("refused: {}; the node keeps its configuration: {}",
@@ -107,8 +87,8 @@ bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
   return fds[0].revents != 0;
 }
 
-Result<void> apply_on_change(const Options& options, const Log& log, const UniqueFd& signals) {
-  ConfigWatch watch(options.source);
+void apply_on_change(const std::string& source, const NodeSettings& node, const Log& log, const UniqueFd& signals) {
+  ConfigWatch watch(source);
   std::string said;  // digest of the last report; an unchanged problem is reported once
   std::string unwatched;
   do {
@@ -116,36 +96,51 @@ Result<void> apply_on_change(const Options& options, const Log& log, const Uniqu
     const auto watched = watch.renew();
     if (watched) watch.take();
     const std::string why = watched ? "" : watched.error().message;
-    const AppliedConfig applied = apply_cluster_config(options.source, options.node);
+    const AppliedConfig applied = apply_cluster_config(source, node);
     // If the directory is missing, the refusal already reports the reason.
     if (std::exchange(unwatched, why) != why && !watched && applied.outcome != Outcome::kRefused)
       log.warning(why + fmt::format("; the directory is checked every {} s", kPollMs / 1000));
-    const std::string text = text_of(options, applied);
+    const std::string text = text_of(node, applied);
     const std::string now = text_digest(applied.digest + "\n" + text);
     // A report that did not change is printed again only if the file was written.
     if (std::exchange(said, now) == now && applied.outcome != Outcome::kWritten) continue;
     print_whole(text);
-    log_event(options, applied, log);
+    log_event(source, node, applied, log);
   } while (!wait_for_change(signals, watch));
-  return {};
 }
 
 }  // namespace
 
-int apply_config(const Options& options, const Log& log) {
-  const auto done = [&]() -> Result<int> {
-    const UniqueFd signals = options.watch ? TRY(ending_signals()) : UniqueFd();
-    // The ConfigMap is foreign text, so it is read behind a seccomp filter. ending_signals() comes first, because the
-    // filter forbids sigprocmask(2).
-    TRY_VOID(restrict_to_config());
-    if (options.probe) return print_probe("config apply", probe_config(options));
-    if (!options.watch) return apply_once(options, log);
-    TRY_VOID(apply_on_change(options, log, signals));
-    return 0;
-  }();
-  if (done) return *done;
-  log.error(done.error());
-  return 1;
+Result<int> apply_config(const std::string& source, const NodeSettings& node, bool json, const Log& log) {
+  TRY_VOID(restrict_to_config());
+  const AppliedConfig applied = apply_cluster_config(source, node);
+  const bool ok = applied.outcome != Outcome::kRefused;
+  if (json) {
+    const Json whole{{"ok", ok},
+                     {"outcome", word_of(applied.outcome)},
+                     {"file", node.config.cluster},
+                     {"node_index", applied.index.empty() ? Json() : Json(applied.index)},
+                     {"problems", problems_json(applied.problems)},
+                     {"summary", applied.has}};
+    print_whole(whole.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
+  } else {
+    print_whole(text_of(node, applied));
+  }
+  log_event(source, node, applied, log);
+  return ok ? 0 : 1;
+}
+
+Result<int> watch_config(const std::string& source, const NodeSettings& node, const Log& log) {
+  // The signals come first, because the filter forbids sigprocmask(2).
+  const UniqueFd signals = TRY(ending_signals());
+  TRY_VOID(restrict_to_config());
+  apply_on_change(source, node, log, signals);
+  return 0;
+}
+
+Result<int> probe_config(const std::string& source, const NodeSettings& node) {
+  TRY_VOID(restrict_to_config());
+  return print_probe("config apply", probed(source, node));
 }
 
 }  // namespace hook

@@ -1,8 +1,10 @@
-#include "hook/plan/plane_order.hpp"
+#include "hook/plan/order.hpp"
 
 #include <algorithm>
 #include <map>
 #include <utility>
+
+#include "hook/request/request.hpp"
 
 namespace hook {
 namespace {
@@ -48,7 +50,28 @@ std::optional<Hcas> ascending(const Hcas& spare, const Hcas& chosen) {
   return found;
 }
 
+// Returns the position of the HCA in `order` (from a device plugin's PCIDEVICE_* variables), by PCI address, netdev or
+// name; order.size() if it is not in the list.
+std::size_t place_in_order(const NodeHca& node, const std::vector<std::string>& order) {
+  const auto found = std::ranges::find_if(order, [&](const std::string& one) {
+    return one == node.name() || node.hca->pci == one || std::ranges::find(node.netdevs, one) != node.netdevs.end();
+  });
+  return static_cast<std::size_t>(found - order.begin());
+}
+
 }  // namespace
+
+Hcas in_order(const Hcas& found, const Request& request) {
+  std::vector<std::pair<std::pair<std::size_t, unsigned>, const NodeHca*>> placed;
+  for (const NodeHca* hca : found)
+    placed.push_back({{place_in_order(*hca, request.order), hca->rail}, hca});
+  std::ranges::sort(placed, [](const auto& left, const auto& right) { return left.first < right.first; });
+  Hcas hcas;
+  for (const auto& [ignored, hca] : placed) {
+    if (std::ranges::find(hcas, hca) == hcas.end()) hcas.push_back(hca);
+  }
+  return hcas;
+}
 
 Hcas in_turns(const Hcas& hcas) {
   std::map<std::pair<unsigned, std::optional<unsigned>>, std::size_t> turns;
