@@ -50,10 +50,10 @@ Json hook_json(const CdiOptions& options, const char* stage) {
 }
 
 // Returns the part of a plan that depends on no container.
-Plan plan_of(std::vector<PlannedNode> nodes, const std::vector<SiteSource>& sites, std::vector<std::string>& warnings) {
+Plan plan_of(std::vector<PlannedNode> nodes, const std::vector<ChosenHca>& hcas) {
   Plan plan;
   plan.nodes = std::move(nodes);
-  if (const SiteValues values = site_values(sites, warnings); !values.empty())
+  if (const SiteValues values = site_values(hcas, plan); !values.empty())
     plan.env.emplace(fabric::kSiteName, fabric::site_text(values));
   return plan;
 }
@@ -73,36 +73,11 @@ Json edits_json(const Plan& plan) {
   return edits;
 }
 
-struct Offered {
-  std::string name;
-  std::vector<PlannedNode> nodes;  // without rdma_cm, which all devices share
-  SiteSource site;                 // its pool is that of the NodeMap
-};
-
-Result<std::vector<Offered>> offered_hcas(const NodeMap& node, const fabric::Inventory& inventory, const Config& config,
-                                          std::vector<std::string>& warnings) {
-  NodeOptions own = config.nodes;
-  // rdma_cm is in the edits that all devices share; here it would be added once for each device.
-  own.rdma_cm = false;
-  std::vector<Offered> offered;
-  for (const NodeHca* hca : node.by_rail()) {
-    const std::string name = base::printable(hca->name());
-    if (hca->pool_unread) {
-      warnings.push_back(fmt::format("`{}` is skipped: {}", name, unknown_pool(*hca).message));
-    } else if (!hca->pool) {
-      continue;
-    } else if (!hca->hca->uverbs) {
-      warnings.push_back(fmt::format("`{}` is skipped: it has no uverbs node", name));
-    } else if (!is_device_name(hca->name()) || hca->name() == kAll) {
-      warnings.push_back(fmt::format("`{}` is skipped: CDI does not allow this name", name));
-    } else {
-      const auto terms = terms_for(*hca, Request(), config);
-      const Network* network = terms ? terms->network : nullptr;
-      auto nodes = TRY(planned_nodes(own, inventory, {hca}));
-      offered.push_back({hca->name(), std::move(nodes), {network, hca->pool}});
-    }
-  }
-  return offered;
+// Returns why an HCA of a pool gets no CDI device; "": it gets one.
+std::string obstacle_of(const NodeHca& hca) {
+  if (hca.pool_unread) return unknown_pool(hca).message;
+  if (!hca.hca->uverbs) return "it has no uverbs node";
+  return is_device_name(hca.name()) && hca.name() != kAll ? "" : "CDI does not allow this name";
 }
 
 }  // namespace
@@ -115,29 +90,42 @@ Result<void> check_cdi_kind(std::string_view kind) {
                fmt::format("write a vendor and a class, such as `{}`", kCdiKind)};
 }
 
-Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, const CdiOptions& options,
-                      std::vector<std::string>& warnings) {
+Result<std::pair<Json, std::vector<std::string>>> cdi_spec(const fabric::Inventory& inventory, const Config& config,
+                                                           const CdiOptions& options) {
   TRY_VOID(check_cdi_kind(options.kind));
   TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
   const NodeMap node(inventory, config);
-  const auto offered = TRY(offered_hcas(node, inventory, config, warnings));
+  // rdma_cm is in the edits that all devices share; here it would be added once for each device.
+  NodeOptions own = config.nodes;
+  own.rdma_cm = false;
+  std::vector<std::string> warnings;
+  Json devices = Json::array();
+  Plan all;
+  std::vector<ChosenHca> offered;
+  for (const NodeHca* hca : node.by_rail()) {
+    if (!hca->pool && !hca->pool_unread) continue;
+    if (const std::string obstacle = obstacle_of(*hca); !obstacle.empty()) {
+      warnings.push_back(fmt::format("`{}` is skipped: {}", base::printable(hca->name()), obstacle));
+      continue;
+    }
+    const auto terms = terms_for(*hca, Request(), config);
+    offered.push_back({hca, terms ? *terms : Terms()});
+    const Plan plan = plan_of(TRY(planned_nodes(own, inventory, {hca})), {offered.back()});
+    devices.push_back(Json{{"name", hca->name()}, {"containerEdits", edits_json(plan)}});
+    all.nodes.insert(all.nodes.end(), plan.nodes.begin(), plan.nodes.end());
+  }
   if (offered.empty())
     return Error{"this node has no HCA for containers", 0, "check HCAs and pools with `rdma-hook devices`"};
-  Json devices = Json::array();
-  std::vector<PlannedNode> all;
-  std::vector<SiteSource> sites;
-  for (const Offered& hca : offered) {
-    const Plan plan = plan_of(hca.nodes, {hca.site}, warnings);
-    devices.push_back(Json{{"name", hca.name}, {"containerEdits", edits_json(plan)}});
-    all.insert(all.end(), hca.nodes.begin(), hca.nodes.end());
-    sites.push_back(hca.site);
-  }
-  devices.push_back(Json{{"name", kAll}, {"containerEdits", edits_json(plan_of(all, sites, warnings))}});
+  all = plan_of(std::move(all.nodes), offered);
+  warnings.insert(warnings.end(), all.warnings.begin(), all.warnings.end());
+  devices.push_back(Json{{"name", kAll}, {"containerEdits", edits_json(all)}});
 
   // The engine applies these edits once per container, whatever the number of its CDI devices.
-  Json edits = edits_json(plan_of(TRY(planned_nodes(config.nodes, inventory, {})), {}, warnings));
+  Json edits = edits_json(plan_of(TRY(planned_nodes(config.nodes, inventory, {})), {}));
   edits["hooks"] = Json::array({hook_json(options, "createRuntime"), hook_json(options, "poststop")});
-  return Json{{"cdiVersion", kCdiVersion}, {"kind", options.kind}, {"devices", devices}, {"containerEdits", edits}};
+  return std::pair(
+      Json{{"cdiVersion", kCdiVersion}, {"kind", options.kind}, {"devices", devices}, {"containerEdits", edits}},
+      std::move(warnings));
 }
 
 }  // namespace hook

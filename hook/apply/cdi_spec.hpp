@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json/json_fwd.hpp"
@@ -31,11 +32,11 @@ struct CdiOptions {
 // them, and the site values ("env") of its pool or network. Each CDI device also adds rdma_cm, if enabled, and the
 // hooks createRuntime and poststop. The hook books the HCAs of the container's device nodes, and refuses HCAs that
 // another container has exclusively. The specification has no device numbers, because the number of rdma_cm can change
-// at each boot. The engine reads the numbers when it adds the nodes. warnings: receives one text for each HCA that is
-// skipped. Errors: a kind that CDI does not allow; no HCA for a CDI device; the HCAs of the node could not be read.
+// at each boot. The engine reads the numbers when it adds the nodes. The second value has a warning for each HCA that
+// is skipped. Errors: a kind that CDI does not allow; no HCA for a CDI device; the HCAs of the node could not be read.
 // Pure.
-base::Result<Json> cdi_spec(const fabric::Inventory& inventory, const Config& config, const CdiOptions& options,
-                            std::vector<std::string>& warnings);
+base::Result<std::pair<Json, std::vector<std::string>>> cdi_spec(const fabric::Inventory& inventory,
+                                                                 const Config& config, const CdiOptions& options);
 
 // Checks a kind by the rules of CDI 0.3.0: a DNS-like vendor, a slash, a class.
 base::Result<void> check_cdi_kind(std::string_view kind);

@@ -157,7 +157,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.memlock = input.among.config.memlock;
   if (input.among.config.ipc_lock) plan.capabilities.emplace_back("CAP_IPC_LOCK");
   plan.rdma_limits = planned_rdma_limits(plan.hcas, input.among.node);
-  plan.netdevs = TRY(planned_netdevs(input, chosen, plan.warnings));
+  TRY_VOID(plan_netdevs(input, chosen, plan));
   for (const NodeHca* node : granted) {
     if (node->is_active()) continue;
     plan.warnings.push_back(fmt::format("`{}` has no ACTIVE port", base::printable(node->name())));

@@ -268,17 +268,15 @@ std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>&
   return planned;
 }
 
-Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,
-                                                   std::vector<std::string>& warnings) {
-  std::vector<PlannedNetdev> netdevs;
+Result<void> plan_netdevs(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   unsigned number = 0;
   for (const ChosenHca& unit : chosen.units) {
     if (!unit.terms.network || unit.terms.mode == Mode::kHca) continue;
     if (input.host_network) {
-      warnings.push_back(
+      plan.warnings.push_back(
           fmt::format("network `{}`: the container is in the node's network namespace and gets only device nodes",
                       unit.terms.network->name));
-      return std::vector<PlannedNetdev>();
+      return {};
     }
     ++number;  // also for a moved netdev, so that the names of the other netdevs do not change
     if (!unit.node->netdev && has_moved(input, unit)) continue;
@@ -289,10 +287,10 @@ Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const
     }
     TRY_VOID(check_child(*unit.node, unit.terms));
     TRY_VOID(check_rail(input, *unit.node));
-    netdevs.push_back({unit.node->netdev.value_or(""), numbered(input.among.config.netdev_names, number),
-                       unit.terms.mode, unit.node->name(), unit.node->rail, unit.terms.network->name});
+    plan.netdevs.push_back({unit.node->netdev.value_or(""), numbered(input.among.config.netdev_names, number),
+                            unit.terms.mode, unit.node->name(), unit.node->rail, unit.terms.network->name});
   }
-  return netdevs;
+  return {};
 }
 
 bool has_address(const PlanInput& input, const ChosenHca& unit) {

@@ -26,12 +26,11 @@ Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const
 // container uses it.
 std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node);
 
-// Returns one netdev per unit that has a network and a mode other than hca, except netdevs that moved to the container
-// or its pod before. Returns none, with a warning, if the container is in the node's network namespace. Errors: an HCA
-// without a netdev on the node, a netdev that cannot move, a link layer that the network's kind of child netdev does
-// not support, a rail with an uncertain number.
-Result<std::vector<PlannedNetdev>> planned_netdevs(const PlanInput& input, const Chosen& chosen,
-                                                   std::vector<std::string>& warnings);
+// Sets plan.netdevs: one netdev per unit that has a network and a mode other than hca, except netdevs that moved to the
+// container or its pod before; none, with a warning, if the container is in the node's network namespace. Errors: an
+// HCA without a netdev on the node, a netdev that cannot move, a link layer that the network's kind of child netdev
+// does not support, a rail with an uncertain number.
+Result<void> plan_netdevs(const PlanInput& input, const Chosen& chosen, Plan& plan);
 
 // Returns whether the rail of a unit will have an address other than link-local: from the network or, in mode
 // exclusive, from the netdev. If a snapshot does not list netdevs, each HCA counts as having such an address.
@@ -49,15 +48,9 @@ void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan);
 // subsystem, the variable is not set.
 void announce_node_addresses(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
-// Where the site values of an HCA come from. The network has precedence.
-struct SiteSource {
-  const Network* network = nullptr;  // nullptr: none
-  const Pool* pool = nullptr;
-};
-
-// Returns the "env" values for a container with these HCAs. A variable for which the HCAs have different values is left
-// out, with a warning.
-SiteValues site_values(const std::vector<SiteSource>& sources, std::vector<std::string>& warnings);
+// Returns the "env" values for a container with these HCAs. The value of an HCA's network precedes that of its pool. A
+// variable for which the HCAs have different values is left out, with a warning in the plan.
+SiteValues site_values(const std::vector<ChosenHca>& units, Plan& plan);
 
 // Returns whether the container gets the administrator's topology file.
 bool has_topology(const PlanInput& input);

@@ -191,7 +191,7 @@ std::string memlock_text(std::uint64_t bytes);
 Plan plan_without_hcas(const std::string& pod_note);
 
 // Makes the plan. Pure. Errors are refusals, most of them with the remedy as hint: the errors of choose() and
-// planned_netdevs(); a device node in linux.devices although another owner has its HCA exclusively; a device number or
+// plan_netdevs(); a device node in linux.devices although another owner has its HCA exclusively; a device number or
 // an entry of the view that was not read (Inventory::unread).
 base::Result<Plan> make_plan(const PlanInput& input);
 

@@ -175,12 +175,12 @@ void require_usable(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   plan.warnings.push_back(fmt::format("{} is not set: {}", kRequire, words.text));
 }
 
-SiteValues site_values(const std::vector<SiteSource>& sources, std::vector<std::string>& warnings) {
+SiteValues site_values(const std::vector<ChosenHca>& units, Plan& plan) {
   SiteValues values;
   std::set<std::string> differing;
-  for (const SiteSource& source : sources) {
-    SiteValues own = source.network ? source.network->env : SiteValues();
-    own.insert(source.pool->env.begin(), source.pool->env.end());
+  for (const ChosenHca& unit : units) {
+    SiteValues own = unit.terms.network ? unit.terms.network->env : SiteValues();
+    own.insert(unit.node->pool->env.begin(), unit.node->pool->env.end());
     // A variable that another HCA of the container lacks applies to all: a variable is of a process, not of an HCA.
     for (const auto& [name, value] : own) {
       if (values.try_emplace(name, value).first->second != value) differing.insert(name);
@@ -188,7 +188,7 @@ SiteValues site_values(const std::vector<SiteSource>& sources, std::vector<std::
   }
   for (const std::string& name : differing) {
     values.erase(name);
-    warnings.push_back(
+    plan.warnings.push_back(
         fmt::format("{} is not set: the pools or networks of the container's HCAs have different values for it in "
                     "\"env\"",
                     name));
@@ -197,10 +197,7 @@ SiteValues site_values(const std::vector<SiteSource>& sources, std::vector<std::
 }
 
 void give_site_values(const PlanInput& input, const Chosen& chosen, Plan& plan) {
-  std::vector<SiteSource> sources;
-  for (const ChosenHca& unit : chosen.units)
-    sources.push_back({unit.terms.network, unit.node->pool});
-  SiteValues values = site_values(sources, plan.warnings);
+  SiteValues values = site_values(chosen.units, plan);
   if (has_topology(input))
     values.emplace("NCCL_TOPO_FILE", fmt::format("{}/{}", fabric::kTopologyDirectory, fabric::kTopologyName));
   if (input.topology && !*input.topology) plan.warnings.push_back(base::with_remedy(input.topology->error()));

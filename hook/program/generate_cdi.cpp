@@ -102,8 +102,7 @@ Result<void> generate_cdi(const Options& options, const Log& log) {
   // Without --engine the file names no engine: the hook detects the engine at each start, so one file can serve several
   // engines.
   if (options.node.engine_is_named) wanted.engine = options.node.engine;
-  std::vector<std::string> warnings;
-  const Json spec = TRY(cdi_spec(inventory, config, wanted, warnings));
+  const auto [spec, warnings] = TRY(cdi_spec(inventory, config, wanted));
   log.warnings(warnings);
   const std::string text = spec.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
   if (options.out) {

@@ -303,12 +303,9 @@ struct Made {
 };
 
 Made made(const fabric::Inventory& inventory, const Config& config = {}) {
-  Made result;
-  auto spec = cdi_spec(inventory, config, {.kind = kCdiKind, .hook = "/usr/bin/rdma-hook", .engine = Engine::kDocker},
-                       result.warnings);
-  EXPECT_OK(spec);
-  if (spec) result.spec = std::move(spec).value();
-  return result;
+  auto made = cdi_spec(inventory, config, {.kind = kCdiKind, .hook = "/usr/bin/rdma-hook", .engine = Engine::kDocker});
+  EXPECT_OK(made);
+  return made ? Made{std::move(made->first), std::move(made->second)} : Made();
 }
 
 // Returns "mlx5_0: /dev/infiniband/uverbs0", one line per device.
@@ -374,8 +371,7 @@ TEST(CdiSpec, WarnsOfHcaWithoutNodeOrValidName) {
   EXPECT_EQ(annotated_devices(spec.spec), "mlx5_2: /dev/infiniband/uverbs2\nall: /dev/infiniband/uverbs2\n");
   EXPECT_EQ(spec.warnings, (std::vector<std::string>{"`mlx5_0` is skipped: it has no uverbs node",
                                                      "`mlx5 1` is skipped: CDI does not allow this name"}));
-  std::vector<std::string> none;
-  EXPECT_EQ(error_message(cdi_spec({}, {}, {.kind = kCdiKind, .hook = "/h", .engine = Engine::kPodman}, none)),
+  EXPECT_EQ(error_message(cdi_spec({}, {}, {.kind = kCdiKind, .hook = "/h", .engine = Engine::kPodman})),
             "this node has no HCA for containers");
 }
 
