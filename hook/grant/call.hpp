@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/log.hpp"
 #include "base/result.hpp"
@@ -51,6 +52,7 @@ struct Call {
   // the container lives. nullopt: createRuntime will run, and records the container's init.
   std::optional<RuntimeState> state = {};
   Outcome outcome = {};
+  std::vector<std::string> notes = {};    // warnings of find_plan(), each once: facts of the node that cannot be read
   std::optional<OpenLedger> ledger = {};  // of keep(): open until the end of the call
 };
 

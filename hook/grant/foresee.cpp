@@ -11,6 +11,7 @@
 #include "fabric/lent_libraries.hpp"
 #include "fabric/provider_names.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
+#include "hook/grant/call.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/mount_places.hpp"
@@ -135,20 +136,13 @@ bool has_all(const std::vector<PlannedHca>& bound, const std::vector<PlannedHca>
 
 }  // namespace
 
-Result<void> add_moved_hcas(const ForeseeInput& input, std::vector<std::string>& warnings,
-                            fabric::Inventory& inventory) {
+Result<void> add_moved_hcas(const ForeseeInput& input, fabric::Inventory& inventory) {
   const std::string& root = input.node.root;
   if (input.ledger) TRY_VOID(add_own_hcas(input.node.ledger, input.owner, root, inventory));
   if (input.node.snapshot) return {};
-  if (const auto added = add_granted_hcas(*input.requesting.request, input.owner, root, inventory); !added)
-    add_once(added.error().message, warnings);
+  const auto added = add_granted_hcas(*input.requesting.request, input.owner, root, inventory);
+  if (!added && input.call) add_once(added.error().message, input.call->notes);
   return {};
-}
-
-Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings) {
-  auto inventory = TRY(read_node_for(input.requesting, input.node, input.variables));
-  TRY_VOID(add_moved_hcas(input, warnings, inventory));
-  return inventory;
 }
 
 Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory,
@@ -159,7 +153,7 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
   const KnownDevices known = devices_of(names, inventory, input.node.root);
   auto locked = input.ledger->lock(names, shortlist ? kShortlistTimeoutMs : kHcaLockTimeoutMs, known.devices);
   if (!locked && shortlist && locked.error().code == EAGAIN)
-    return ForeseenPlan{.plan = {}, .locks = std::nullopt, .unavailable = *shortlist, .lost_to_others = true};
+    return ForeseenPlan{.plan = {}, .unavailable = *shortlist, .lost_to_others = true};
   auto locks = TRY(std::move(locked));
   Holdings holdings = TRY(locks.holdings(input.owner, bounds_of(among)));
   for (const auto& [name, why] : known.unknown)

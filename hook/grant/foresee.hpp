@@ -14,6 +14,8 @@
 
 namespace hook {
 
+struct Call;
+
 struct ForeseeInput {
   const ContainerRequest& requesting;  // must have a request
   const Owner& owner;
@@ -22,32 +24,29 @@ struct ForeseeInput {
   bool variables = false;          // the caller can still set variables and mounts in the container's config.json
   std::string bundle = {};         // of a container that does not exist yet; empty: unknown
   bool has_mounts = false;         // the container's config.json already has the mounts of its grant: plan none
+  Call* call = nullptr;            // gets the time of reading and notes on facts that cannot be read; nullptr: none
 };
 
-// Adds to the inventory the HCAs that moved into the owner's network namespace. warnings: as for read_for(). Errors: as
-// add_own_hcas().
-Result<void> add_moved_hcas(const ForeseeInput& input, std::vector<std::string>& warnings,
-                            fabric::Inventory& inventory);
-// Reads the part of the node that the request needs, and the HCAs that moved into the owner's network namespace.
-// warnings: receives one text for each fact that cannot be read. Errors: as read_node_for(), add_own_hcas().
-Result<fabric::Inventory> read_for(const ForeseeInput& input, std::vector<std::string>& warnings);
+// Adds to the inventory the HCAs that moved into the owner's network namespace. Errors: as add_own_hcas().
+Result<void> add_moved_hcas(const ForeseeInput& input, fabric::Inventory& inventory);
 
 struct ForeseenPlan {
   Plan plan;
   // Locks of all HCAs that the request or the shortlist can match. No other process decides about these HCAs as long as
   // this object lives. nullopt: there is no ledger.
-  std::optional<LockedHcas> locks;
+  std::optional<LockedHcas> locks = {};
   std::vector<std::string> own = {};  // names of the HCAs that the owner already holds
   // HCAs of the shortlist that the container cannot get. If there are any, nothing was decided, and `plan` is empty.
   std::vector<std::string> unavailable = {};
-  bool lost_to_others = false;  // another owner has one of them, or another process keeps a lock
+  bool lost_to_others = false;       // another owner has one of them, or another process keeps a lock
+  fabric::Inventory inventory = {};  // only from find_plan()
 };
 
-// Locks the HCAs and decides. inventory: from read_for(). The plan leaves out mounts that the container's config.json
-// already has. If the caller can still edit that config.json and config.json mounts nothing at /sys, the plan has no
-// mounts. Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(), uses_host_network(),
-// rdma_controller(). shortlist: decides among these HCAs only, for a count of so many HCAs (rank.hpp), and locks only
-// these and the HCAs of their PFs and VFs.
+// Locks the HCAs and decides. inventory: from read_node_for() and add_moved_hcas(). The plan leaves out mounts that the
+// container's config.json already has. If the caller can still edit that config.json and config.json mounts nothing at
+// /sys, the plan has no mounts. Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(),
+// uses_host_network(), rdma_controller(). shortlist: decides among these HCAs only, for a count of so many HCAs
+// (rank.hpp), and locks only these and the HCAs of their PFs and VFs.
 Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory,
                              const std::vector<std::string>* shortlist = nullptr);
 

@@ -137,11 +137,12 @@ class Granting {
     // The call that booked has put the mounts into config.json, unless only createRuntime can make them. The runtime
     // has made them by now, so another view would be a second one beside the first.
     const bool has_mounts = bound && !mounted_views(requesting_.spec, ledger_.view_directory()).empty();
-    const ForeseeInput input{
-        requesting_, who_.owner, call_.node, &ledger_, way_.variables, way_.variables ? call_.bundle : "", has_mounts};
-    Found found = TRY(decide_and_book(input, bound));
+    const ForeseeInput input{requesting_, who_.owner,     call_.node,
+                             &ledger_,    way_.variables, way_.variables ? call_.bundle : "",
+                             has_mounts,  &call_};
+    ForeseenPlan found = TRY(decide_and_book(input, bound));
     Plan& plan = booking_.plan;
-    plan = std::move(found.foreseen.plan);
+    plan = std::move(found.plan);
     call_.log.warnings(plan.warnings);
     call_.timing.step("decide");
 
@@ -157,19 +158,15 @@ class Granting {
 
   // Decides and books. The HCAs stay locked from the check of their grants until the booking is recorded, so that no
   // other call allocates them.
-  Result<Found> decide_and_book(const ForeseeInput& input, const std::optional<Grant>& bound) {
-    const BookFound book_found = [&](const fabric::Inventory& inventory, ForeseenPlan& foreseen) {
-      Plan& plan = foreseen.plan;
-      if (input.has_mounts) warn_of_hidden(foreseen.own, plan);
-      note_open(inventory, foreseen.own, input.node.root, plan);
-      auto views = mounted_views(input.requesting.spec, input.ledger->view_directory());
-      if (!plan.mounts.empty()) views.insert(views.begin(), plan.view_name);
-      return book(*foreseen.locks, plan, who_, views);
-    };
-    std::vector<std::string> unknown;
-    auto found = bound ? find_bound_plan(input, *bound, unknown, call_.timing, book_found)
-                       : find_plan(input, unknown, call_.timing, book_found);
-    call_.log.warnings(unknown);
+  Result<ForeseenPlan> decide_and_book(const ForeseeInput& input, const std::optional<Grant>& bound) {
+    auto found = find_plan(input, bound ? &*bound : nullptr, [&](ForeseenPlan& free) {
+      if (input.has_mounts) warn_of_hidden(free.own, free.plan);
+      note_open(free.inventory, free.own, input.node.root, free.plan);
+      auto views = mounted_views(requesting_.spec, ledger_.view_directory());
+      if (!free.plan.mounts.empty()) views.insert(views.begin(), free.plan.view_name);
+      return book(*free.locks, free.plan, who_, views);
+    });
+    call_.log.warnings(call_.notes);
     return found;
   }
 

@@ -10,13 +10,8 @@
 #pragma once
 
 #include <functional>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "base/result.hpp"
-#include "base/timing.hpp"
-#include "fabric/inventory.hpp"
 #include "hook/grant/foresee.hpp"
 
 namespace hook {
@@ -26,23 +21,13 @@ namespace hook {
 inline constexpr unsigned kMostConflicts = 8;
 inline constexpr std::size_t kMostLost = 32;  // HCAs
 
-struct Found {
-  fabric::Inventory inventory;
-  ForeseenPlan foreseen;
-};
-
 // Books the plan while its HCAs are locked. Errors: ESTALE, the owner's grant changed since the ranking
 // (LockedHcas::expect_own()): the search goes on.
-using BookFound = std::function<Result<void>(const fabric::Inventory& inventory, ForeseenPlan& foreseen)>;
+using BookFound = std::function<Result<void>(ForeseenPlan& found)>;
 
-// Finds the plan of a container and books it. warnings: receives one text for each fact that cannot be read. timing:
-// gets the steps "read". Locks: returns without locks. Errors: as read_for() and foresee(); those of `book`.
-Result<Found> find_plan(const ForeseeInput& input, std::vector<std::string>& warnings, Timing& timing,
-                        const BookFound& book);
-
-// Like find_plan(), but first decides among the HCAs of `bound`, a grant that was booked for this container before its
-// creation (foresee_bound()). If they suffice, nothing is booked.
-Result<Found> find_bound_plan(const ForeseeInput& input, const Grant& bound, std::vector<std::string>& warnings,
-                              Timing& timing, const BookFound& book);
+// Finds the plan of a container and books it. bound: a grant that was booked for this container before its creation: if
+// its HCAs suffice (foresee_bound()), nothing is booked; nullptr: none. Locks: returns without locks. Errors: as
+// read_node_for(), add_moved_hcas() and foresee(); those of `book`.
+Result<ForeseenPlan> find_plan(const ForeseeInput& input, const Grant* bound, const BookFound& book);
 
 }  // namespace hook

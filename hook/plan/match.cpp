@@ -18,29 +18,6 @@ using fabric::Selector;
 
 using Hcas = std::vector<const NodeHca*>;
 
-struct Context {
-  const fabric::Inventory& inventory;
-  const NodeMap& node;
-  const Request& request;
-  std::optional<std::string> pool;  // pool of the network; nullopt: any pool
-  const std::vector<std::string>* shortlist = nullptr;
-};
-
-Context context_of(const fabric::Inventory& inventory, const NodeMap& node, const Request& request,
-                   const Config& config, const std::vector<std::string>* shortlist = nullptr) {
-  Context context{inventory, node, request, std::nullopt, shortlist};
-  if (request.network) {
-    const auto network = config.networks.find(*request.network);
-    // An unknown network is refused later, with its name (terms_for()).
-    if (network != config.networks.end()) context.pool = network->second.pool;
-  }
-  return context;
-}
-
-bool is_allowed(const Context& context, const NodeHca& hca) {
-  return hca.pool && (!context.pool || hca.pool->name == *context.pool);
-}
-
 // Returns whether the selector can name several HCAs. A rail of "rails" can have several: planes, or VFs of one PF.
 bool has_glob(const Selector& selector, const Hcas& found) {
   return selector.pattern.find('*') != std::string::npos ||
@@ -83,67 +60,8 @@ std::string rails_remedy(const NodeMap& node) {
   return "select one of the node's rails: " + some_of(rails);
 }
 
-Error no_such_hca(const Context& context, const Selector& selector, std::string_view source) {
-  const auto names = context.node.names();
-  return Error{fmt::format("{}: no HCA matches `{}`", source, base::printable(as_written(selector))), 0,
-               names.empty()                            ? "load the node's RDMA driver; it has no HCA"
-               : selector.kind == Selector::Kind::kRail ? rails_remedy(context.node)
-                                                        : "select one of the node's HCAs: " + some_of(names),
-               FailureReason::kNoHca};
-}
-
-// Returns the refusal of an HCA that exists but is in no pool, in an unknown pool, or not in the network's pool.
-Error not_allowed(const Context& context, const NodeHca& node, std::string_view source) {
-  if (node.pool_unread)
-    return base::wrap(unknown_pool(node), fmt::format("{}: `{}`", source, base::printable(node.name())));
-  Error error = node.pool ? make_error("{}: `{}` is in pool `{}`, but the network uses pool `{}`", source,
-                                       base::printable(node.name()), node.pool->name, *context.pool)
-                          : make_error("{}: `{}` is in no pool", source, base::printable(node.name()));
-  error.hint = "select an HCA of a pool, or change \"pools\" in config.json";
-  return error;
-}
-
-Error no_node(const NodeHca& node, std::string_view source) {
-  return Error{fmt::format("{}: `{}` has no uverbs node", source, base::printable(node.name())), 0,
-               "run `modprobe ib_uverbs`"};
-}
-
 std::string skipped(std::string_view hca, std::string_view why) {
   return fmt::format("`{}` is skipped: {}", base::printable(hca), why);
-}
-
-// Returns the HCAs that this request may use. Adds a warning for an HCA with an unknown pool.
-Hcas allowed(const Context& context, const Hcas& hcas, std::vector<std::string>& warnings) {
-  Hcas allowed;
-  for (const NodeHca* node : hcas) {
-    if (node->pool_unread) {
-      add_once(skipped(node->name(), unknown_pool(*node).message), warnings);
-    } else if (is_allowed(context, *node)) {
-      allowed.push_back(node);
-    }
-  }
-  return allowed;
-}
-
-// Returns the HCAs that this request may use and a container can open. Adds a warning for an HCA without a device node
-// or with an unknown pool.
-Hcas usable(const Context& context, const Hcas& hcas, std::vector<std::string>& warnings) {
-  Hcas usable = allowed(context, hcas, warnings);
-  std::erase_if(usable, [&](const NodeHca* node) {
-    if (!node->hca->uverbs) add_once(no_node_warning(node->name()), warnings);
-    return !node->hca->uverbs;
-  });
-  return usable;
-}
-
-// Returns the HCAs of the shortlist, if there is one, otherwise all, in the order of rails.
-Hcas listed(const Context& context) {
-  Hcas hcas = context.node.by_rail();
-  if (!context.shortlist) return hcas;
-  std::erase_if(hcas, [&](const NodeHca* node) {
-    return std::ranges::find(*context.shortlist, node->name()) == context.shortlist->end();
-  });
-  return hcas;
 }
 
 std::string dev_of(const SpecDevice& device) {
@@ -191,147 +109,225 @@ Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
                0, "pass the device node under its own name"};
 }
 
-// Returns the HCAs of the device nodes in linux.devices. A node without an HCA causes only a warning: another plugin
-// can have moved the HCA of the node to a network namespace where it cannot be read. Errors: as hca_of().
-Result<Hcas> hcas_of_granted(const NodeMap& node, const Request& request, std::vector<std::string>& warnings) {
-  Hcas found;
-  for (const SpecDevice& device : request.given) {
-    if (const NodeHca* hca = TRY(hca_of(node, device))) {
-      found.push_back(hca);
-      continue;
+// Returns the pool of the request's network; nullopt: any pool. An unknown network is refused later, with its name
+// (terms_for()).
+std::optional<std::string> pool_of(const Request& request, const Config& config) {
+  const auto network = request.network ? config.networks.find(*request.network) : config.networks.end();
+  return network == config.networks.end() ? std::nullopt : network->second.pool;
+}
+
+bool is_allowed(const NodeHca& hca, const std::optional<std::string>& pool) {
+  return hca.pool && (!pool || hca.pool->name == *pool);
+}
+
+// The match of one request. shortlist: as for Candidates.
+class Matching {
+ public:
+  Matching(const fabric::Inventory& inventory, const NodeMap& node, const Request& request, const Config& config,
+           const std::vector<std::string>* shortlist)
+      : inventory_(inventory),
+        node_(node),
+        request_(request),
+        source_(request.selection.source),
+        pool_(pool_of(request, config)),
+        shortlist_(shortlist) {}
+
+  Result<Matched> run() {
+    if (request_.selection.kind == HcaSelection::Kind::kNone) return std::move(matched_);
+    TRY_VOID(match_selection());
+    for (const HcaSelection& by : request_.narrowed_by)
+      TRY_VOID(narrow(by));
+    return std::move(matched_);
+  }
+
+ private:
+  Error no_such_hca(const Selector& selector) const {
+    const auto names = node_.names();
+    return Error{fmt::format("{}: no HCA matches `{}`", source_, base::printable(as_written(selector))), 0,
+                 names.empty()                            ? "load the node's RDMA driver; it has no HCA"
+                 : selector.kind == Selector::Kind::kRail ? rails_remedy(node_)
+                                                          : "select one of the node's HCAs: " + some_of(names),
+                 FailureReason::kNoHca};
+  }
+
+  // Returns the refusal of an HCA that exists but is in no pool, in an unknown pool, or not in the network's pool.
+  Error not_allowed(const NodeHca& node) const {
+    if (node.pool_unread)
+      return base::wrap(unknown_pool(node), fmt::format("{}: `{}`", source_, base::printable(node.name())));
+    Error error = node.pool ? make_error("{}: `{}` is in pool `{}`, but the network uses pool `{}`", source_,
+                                         base::printable(node.name()), node.pool->name, *pool_)
+                            : make_error("{}: `{}` is in no pool", source_, base::printable(node.name()));
+    error.hint = "select an HCA of a pool, or change \"pools\" in config.json";
+    return error;
+  }
+
+  // Returns the refusal of an HCA that the container cannot use; nullopt: it can.
+  std::optional<Error> obstacle_of(const NodeHca& node) const {
+    if (!is_allowed(node, pool_)) return not_allowed(node);
+    if (node.hca->uverbs) return std::nullopt;
+    return Error{fmt::format("{}: `{}` has no uverbs node", source_, base::printable(node.name())), 0,
+                 "run `modprobe ib_uverbs`"};
+  }
+
+  // Returns the HCAs that this request may use and a container can open. Warns of an HCA without a device node or with
+  // an unknown pool.
+  Hcas usable(const Hcas& hcas) {
+    Hcas usable;
+    for (const NodeHca* node : hcas) {
+      if (node->pool_unread) {
+        add_once(pool_warning(*node), matched_.warnings);
+      } else if (is_allowed(*node, pool_) && node->hca->uverbs) {
+        usable.push_back(node);
+      }
     }
-    add_once(fmt::format("`{}` in linux.devices belongs to no HCA of this node and is not changed; it is stale if a "
-                         "driver was reloaded since (`rdma-hook devices` lists the nodes)",
-                         base::printable(device.path)),
-             warnings);
+    for (const NodeHca* node : hcas)
+      if (is_allowed(*node, pool_) && !node->hca->uverbs) add_once(no_node_warning(node->name()), matched_.warnings);
+    return usable;
   }
-  return in_order(found, request);
-}
 
-Result<Hcas> near_gpus(const Context& context, const Hcas& hcas, std::string_view source,
-                       std::vector<MatchedGroup>& groups) {
-  auto gpus = container_gpus(context.inventory, context.request);
-  if (!gpus) return base::wrap(std::move(gpus).error(), source);
-  Hcas all;
-  for (const fabric::Gpu* gpu : *gpus) {
-    groups.push_back({nearest(hcas, *gpu), true});
-    all.insert(all.end(), groups.back().hcas.begin(), groups.back().hcas.end());
+  // Returns the HCAs of the shortlist, if there is one, otherwise all, in the order of rails.
+  Hcas listed() const {
+    Hcas hcas = node_.by_rail();
+    if (!shortlist_) return hcas;
+    std::erase_if(
+        hcas, [&](const NodeHca* node) { return std::ranges::find(*shortlist_, node->name()) == shortlist_->end(); });
+    return hcas;
   }
-  return all;
-}
 
-// Matches one selector of the request. A glob skips HCAs that are not usable, but at least one must be usable. If the
-// selector is no glob, each HCA that it matches must be usable.
-Result<void> match_selector(const Context& context, const Selector& selector, std::string_view source,
-                            Matched& matched) {
-  if (selector.kind == Selector::Kind::kGpu) {
-    const Hcas hcas = usable(context, context.node.by_rail(), matched.warnings);
-    if (hcas.empty()) return make_error("{}: the node has no HCA for containers", source);
-    (void)TRY(near_gpus(context, hcas, source, matched.groups));
+  // Returns the HCAs of the device nodes in linux.devices. A node without an HCA causes only a warning: another plugin
+  // can have moved the HCA of the node to a network namespace where it cannot be read. Errors: as hca_of().
+  Result<Hcas> hcas_of_nodes() {
+    Hcas found;
+    for (const SpecDevice& device : request_.given) {
+      if (const NodeHca* hca = TRY(hca_of(node_, device))) {
+        found.push_back(hca);
+        continue;
+      }
+      add_once(fmt::format("`{}` in linux.devices belongs to no HCA of this node and is not changed; it is stale if a "
+                           "driver was reloaded since (`rdma-hook devices` lists the nodes)",
+                           base::printable(device.path)),
+               matched_.warnings);
+    }
+    return in_order(found, request_);
+  }
+
+  // Returns the nearest of these HCAs for each GPU of the container.
+  Result<std::vector<MatchedGroup>> near_gpus(const Hcas& hcas, std::string_view source) const {
+    auto gpus = container_gpus(inventory_, request_);
+    if (!gpus) return base::wrap(std::move(gpus).error(), source);
+    std::vector<MatchedGroup> groups;
+    for (const fabric::Gpu* gpu : *gpus)
+      groups.push_back({nearest(hcas, *gpu), true});
+    return groups;
+  }
+
+  // Matches one selector of the request. A glob skips HCAs that are not usable, but at least one must be usable.
+  Result<void> match_selector(const Selector& selector) {
+    if (selector.kind == Selector::Kind::kGpu) {
+      const Hcas hcas = usable(node_.by_rail());
+      if (hcas.empty()) return make_error("{}: the node has no HCA for containers", source_);
+      auto groups = TRY(near_gpus(hcas, source_));
+      std::ranges::move(groups, std::back_inserter(matched_.groups));
+      return {};
+    }
+    const Hcas found = taken_by(selector, node_.by_rail());
+    if (found.empty()) return no_such_hca(selector);
+    // A selector without a glob fails if one of its HCAs is not usable. Otherwise the container would silently get
+    // fewer HCAs than it names.
+    if (!has_glob(selector, found)) {
+      for (const NodeHca* node : found)
+        if (auto obstacle = obstacle_of(*node)) return *std::move(obstacle);
+    }
+    MatchedGroup group{usable(found), false};
+    if (group.hcas.empty()) return *obstacle_of(*found.front());
+    matched_.groups.push_back(std::move(group));
     return {};
   }
-  const Hcas found = taken_by(selector, context.node.by_rail());
-  if (found.empty()) return no_such_hca(context, selector, source);
-  // A selector without a glob fails if one of its HCAs is not usable. Otherwise the container would silently get fewer
-  // HCAs than it names.
-  if (!has_glob(selector, found)) {
-    for (const NodeHca* node : found) {
-      if (!is_allowed(context, *node)) return not_allowed(context, *node, source);
-      if (!node->hca->uverbs) return no_node(*node, source);
+
+  // Returns the HCAs of `hcas` that the list selects. Unknown names match none.
+  Result<Hcas> filter(const HcaSelection& selection, const Hcas& hcas) const {
+    std::vector<bool> hit(node_.hcas().size(), false);
+    for (const Selector& selector : selection.selectors.selectors) {
+      const bool gpu = selector.kind == Selector::Kind::kGpu && !hcas.empty();
+      const auto groups =
+          gpu ? TRY(near_gpus(hcas, selection.source)) : std::vector<MatchedGroup>{{taken_by(selector, hcas)}};
+      for (const MatchedGroup& group : groups)
+        for (const NodeHca* node : group.hcas)
+          hit[node->index] = true;
     }
+    Hcas left;
+    std::ranges::copy_if(hcas, std::back_inserter(left),
+                         [&](const NodeHca* node) { return hit[node->index] != selection.selectors.exclude; });
+    return left;
   }
-  MatchedGroup group{usable(context, found, matched.warnings), false};
-  if (group.hcas.empty()) {
-    return is_allowed(context, *found.front()) ? no_node(*found.front(), source)
-                                               : not_allowed(context, *found.front(), source);
-  }
-  matched.groups.push_back(std::move(group));
-  return {};
-}
 
-// Returns the HCAs of `hcas` that the list selects. Unknown names match none.
-Result<Hcas> filter(const Context& context, const HcaSelection& selection, const Hcas& hcas) {
-  std::vector<bool> hit(context.node.hcas().size(), false);
-  for (const Selector& selector : selection.selectors.selectors) {
-    std::vector<MatchedGroup> groups;
-    const bool gpu = selector.kind == Selector::Kind::kGpu && !hcas.empty();
-    const Hcas taken = gpu ? TRY(near_gpus(context, hcas, selection.source, groups)) : taken_by(selector, hcas);
-    for (const NodeHca* node : taken)
-      hit[node->index] = true;
-  }
-  Hcas left;
-  std::ranges::copy_if(hcas, std::back_inserter(left),
-                       [&](const NodeHca* node) { return hit[node->index] != selection.selectors.exclude; });
-  return left;
-}
-
-Result<void> match_selection(const Context& context, Matched& matched) {
-  const HcaSelection& selection = context.request.selection;
-  if (context.request.has_nodes_of_grant) {
-    Hcas given = TRY(hcas_of_granted(context.node, context.request, matched.warnings));
+  Result<void> match_nodes() {
+    Hcas given = TRY(hcas_of_nodes());
     for (const NodeHca* node : given) {
-      if (node->pool_unread || (node->pool && !is_allowed(context, *node)))
-        return not_allowed(context, *node, selection.source);
+      if (node->pool_unread || (node->pool && !is_allowed(*node, pool_))) return not_allowed(*node);
       if (!node->pool) {
-        matched.warnings.push_back(
+        matched_.warnings.push_back(
             fmt::format("`{}` is in no pool: its device node is not changed", base::printable(node->name())));
       }
     }
     std::erase_if(given, [](const NodeHca* node) { return !node->pool; });
-    if (!given.empty()) matched.groups.push_back({std::move(given), false});
+    if (!given.empty()) matched_.groups.push_back({std::move(given), false});
     return {};
   }
-  if (selection.kind == HcaSelection::Kind::kList && !selection.selectors.exclude) {
-    for (const Selector& selector : selection.selectors.selectors)
-      TRY_VOID(match_selector(context, selector, selection.source, matched));
-    return {};
-  }
-  Hcas hcas = usable(context, listed(context), matched.warnings);
-  if (selection.kind == HcaSelection::Kind::kList) hcas = TRY(filter(context, selection, hcas));
-  if (selection.kind == HcaSelection::Kind::kCount) matched.count = selection.count;
-  if (hcas.empty()) {
-    Error error = make_error("{}: the node has no HCA for containers", selection.source);
-    const auto names = context.node.names();
-    error.hint = names.empty() ? "load the node's RDMA driver" : "add one of its HCAs to a pool: " + some_of(names);
-    if (names.empty()) error.reason = FailureReason::kNoHca;
-    return error;
-  }
-  matched.groups.push_back({std::move(hcas), false});
-  return {};
-}
 
-Result<void> narrow(const Context& context, const HcaSelection& by, Matched& matched) {
-  if (by.kind == HcaSelection::Kind::kCount) {
-    matched.at_most = std::min(matched.at_most.value_or(by.count), by.count);
+  Result<void> match_selection() {
+    const HcaSelection& selection = request_.selection;
+    if (request_.has_nodes_of_grant) return match_nodes();
+    if (selection.kind == HcaSelection::Kind::kList && !selection.selectors.exclude) {
+      for (const Selector& selector : selection.selectors.selectors)
+        TRY_VOID(match_selector(selector));
+      return {};
+    }
+    Hcas hcas = usable(listed());
+    if (selection.kind == HcaSelection::Kind::kList) hcas = TRY(filter(selection, hcas));
+    if (selection.kind == HcaSelection::Kind::kCount) matched_.count = selection.count;
+    if (hcas.empty()) {
+      Error error = make_error("{}: the node has no HCA for containers", source_);
+      const auto names = node_.names();
+      error.hint = names.empty() ? "load the node's RDMA driver" : "add one of its HCAs to a pool: " + some_of(names);
+      if (names.empty()) error.reason = FailureReason::kNoHca;
+      return error;
+    }
+    matched_.groups.push_back({std::move(hcas), false});
     return {};
   }
-  if (by.kind != HcaSelection::Kind::kList) return {};
-  // Narrowing never adds an HCA: it only filters the HCAs that are already selected.
-  const Hcas before = matched.hcas();
-  const Hcas left = TRY(filter(context, by, before));
-  if (left.empty()) {
-    return Error{fmt::format("{}: selects none of the container's HCAs", by.source), 0,
-                 fmt::format("select from {} (by {})", some_of(names_of(before)), context.request.selection.source)};
-  }
-  matched.is_narrowed = matched.is_narrowed || left.size() < before.size();
-  std::vector<bool> stays(context.node.hcas().size(), false);
-  for (const NodeHca* node : left)
-    stays[node->index] = true;
-  for (MatchedGroup& group : matched.groups)
-    std::erase_if(group.hcas, [&](const NodeHca* node) { return !stays[node->index]; });
-  std::erase_if(matched.groups, [](const MatchedGroup& group) { return group.hcas.empty(); });
-  return {};
-}
 
-Result<Matched> match(const Context& context) {
-  const Request& request = context.request;
-  Matched matched;
-  if (request.selection.kind == HcaSelection::Kind::kNone) return matched;
-  TRY_VOID(match_selection(context, matched));
-  for (const HcaSelection& by : request.narrowed_by)
-    TRY_VOID(narrow(context, by, matched));
-  return matched;
-}
+  Result<void> narrow(const HcaSelection& by) {
+    if (by.kind == HcaSelection::Kind::kCount) {
+      matched_.at_most = std::min(matched_.at_most.value_or(by.count), by.count);
+      return {};
+    }
+    if (by.kind != HcaSelection::Kind::kList) return {};
+    // Narrowing never adds an HCA: it only filters the HCAs that are already selected.
+    const Hcas before = matched_.hcas();
+    const Hcas left = TRY(filter(by, before));
+    if (left.empty()) {
+      return Error{fmt::format("{}: selects none of the container's HCAs", by.source), 0,
+                   fmt::format("select from {} (by {})", some_of(names_of(before)), source_)};
+    }
+    matched_.is_narrowed = matched_.is_narrowed || left.size() < before.size();
+    std::vector<bool> stays(node_.hcas().size(), false);
+    for (const NodeHca* node : left)
+      stays[node->index] = true;
+    for (MatchedGroup& group : matched_.groups)
+      std::erase_if(group.hcas, [&](const NodeHca* node) { return !stays[node->index]; });
+    std::erase_if(matched_.groups, [](const MatchedGroup& group) { return group.hcas.empty(); });
+    return {};
+  }
+
+  const fabric::Inventory& inventory_;
+  const NodeMap& node_;
+  const Request& request_;
+  const std::string& source_;
+  const std::optional<std::string> pool_;
+  const std::vector<std::string>* const shortlist_;
+  Matched matched_;
+};
 
 // Returns the HCAs that the container can open by device nodes in linux.devices. Skips nodes without an HCA.
 Hcas granted_hcas(const NodeMap& node, const Request& request) {
@@ -384,10 +380,15 @@ std::string no_node_warning(std::string_view hca) {
   return skipped(hca, "it has no uverbs node");
 }
 
-std::vector<const NodeHca*> countable(const NodeMap& node, const Request& request, const Config& config,
-                                      std::vector<std::string>& warnings) {
-  const fabric::Inventory none;
-  return allowed(context_of(none, node, request, config), node.by_rail(), warnings);
+std::string pool_warning(const NodeHca& node) {
+  return skipped(node.name(), unknown_pool(node).message);
+}
+
+std::vector<const NodeHca*> countable(const NodeMap& node, const Request& request, const Config& config) {
+  Hcas hcas = node.by_rail();
+  const auto pool = pool_of(request, config);
+  std::erase_if(hcas, [&](const NodeHca* hca) { return !is_allowed(*hca, pool); });
+  return hcas;
 }
 
 Candidates::Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin,
@@ -396,7 +397,7 @@ Candidates::Candidates(const fabric::Inventory& all, const Request& asked, const
       request(asked),
       config(admin),
       node(all, admin),
-      matched(match(context_of(all, node, asked, admin, shortlist))),
+      matched(Matching(all, node, asked, admin, shortlist).run()),
       given(granted_hcas(node, asked)) {}
 
 std::vector<std::string> Candidates::names() const {

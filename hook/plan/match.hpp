@@ -45,10 +45,12 @@ std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& in
 // Returns the warning about an HCA that is skipped because a container cannot open it.
 std::string no_node_warning(std::string_view hca);
 
+// Returns the warning about an HCA that is skipped because its pool is unknown. node.pool_unread must not be nullptr.
+std::string pool_warning(const NodeHca& node);
+
 // Returns the HCAs that a request with a count can get by their pools, in the order of rails. Their device nodes need
-// not be read. Adds a warning for an HCA with an unknown pool.
-std::vector<const NodeHca*> countable(const NodeMap& node, const Request& request, const Config& config,
-                                      std::vector<std::string>& warnings);
+// not be read.
+std::vector<const NodeHca*> countable(const NodeMap& node, const Request& request, const Config& config);
 
 // The candidates of a request: the HCAs that it can get. They are computed once, before the HCAs are locked, and a plan
 // uses them after that. All arguments of the constructor must outlive the object. shortlist: the only HCAs from which a

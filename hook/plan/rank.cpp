@@ -11,8 +11,8 @@ using Hcas = std::vector<const NodeHca*>;
 
 class Ranking {
  public:
-  Ranking(const RankInput& input, const Glance& glance, std::size_t count)
-      : input_(input), glance_(glance), count_(count), gpus_(gpus_to_be_near(input.inventory, input.request)) {}
+  Ranking(const RankInput& input, std::size_t count)
+      : input_(input), count_(count), gpus_(gpus_to_be_near(input.inventory, input.request)) {}
 
   // Takes HCAs of one tier (choose.cpp), by nearness to the container's GPUs.
   void take(const Hcas& tier) {
@@ -60,19 +60,18 @@ class Ranking {
     }
   }
 
-  bool is_active(const NodeHca& node) const { return glance_.is_active(node.name()); }
+  bool is_active(const NodeHca& node) const { return input_.is_active(node.name()); }
 
   bool looks_free(const NodeHca& node) {
     const auto terms = terms_for(node, input_.request, input_.config);
     if (!terms) return false;
     if (input_.own.contains(node.name())) return true;
-    const bool is_free = has_place(*terms, glance_.holding(node.name(), bounds_for(*terms).most));
+    const bool is_free = has_place(*terms, input_.holding(node.name(), bounds_for(*terms).most));
     if (!is_free) held_.push_back(&node);
     return is_free;
   }
 
   const RankInput& input_;
-  const Glance& glance_;
   std::size_t count_;
   std::vector<const fabric::Gpu*> gpus_;
   std::vector<std::string> names_;
@@ -92,16 +91,14 @@ std::optional<unsigned> count_of(const Request& request) {
   return count;
 }
 
-std::optional<std::vector<std::string>> rank(const RankInput& input, const Glance& glance,
-                                             std::vector<std::string>& warnings) {
+std::optional<std::vector<std::string>> rank(const RankInput& input) {
   const auto count = count_of(input.request);
   // Planes can need another choice than the first free HCAs (order.hpp).
   if (!count || *count == 0 || has_planes(input.config.rails)) return std::nullopt;
-  const NodeMap node(input.inventory, input.config);
   Hcas own;
   Hcas given;
   Hcas common;
-  for (const NodeHca* hca : countable(node, input.request, input.config, warnings)) {
+  for (const NodeHca* hca : countable(input.node, input.request, input.config)) {
     const auto held = input.own.find(hca->name());
     if (input.lost.contains(hca->name())) continue;
     if (held != input.own.end() && held->second > 0) {
@@ -112,7 +109,7 @@ std::optional<std::vector<std::string>> rank(const RankInput& input, const Glanc
       common.push_back(hca);
     }
   }
-  Ranking ranking(input, glance, *count);
+  Ranking ranking(input, *count);
   ranking.take(own);
   ranking.take(given);
   ranking.take_common(common);

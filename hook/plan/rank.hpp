@@ -17,17 +17,15 @@
 
 namespace hook {
 
-// Facts about a candidate. They are read only for the candidates that the ranking reaches.
-struct Glance {
-  // Returns the grants of other owners in the index; stale grants count. most: where counting may stop.
-  std::function<Holding(const std::string& hca, unsigned most)> holding;
-  std::function<bool(const std::string& hca)> is_active;  // whether a port is ACTIVE
-};
-
 struct RankInput {
   const fabric::Inventory& inventory;  // all HCAs of the node, with the facts of ranking_facts()
+  const NodeMap& node;                 // of the inventory and the configuration
   const Request& request;
   const Config& config;
+  // Facts about a candidate, which are read only for the candidates that the ranking reaches. holding() returns the
+  // grants of other owners in the index; stale grants count. most: where counting may stop.
+  std::function<Holding(const std::string& hca, unsigned most)> holding;
+  std::function<bool(const std::string& hca)> is_active;  // whether a port is ACTIVE
   std::map<std::string, unsigned> own = {};  // HCAs of the owner and their units; 0: booked, but not granted
   std::vector<std::string> given = {};       // HCAs of the device nodes in linux.devices
   std::set<std::string> lost = {};           // HCAs that an earlier attempt could not get
@@ -43,8 +41,7 @@ std::optional<unsigned> count_of(const Request& request);
 // Returns as many HCAs as the request counts: those that choose() would choose, if the index is right and the HCAs are
 // usable. Returns nullopt if the request has no count, too few HCAs look free, or a better HCA than one of these looks
 // held: its grant may be stale. The decision must then be made among all candidates. Of equally good HCAs, one that
-// looks held comes last. warnings: as for countable().
-std::optional<std::vector<std::string>> rank(const RankInput& input, const Glance& glance,
-                                             std::vector<std::string>& warnings);
+// looks held comes last.
+std::optional<std::vector<std::string>> rank(const RankInput& input);
 
 }  // namespace hook

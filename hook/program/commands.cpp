@@ -86,12 +86,11 @@ Result<void> decide_unbooked(const ContainerRequest& requesting, const std::stri
                              Call& call, DryRun& done) {
   const Owner owner = TRY(owner_of(requesting.spec, container_owner("plan", bundle)));
   const Ledger* const ledger = open ? &open->ledger : nullptr;
-  const ForeseeInput input{requesting, owner, call.node, ledger, true};
-  std::vector<std::string> unknown;
-  auto found = find_plan(input, unknown, call.timing, [](const auto&, const auto&) { return Result<void>(); });
-  append_once(std::move(unknown), done.plan.warnings);
-  const Found decided = TRY(std::move(found));
-  Plan plan = decided.foreseen.plan;
+  const ForeseeInput input{requesting, owner, call.node, ledger, true, "", false, &call};
+  auto found = find_plan(input, nullptr, [](const ForeseenPlan&) { return Result<void>(); });
+  append_once(call.notes, done.plan.warnings);
+  const ForeseenPlan decided = TRY(std::move(found));
+  Plan plan = decided.plan;
   foresee_memlock(requesting.spec, requesting.caller.engine, plan);
   append_once(std::exchange(plan.warnings, std::move(done.plan.warnings)), plan.warnings);
   done.plan = std::move(plan);

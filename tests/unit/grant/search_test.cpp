@@ -67,16 +67,14 @@ std::string joined_names(const Plan& plan) {
 Result<std::string> create(const CountNode& node, const Ledger& ledger, const Grantee& who,
                            const ContainerRequest& requesting, const std::function<Result<void>()>& before = {}) {
   const ForeseeInput input{requesting, who.owner, node.settings, &ledger};
-  std::vector<std::string> warnings;
-  Timing timing;
-  const BookFound book_found = [&](const fabric::Inventory&, ForeseenPlan& foreseen) -> Result<void> {
+  const BookFound book_found = [&](ForeseenPlan& found) -> Result<void> {
     if (before) TRY_VOID(before());
-    return hook::book(*foreseen.locks, foreseen.plan, who, {});
+    return hook::book(*found.locks, found.plan, who, {});
   };
-  const auto found = TRY(find_plan(input, warnings, timing, book_found));
-  EXPECT_FALSE(found.foreseen.locks);
+  const auto found = TRY(find_plan(input, nullptr, book_found));
+  EXPECT_FALSE(found.locks);
   TRY_VOID(ledger.settle(who.owner.key));
-  return joined_names(found.foreseen.plan);
+  return joined_names(found.plan);
 }
 
 TEST(Search, TakesFreeHcasInTheOrderOfRails) {

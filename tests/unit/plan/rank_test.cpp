@@ -36,23 +36,23 @@ struct RankScene {
     std::map<std::string, unsigned> own;
     for (const auto& [name, holding] : holdings)
       if (holding.own) own[name] = holding.own_units;
-    const Glance glance{
-        .holding =
-            [&](const std::string& hca, unsigned) {
-              looked_at.push_back(hca);
-              return holdings[hca];
-            },
-        .is_active = [&](const std::string& hca) { return find_hca(inventory, hca)->ports.front().is_active(); }};
-    std::vector<std::string> warnings;
-    return rank({.inventory = inventory,
-                 .request = request,
-                 .config = config,
-                 .own = own,
-                 .given = given,
-                 .lost = lost,
-                 .losses = losses,
-                 .turn = turn},
-                glance, warnings);
+    const NodeMap node(inventory, config);
+    return rank(
+        {.inventory = inventory,
+         .node = node,
+         .request = request,
+         .config = config,
+         .holding =
+             [&](const std::string& hca, unsigned) {
+               looked_at.push_back(hca);
+               return holdings[hca];
+             },
+         .is_active = [&](const std::string& hca) { return find_hca(inventory, hca)->ports.front().is_active(); },
+         .own = own,
+         .given = given,
+         .lost = lost,
+         .losses = losses,
+         .turn = turn});
   }
   std::string text() {
     const auto names = ranked();
