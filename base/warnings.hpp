@@ -1,7 +1,8 @@
-// Lists of warnings in which each text appears once.
+// Lists of warnings.
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,11 @@
 #include "base/base.hpp"
 
 namespace base {
+
+// Appends the warnings.
+inline void append(std::vector<std::string> more, std::vector<std::string>& warnings) {
+  std::ranges::move(more, std::back_inserter(warnings));
+}
 
 // Appends the warning, unless the list has it.
 inline void add_once(std::string warning, std::vector<std::string>& warnings) {

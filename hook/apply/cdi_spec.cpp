@@ -7,6 +7,7 @@
 #include "base/json/json.hpp"
 #include "base/result.hpp"
 #include "base/text.hpp"
+#include "base/warnings.hpp"
 #include "fabric/library_variables.hpp"
 #include "hook/plan/choose.hpp"
 #include "hook/plan/parts.hpp"
@@ -117,7 +118,7 @@ Result<std::pair<Json, std::vector<std::string>>> cdi_spec(const fabric::Invento
   if (offered.empty())
     return Error{"this node has no HCA for containers", 0, "check HCAs and pools with `rdma-hook devices`"};
   all = plan_of(std::move(all.nodes), offered);
-  warnings.insert(warnings.end(), all.warnings.begin(), all.warnings.end());
+  append(all.warnings, warnings);
   devices.push_back(Json{{"name", kAll}, {"containerEdits", edits_json(all)}});
 
   // The engine applies these edits once per container, whatever the number of its CDI devices.

@@ -56,140 +56,152 @@ void repair_all(const LedgerFiles& files, const std::vector<std::string>& names,
   }
 }
 
-// Releases the grant if it is stale. Otherwise removes from it the unfinished changes of dead processes, and the tokens
-// for which the requesting process is dead. Sets `grant` to the result. Does not lock a grant that needs no change.
-Result<void> recover_grant(const LedgerFiles& files, const std::string& key, Deadline deadline,
-                           std::optional<StoredGrant>& grant) {
-  auto seen = *grant;
-  if (drop_dead(seen, {}) == Left::kAll) return {};
-  const KeyLock lock = TRY(KeyLock::take(files, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
-  grant = TRY(refresh(files, key));
-  return {};
-}
+// Looks at the whole ledger, in rounds. A round continues after an error.
+class Recovery {
+ public:
+  explicit Recovery(const LedgerFiles& files) : files_(files) {}
 
-// Warns of users that cannot be proven gone. If the runtime's root directory was made again, for example after /run was
-// emptied, the new directory never shows whether an earlier container has ended.
-void warn_of_unseen(const LedgerFiles& files, const StoredGrant& grant, std::vector<std::string>& warnings) {
-  for (const StoredUser& user : grant.users) {
-    const auto seen = check_seen(user);
-    if (seen) continue;
-    warnings.push_back(fmt::format(
-        "the grant of {} is held for container `{}`: {}; {}if no container that uses it runs, remove `{}` and call "
-        "`rdma-hook recover` again",
-        grant.owner.label, base::printable(user.user.id), seen.error().message,
-        seen.error().hint.empty() ? "" : seen.error().hint + "; or, ", grant_path(files, grant.owner.key)));
+  // Checks pending/, then all grants, then the index. Grants come before the index: the release of a grant removes its
+  // entries, so an entry that is still wrong afterwards belongs to no grant. If the repair of a change in pending/
+  // failed, this round does not try its grant again.
+  Result<void> run(Deadline deadline) {
+    deadline_ = deadline;
+    stuck.clear();
+    warnings.clear();
+    unread_.clear();
+    repair_all(files_, TRY(list_names(files_.pending)), deadline_, stuck);
+    ClaimsByHca claims;
+    ListsOfKeys lists;
+    for (const std::string& key : TRY(grant_keys(files_))) {
+      auto read = read_grant(files_, key);
+      if (!read) {
+        note_unreleased(stuck, key, read.error());
+        unread_.insert(key);
+      }
+      if (!read || !*read) continue;
+      std::optional<StoredGrant>& grant = *read;
+      if (!stuck.contains(key)) note_unreleased(stuck, key, recover_grant(key, grant));
+      if (!grant) continue;
+      for (PlannedHca& hca : held_hcas(*grant))
+        claims[booked_as(hca)].emplace(key, hca);
+      add_views_of(*grant, views);
+      warn_of_unseen(*grant);
+      lists.emplace(key, lists_of(grant));
+    }
+    for (const std::string& hca : TRY(list_names(files_.hca)))
+      claims.try_emplace(hca);
+    for (const auto& claimed : claims) {
+      if (!is_file_name(claimed.first, kLongestHcaName)) continue;
+      note_unreleased(stuck, claimed.first, recover_hca(claimed));
+    }
+    // Now the index has each HCA of each grant.
+    if (stuck.empty()) files_.seal_hcas();
+    note_unreleased(stuck, "ids", recover_lists(files_, lists, unread_, patience()));
+    return {};
   }
-}
 
-// The grants that hold one HCA: the HCA as each grant holds it, by the grant's key.
-using Claims = std::map<std::string, PlannedHca>;
-using ClaimsByHca = std::map<std::string, Claims>;  // by the name under which the HCA is booked
+  Unreleased stuck;                   // of the last round: the grants and files that could not be released
+  std::vector<std::string> warnings;  // of the last round: users that cannot be proven gone
+  std::set<std::string> views;        // the views that users name
 
-// Adds the index entry of an HCA that a grant holds, or for an exclusive grant the link `exclusive` to the grant, if
-// the index lacks it. Replaces a link that is "none".
-Result<void> restore_index(const LedgerFiles& files, const std::string& hca, const std::string& key,
-                           Deadline deadline) {
-  const auto lock = TRY(lock_hca(files, hca, ms_until(deadline, kKeyLockTimeoutMs)));
-  return restore_entry(files, hca, key, ms_until(deadline, kKeyLockTimeoutMs));
-}
+ private:
+  // The grants that hold one HCA: the HCA as each grant holds it, by the grant's key.
+  using Claims = std::map<std::string, PlannedHca>;
+  using ClaimsByHca = std::map<std::string, Claims>;  // by the name under which the HCA is booked
 
-// Replaces a damaged exclusive link, and returns the key that it then names. While the HCA is locked, no grant can take
-// the HCA, so either a grant in the index or in `claims` holds the HCA exclusively, or no grant does. If one of these
-// grants cannot be read, the link stays.
-Result<std::optional<std::string>> repair_exclusive(const LedgerFiles& files, const std::string& hca,
-                                                    const Claims& claims, Deadline deadline) {
-  const auto patience = [&] { return ms_until(deadline, kKeyLockTimeoutMs); };
-  const auto lock = TRY(lock_hca(files, hca, patience()));
-  std::set<std::string> keys;
-  for (const IndexEntry& entry : TRY(list_entries(files, hca)))
-    keys.insert(entry.key);
-  for (const auto& [key, claim] : claims)
-    keys.insert(key);
-  std::string holder;
-  for (const std::string& key : keys) {
-    const KeyLock key_lock = TRY(KeyLock::take(files, {key}, patience()));
-    const auto grant = TRY(refresh(files, key));
-    const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
-    const PlannedHca* found = find_hca(held, hca);
-    if (found && found->mode == Mode::kExclusive) holder = key;
+  int patience() const { return ms_until(deadline_, kKeyLockTimeoutMs); }
+
+  // Releases the grant if it is stale. Otherwise removes from it the unfinished changes of dead processes, and the
+  // tokens for which the requesting process is dead. Sets `grant` to the result. Does not lock a grant that needs no
+  // change.
+  Result<void> recover_grant(const std::string& key, std::optional<StoredGrant>& grant) {
+    auto seen = *grant;
+    if (drop_dead(seen, {}) == Left::kAll) return {};
+    const KeyLock lock = TRY(KeyLock::take(files_, {key}, patience()));
+    grant = TRY(refresh(files_, key));
+    return {};
   }
-  using enum HcaState::Kind;
-  TRY_VOID(write_state(files, hca, {holder.empty() ? kUnknown : kExclusive, holder}));
-  return holder.empty() ? std::nullopt : std::optional(std::move(holder));
-}
 
-// Corrects the index of one HCA to agree with `claims`, the grants that hold it. Takes a lock only for an entry that
-// does not agree. unread: keys of grants that could not be read; their entries stay.
-Result<void> recover_hca(const LedgerFiles& files, const ClaimsByHca::value_type& claimed,
-                         const std::set<std::string>& unread, Deadline deadline, Unreleased& stuck) {
-  const auto& [hca, claims] = claimed;
-  const auto note = [&](const std::string& key, const auto& checked) {
-    note_unreleased(stuck, key, checked.has_value() ? Result<void>() : checked.error());
-  };
-  const auto is_alone = [](const Claims::value_type& claim) { return claim.second.mode == Mode::kExclusive; };
-  auto missing = claims;
-  const auto state = read_state(files, hca);
-  const bool is_damaged = !state && state.error().code == EBADMSG;
-  const auto alone = is_damaged ? TRY(repair_exclusive(files, hca, claims, deadline)) : TRY(state).exclusive_key();
-  const auto holder = std::find_if(claims.begin(), claims.end(), is_alone);
-  if (alone && (holder == claims.end() || holder->first != *alone) && !unread.contains(*alone)) {
-    note(*alone, check_exclusive(files, hca, *alone, ms_until(deadline, kKeyLockTimeoutMs)));
-  }
-  for (const IndexEntry& entry : TRY(list_entries(files, hca))) {
-    const auto claim = claims.find(entry.key);
-    if (claim != claims.end() && claim->second.units == entry.units) {
-      missing.erase(entry.key);
-    } else if (!unread.contains(entry.key)) {
-      note(entry.key, check_entry(files, hca, entry, ms_until(deadline, kKeyLockTimeoutMs)));
+  // Warns of users that cannot be proven gone. If the runtime's root directory was made again, for example after /run
+  // was emptied, the new directory never shows whether an earlier container has ended.
+  void warn_of_unseen(const StoredGrant& grant) {
+    for (const StoredUser& user : grant.users) {
+      const auto seen = check_seen(user);
+      if (seen) continue;
+      warnings.push_back(fmt::format(
+          "the grant of {} is held for container `{}`: {}; {}if no container that uses it runs, remove `{}` and call "
+          "`rdma-hook recover` again",
+          grant.owner.label, base::printable(user.user.id), seen.error().message,
+          seen.error().hint.empty() ? "" : seen.error().hint + "; or, ", grant_path(files_, grant.owner.key)));
     }
   }
-  if (holder != claims.end() && alone != holder->first) missing.insert(*holder);
-  const bool seems_free = state.has_value() && state->kind == HcaState::Kind::kFree;
-  if (seems_free && !claims.empty()) missing.insert(*claims.begin());
-  for (const auto& [key, claim] : missing)
-    note(key, restore_index(files, hca, key, deadline));
-  return {};
-}
 
-// Checks pending/, then all grants, then the index. Grants come before the index: the release of a grant removes its
-// entries, so an entry that is still wrong afterwards belongs to no grant. If the repair of a change in pending/
-// failed, this round does not try its grant again. views: receives the views that users name. Returns the grants and
-// files that could not be released.
-Result<Unreleased> recover_round(const LedgerFiles& files, Deadline deadline, std::vector<std::string>& warnings,
-                                 std::set<std::string>& views) {
-  Unreleased stuck;
-  warnings.clear();
-  repair_all(files, TRY(list_names(files.pending)), deadline, stuck);
-  ClaimsByHca claims;
-  ListsOfKeys lists;
-  std::set<std::string> unread;
-  for (const std::string& key : TRY(grant_keys(files))) {
-    auto read = read_grant(files, key);
-    if (!read) {
-      note_unreleased(stuck, key, read.error());
-      unread.insert(key);
+  // Adds the index entry of an HCA that a grant holds, or for an exclusive grant the link `exclusive` to the grant, if
+  // the index lacks it. Replaces a link that is "none".
+  Result<void> restore_index(const std::string& hca, const std::string& key) {
+    const auto lock = TRY(lock_hca(files_, hca, patience()));
+    return restore_entry(files_, hca, key, patience());
+  }
+
+  // Replaces a damaged exclusive link, and returns the key that it then names. While the HCA is locked, no grant can
+  // take the HCA, so either a grant in the index or in `claims` holds the HCA exclusively, or no grant does. If one of
+  // these grants cannot be read, the link stays.
+  Result<std::optional<std::string>> repair_exclusive(const std::string& hca, const Claims& claims) {
+    const auto lock = TRY(lock_hca(files_, hca, patience()));
+    std::set<std::string> keys;
+    for (const IndexEntry& entry : TRY(list_entries(files_, hca)))
+      keys.insert(entry.key);
+    for (const auto& [key, claim] : claims)
+      keys.insert(key);
+    std::string holder;
+    for (const std::string& key : keys) {
+      const KeyLock key_lock = TRY(KeyLock::take(files_, {key}, patience()));
+      const auto grant = TRY(refresh(files_, key));
+      const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
+      const PlannedHca* found = find_hca(held, hca);
+      if (found && found->mode == Mode::kExclusive) holder = key;
     }
-    if (!read || !*read) continue;
-    std::optional<StoredGrant>& grant = *read;
-    if (!stuck.contains(key)) note_unreleased(stuck, key, recover_grant(files, key, deadline, grant));
-    if (!grant) continue;
-    for (PlannedHca& hca : held_hcas(*grant))
-      claims[booked_as(hca)].emplace(key, hca);
-    add_views_of(*grant, views);
-    warn_of_unseen(files, *grant, warnings);
-    lists.emplace(key, lists_of(grant));
+    using enum HcaState::Kind;
+    TRY_VOID(write_state(files_, hca, {holder.empty() ? kUnknown : kExclusive, holder}));
+    return holder.empty() ? std::nullopt : std::optional(std::move(holder));
   }
-  for (const std::string& hca : TRY(list_names(files.hca)))
-    claims.try_emplace(hca);
-  for (const auto& claimed : claims) {
-    if (!is_file_name(claimed.first, kLongestHcaName)) continue;
-    note_unreleased(stuck, claimed.first, recover_hca(files, claimed, unread, deadline, stuck));
+
+  // Corrects the index of one HCA to agree with `claims`, the grants that hold it. Takes a lock only for an entry that
+  // does not agree. The entries of grants that could not be read stay.
+  Result<void> recover_hca(const ClaimsByHca::value_type& claimed) {
+    const auto& [hca, claims] = claimed;
+    const auto note = [&](const std::string& key, const auto& checked) {
+      note_unreleased(stuck, key, checked.has_value() ? Result<void>() : checked.error());
+    };
+    const auto is_alone = [](const Claims::value_type& claim) { return claim.second.mode == Mode::kExclusive; };
+    auto missing = claims;
+    const auto state = read_state(files_, hca);
+    const bool is_damaged = !state && state.error().code == EBADMSG;
+    const auto alone = is_damaged ? TRY(repair_exclusive(hca, claims)) : TRY(state).exclusive_key();
+    const auto holder = std::find_if(claims.begin(), claims.end(), is_alone);
+    if (alone && (holder == claims.end() || holder->first != *alone) && !unread_.contains(*alone)) {
+      note(*alone, check_exclusive(files_, hca, *alone, patience()));
+    }
+    for (const IndexEntry& entry : TRY(list_entries(files_, hca))) {
+      const auto claim = claims.find(entry.key);
+      if (claim != claims.end() && claim->second.units == entry.units) {
+        missing.erase(entry.key);
+      } else if (!unread_.contains(entry.key)) {
+        note(entry.key, check_entry(files_, hca, entry, patience()));
+      }
+    }
+    if (holder != claims.end() && alone != holder->first) missing.insert(*holder);
+    const bool seems_free = state.has_value() && state->kind == HcaState::Kind::kFree;
+    if (seems_free && !claims.empty()) missing.insert(*claims.begin());
+    for (const auto& [key, claim] : missing)
+      note(key, restore_index(hca, key));
+    return {};
   }
-  // Now the index has each HCA of each grant.
-  if (stuck.empty()) files.seal_hcas();
-  note_unreleased(stuck, "ids", recover_lists(files, lists, unread, ms_until(deadline, kKeyLockTimeoutMs)));
-  return stuck;
-}
+
+  const LedgerFiles& files_;
+  Deadline deadline_;
+  std::set<std::string> unread_;  // keys of grants that could not be read
+};
 
 // Returns one error with all messages, and with code and hint of the first one.
 Result<void> to_result(const Unreleased& stuck) {
@@ -232,25 +244,25 @@ Result<void> Ledger::repair_pending() const {
 }
 
 Result<Recovered> Ledger::recover(Deadline deadline) const {
-  Recovered recovered;
-  Unreleased stuck;
+  Recovery recovery(*files_);
   const std::size_t before = files_->released.size();
   // List the views before the grants are read. A view is made only after a grant has a user that names the view. So the
   // grants, read later, name each listed view that is in use.
   const auto directory = files_->open_views();
   const auto views = directory ? list_names(*directory) : directory.error();
-  std::set<std::string> named;
   // The first round does not wait, so one stuck grant does not delay the release of the rest. The second round retries
   // until the deadline.
   for (const Deadline until : {Deadline(), deadline}) {
     const Patience patience(*files_, until);
-    stuck = TRY(recover_round(*files_, until, recovered.warnings, named));
-    if (stuck.empty()) break;
+    TRY_VOID(recovery.run(until));
+    if (recovery.stuck.empty()) break;
   }
-  const auto left =
-      views ? recover_views(*files_, *directory, *views, named, ms_until(deadline, kKeyLockTimeoutMs)) : views.error();
+  const auto left = views ? recover_views(*files_, *directory, *views, std::move(recovery.views),
+                                          ms_until(deadline, kKeyLockTimeoutMs))
+                          : views.error();
+  Recovered recovered{.returned = {}, .warnings = std::move(recovery.warnings)};
   if (!left) recovered.warnings.push_back(left.error().message);
-  TRY_VOID(to_result(stuck));
+  TRY_VOID(to_result(recovery.stuck));
   for (std::size_t i = before; i < files_->released.size(); ++i)
     recovered.returned.push_back(files_->released[i].grant.owner.label);
   return recovered;

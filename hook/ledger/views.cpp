@@ -191,13 +191,11 @@ Result<void> make_entry(int directory, const ViewEntry& entry, const std::string
   return close_to_writing(file, kViewFileMode, path);
 }
 
-// Adds the copy of a file of the node. If that fails, the directory has no such entry.
-void make_copy(const Result<Copies>& copies, int directory, const ViewEntry& entry, const std::string& path,
-               std::vector<std::string>& failed) {
-  const auto copied = copies ? copies->add(directory, entry, path) : Result<void>(copies.error());
-  if (copied) return;
-  failed.push_back(base::with_remedy(copied.error()));
-  (void)::unlinkat(directory, entry.name.c_str(), 0);
+// Adds the copy of a file of the node. Errors: the directory then has no such entry.
+Result<void> make_copy(const Result<Copies>& copies, int directory, const ViewEntry& entry, const std::string& path) {
+  auto copied = copies ? copies->add(directory, entry, path) : Result<void>(copies.error());
+  if (!copied) (void)::unlinkat(directory, entry.name.c_str(), 0);
+  return copied;
 }
 
 bool has_copies(const Layout& layout) {
@@ -206,10 +204,11 @@ bool has_copies(const Layout& layout) {
   });
 }
 
-// Makes the directory of a view. failed: gets one warning for each copy that the view lacks; the container starts
-// without them.
-Result<void> fill(const LedgerFiles& files, const LedgerDirectory& views, const std::string& name, const Layout& layout,
-                  std::vector<std::string>& failed) {
+// Makes the directory of a view. Returns one warning for each copy that the view lacks; the container starts without
+// them.
+Result<std::vector<std::string>> fill(const LedgerFiles& files, const LedgerDirectory& views, const std::string& name,
+                                      const Layout& layout) {
+  std::vector<std::string> failed;
   const std::string path = views.path + "/" + name;
   const UniqueFd view = TRY(make_directory(views.fd.get(), name, path));
   std::optional<Result<Copies>> copies;
@@ -223,14 +222,15 @@ Result<void> fill(const LedgerFiles& files, const LedgerDirectory& views, const 
       const std::string entry_path = fmt::format("{}/{}", below, entry_name);
       if (entry->copy.empty()) {
         TRY_VOID(make_entry(directory.get(), *entry, entry_path));
-      } else {
-        make_copy(*copies, directory.get(), *entry, entry_path, failed);
+      } else if (const auto made = make_copy(*copies, directory.get(), *entry, entry_path); !made) {
+        failed.push_back(base::with_remedy(made.error()));
       }
     }
     TRY_VOID(close_to_writing(directory, kViewMode, below));
   }
   if (!failed.empty()) (void)!::symlinkat(std::to_string(failed.size()).c_str(), view.get(), kLacking);
-  return close_to_writing(view, kViewMode, path);
+  TRY_VOID(close_to_writing(view, kViewMode, path));
+  return failed;
 }
 
 // Removes the views that killed processes were making. Best effort: recover() reports errors.
@@ -274,32 +274,31 @@ Result<std::set<std::string>> named_views(const LedgerFiles& files) {
 Result<std::vector<std::string>> make_locked(const LedgerFiles& files, const LedgerDirectory& views,
                                              const std::string& name, const Layout& layout, bool& is_made) {
   const KeyLock lock = TRY(KeyLock::take(files, {name}));
-  std::vector<std::string> warnings;
-  if (is_as_made(views, name, layout)) return warnings;
+  if (is_as_made(views, name, layout)) return std::vector<std::string>();
   is_made = true;
   // The view is filled under another name and then renamed, so that no container can mount half a view.
   const std::string made = files.temporary_name();
   const int fd = views.fd.get();
   const std::size_t lacks = lacking(views, name);
   remove_dead(views);
-  auto filled = fill(files, views, made, layout, warnings);
-  if (filled && lacks > 0 && warnings.size() >= lacks) {
+  auto filled = fill(files, views, made, layout);
+  if (filled && lacks > 0 && filled->size() >= lacks) {
     (void)remove_tree(views, made).has_value();  // the present view has as many copies
-    return warnings;
+    return filled;
   }
-  if (filled && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_NOREPLACE) == 0) return warnings;
+  if (filled && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_NOREPLACE) == 0) return filled;
   if (filled && errno == EEXIST && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_EXCHANGE) == 0) {
     // Containers may have the former view mounted. It gets the name NAME@PID.START.N, and stays until no user has the
     // view NAME.
     (void)::renameat(fd, made.c_str(), fd, (name + made).c_str());
     if (lacks == 0)
-      warnings.push_back(
+      filled->push_back(
           fmt::format("`{}/{}` was changed by another process; rdma-hook has made it again", views.path, name));
-    return warnings;
+    return filled;
   }
   if (filled) filled = sys_error(errno, "cannot make `{}/{}`", views.path, name);
   (void)remove_tree(views, made).has_value();
-  return filled.error();
+  return filled;
 }
 
 // Removes the views that no user names if most of the views may be such: a node with many VFs never has the same set

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/warnings.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "hook/rails/addresses.hpp"
@@ -170,7 +171,7 @@ class RailAdder {
     auto settled = TRY(settle_rail_gids(
         input_->ledger, inside_, rails,
         {.align = input_->before_first_start && first_new_ == 0, .wait = !input_->hurried, .sys = input_->sys}));
-    std::move(settled.warnings.begin(), settled.warnings.end(), std::back_inserter(report_.warnings));
+    append(std::move(settled.warnings), report_.warnings);
     report_.alignment = std::move(settled.alignment);
     for (const auto& [name, index] : settled.indices) {
       for (RailRecord& rail : record_.rails) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/failure.hpp"
+#include "base/warnings.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/rails/addresses.hpp"
 #include "hook/rails/open_hcas.hpp"
@@ -94,7 +95,7 @@ Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger, Deadli
     });
     if (stuck.empty()) break;
   }
-  warnings_.insert(warnings_.end(), stuck.begin(), stuck.end());
+  append(stuck, warnings_);
   return recovered;
 }
 

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/warnings.hpp"
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/netlink/vf.hpp"
@@ -320,7 +321,7 @@ Result<void> RailUndo::remove_child(const RailRecord& rail) {
 }
 
 void RailUndo::warn(std::vector<std::string> more) {
-  std::move(more.begin(), more.end(), std::back_inserter(warnings_));
+  append(std::move(more), warnings_);
 }
 
 }  // namespace hook

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/warnings.hpp"
 #include "hook/request/parsers.hpp"
 
 namespace hook {
@@ -95,16 +96,17 @@ Result<void> set_mode_and_network(const RequestParts& said, const Config& config
   return error;
 }
 
-// Warns of annotations that may not request. Mode and network change the container's devices, so they are ignored too.
-void warn_of_ignored(const RequestParts& said, bool granted, Engine engine, const PodIdentity& pod,
-                     std::vector<std::string>& warnings) {
-  if (said.selection && !granted && said.selection->kind != HcaSelection::Kind::kNone) {
-    warnings.push_back(ignored_text(said.selection->source, "request HCAs", engine, pod));
-    return;
-  }
+// Returns warnings of annotations that may not request. Mode and network change the container's devices, so they are
+// ignored too.
+std::vector<std::string> ignored_annotations(const RequestParts& said, bool granted, Engine engine,
+                                             const PodIdentity& pod) {
+  if (said.selection && !granted && said.selection->kind != HcaSelection::Kind::kNone)
+    return {ignored_text(said.selection->source, "request HCAs", engine, pod)};
+  std::vector<std::string> warnings;
   if (said.mode) warnings.push_back(ignored_text(said.mode->source, "choose a mode", engine, pod));
   const std::string& network = said.network ? said.network->source : said.network_of_pool;
   if (!network.empty()) warnings.push_back(ignored_text(network, "choose a network", engine, pod));
+  return warnings;
 }
 
 Result<void> check_nics(const RequestParts& said, std::size_t given) {
@@ -179,8 +181,8 @@ Result<RequestedBy> settle_selection(const RequestParts* said, bool has_all, con
 // Reads NVIDIA_VISIBLE_DEVICES, which an image can set. It may request HCAs or stop the container only if config.json
 // lets variables request. Otherwise its UUIDs only narrow the GPUs of device nodes, and the choice among HCAs that
 // another source requests.
-Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, RequestedBy by, Request& request,
-                               std::vector<std::string>& warnings) {
+Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, RequestedBy by, ParsedRequest& asked) {
+  Request& request = *asked.request;
   if (by == RequestedBy::kDefault && request.gpu_nodes.empty() && !config.env_may_request) return {};
   auto value = find_env(spec, "NVIDIA_VISIBLE_DEVICES");
   if (!value) return {};
@@ -189,7 +191,7 @@ Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, 
   if (fits) {
     request.gpu_uuids = gpu_uuids(*value);
   } else {
-    warnings.push_back(fmt::format("{}; it is ignored", fits.error().message));
+    asked.warnings.push_back(fmt::format("{}; it is ignored", fits.error().message));
   }
   if (config.env_may_request) request.gpu_hint = std::move(value);
   return {};
@@ -224,7 +226,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
 
   const RequestedBy by = TRY(settle_selection(trusted ? &said : nullptr, has_all, spec, config, request));
-  if (!trusted) warn_of_ignored(said, by != RequestedBy::kNobody, engine, pod, asked.warnings);
+  if (!trusted) append(ignored_annotations(said, by != RequestedBy::kNobody, engine, pod), asked.warnings);
   asked.pod_note = pod_note(asked.warnings);  // later warnings are about variables
   if (by == RequestedBy::kNobody) return asked;
   TRY_VOID(check_pod_namespace(spec, engine));
@@ -246,8 +248,8 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
 
   request.order = TRY(pcidevice_order(spec));
   request.gpu_nodes = granted_gpu_nodes(spec);
-  TRY_VOID(read_gpu_variable(spec, config, by, request, asked.warnings));
   asked.request = std::move(request);
+  TRY_VOID(read_gpu_variable(spec, config, by, asked));
   return asked;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/file.hpp"
 #include "base/text.hpp"
+#include "base/warnings.hpp"
 
 namespace hook {
 namespace {
@@ -329,7 +330,7 @@ Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const Devi
     // systemd replaces only programs of its units, not those of cgroups below a unit. If the unit itself has no program
     // (crun 1.8.1), this call did not change the unit, and systemd undoes nothing.
     all.undone_by_systemd = all.undone_by_systemd || (change.changed && is_unit(groups[above]));
-    std::move(change.warnings.begin(), change.warnings.end(), std::back_inserter(all.warnings));
+    append(std::move(change.warnings), all.warnings);
   }
   return all;
 }

@@ -14,11 +14,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <utility>
 
 #include "base/file.hpp"
 #include "base/process/cgroup.hpp"
 #include "base/process/run_in_child.hpp"
 #include "base/text.hpp"
+#include "base/warnings.hpp"
 #include "hook/apply/live/device_cgroup.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
@@ -109,56 +111,11 @@ Result<FileId> find_rootfs(const std::string& path) {
   return FileId{status.st_dev, status.st_ino};
 }
 
-using Warnings = std::vector<std::string>;
-
 // Returns true if this process is not root of the node: it has another uid, or is in a user namespace. Such a process
 // cannot change device rules.
 bool is_rootless() {
   return geteuid() != 0 || base::is_in_initial_userns() == false;
 }
-
-Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step, Warnings& warnings) {
-  auto change = cgroup.kind == CgroupKind::kV1Devices ? allow_devices_v1(cgroup, step.devices)
-                                                      : allow_devices_v2(cgroup, step.devices);
-  if (!change) {
-    const int code = change.error().code;
-    // For root this is an error: otherwise the container would start without access to its devices.
-    if ((code != EPERM && code != EACCES) || !is_rootless()) return std::move(change).error();
-    warnings.push_back(
-        fmt::format("cannot change the device rules of the container's cgroup without root ({}): only the modes "
-                    "of the node's device nodes apply",
-                    change.error().message));
-    return {};
-  }
-  std::move(change->warnings.begin(), change->warnings.end(), std::back_inserter(warnings));
-  if (change->undone_by_systemd) {
-    warnings.push_back(
-        fmt::format("`systemctl daemon-reload` or a change of the unit's properties will undo the device rules of the "
-                    "cgroup `{}`: use rdma-runtime, NRI or CDI to keep the rules",
-                    cgroup.path));
-  }
-  return {};
-}
-
-Result<void> allow(const LiveContainer& container, const AllowDevices& step, Warnings& warnings) {
-  const std::vector<Cgroup> cgroups = TRY(device_cgroups(container.init.pid));
-  // The cgroups were looked up by PID. If the container's process still lives, the cgroups are the container's. If it
-  // has ended, another process may have had this PID.
-  TRY_VOID(check_alive(container));
-  if (cgroups.empty()) {
-    warnings.emplace_back("no cgroup restricts the container's devices: only the modes of device nodes apply");
-  }
-  for (const Cgroup& cgroup : cgroups)
-    TRY_VOID(allow_in(cgroup, step, warnings));
-  return {};
-}
-
-// A step below the container's root. `tree`: the node's directory or device node as a detached mount, which must be
-// opened before the process joins the container's mount namespace.
-struct FileStep {
-  Step step;
-  UniqueFd tree;
-};
 
 Result<UniqueFd> open_detached(const std::string& path) {
   UniqueFd tree(open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW));
@@ -183,99 +140,6 @@ Result<UniqueFd> open_overlay(const BindDirectory& bind) {
   return error;
 }
 
-// Opens a detached bind mount of the node's device node, and checks its number: udev may have given the path to another
-// device after the plan was made.
-Result<UniqueFd> open_source(const MakeNode& node, Warnings& warnings) {
-  UniqueFd tree = TRY(open_detached(node.source));
-  struct stat status {};
-  if (fstat(tree.get(), &status) != 0) return sys_error(errno, "cannot read `{}`", node.source);
-  if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(node.major, node.minor)) {
-    return make_error("cannot bind mount `{}`: it is not the character device {}:{}", node.source, node.major,
-                      node.minor);
-  }
-  // In the container's user namespace, owner and group of the node are not mapped, so only the mode bits for other
-  // users count.
-  if ((status.st_mode & 06) != 06) {
-    warnings.push_back(fmt::format(
-        "`{}` of the node has mode {:04o}: users of a container with a user namespace can open it only with "
-        "mode 0666; add a udev rule with MODE=\"0666\"",
-        node.source, status.st_mode & 0777));
-  }
-  return tree;
-}
-
-// Opens the source of each file step as a detached mount. Call it in the node's mount namespace, in which the source
-// paths are valid.
-Result<std::vector<FileStep>> prepare(const std::vector<Step>& steps, bool bind_nodes, Warnings& warnings) {
-  std::vector<FileStep> prepared;
-  for (const Step& step : steps) {
-    FileStep next{step, UniqueFd()};
-    if (auto* node = std::get_if<MakeNode>(&next.step)) {
-      if (bind_nodes && !node->bind) {
-        node->bind = true;
-        node->source = node->path;
-      }
-      if (node->bind) next.tree = TRY(open_source(*node, warnings));
-    } else if (const auto* bind = std::get_if<BindDirectory>(&next.step)) {
-      next.tree = TRY(bind->layers.empty() ? open_detached(bind->source) : open_overlay(*bind));
-    } else {
-      continue;
-    }
-    prepared.push_back(std::move(next));
-  }
-  return prepared;
-}
-
-Result<void> run_file_steps(const LiveContainer& container, const std::vector<FileStep>& steps) {
-  return run_in_mount_namespace(container.mount_namespace.get(), [&]() -> Result<void> {
-    const ContainerRoot root =
-        TRY(ContainerRoot::open(container.root_path, container.rootfs, container.node, container.mounts));
-    for (const FileStep& step : steps) {
-      if (const auto* node = std::get_if<MakeNode>(&step.step)) {
-        TRY_VOID(node->bind ? root.bind_node(*node, step.tree.get(), container.owner.value_or(MappedRoot{}))
-                            : root.make_node(*node));
-      } else if (const auto* bind = std::get_if<BindDirectory>(&step.step)) {
-        TRY_VOID(root.bind_directory(*bind, step.tree.get(), container.owner.value_or(MappedRoot{})));
-      }
-    }
-    return {};
-  });
-}
-
-Result<void> change_files(const LiveContainer& container, const std::vector<Step>& steps, Warnings& warnings) {
-  const std::vector<FileStep> prepared = TRY(prepare(steps, false, warnings));
-  if (prepared.empty()) return {};
-  auto done = run_file_steps(container, prepared);
-  if (done || done.error().code != EPERM) return done;
-  // mknod(2) is forbidden if the hook itself runs in a user namespace, as with rootless Podman. Then bind-mount the
-  // node's device nodes instead.
-  Warnings more;
-  // If the bind mounts fail too, report the error of mknod(2), which names the cause.
-  auto bound = prepare(steps, true, more);
-  if (!bound || !run_file_steps(container, *bound)) return done;
-  std::move(more.begin(), more.end(), std::back_inserter(warnings));
-  return {};
-}
-
-Result<void> set_memlock(const LiveContainer& container, const SetMemlock& step, Engine engine, Warnings& warnings) {
-  TRY_VOID(check_alive(container));
-  auto warning = TRY(raise_memlock(container.init.pid, step.bytes, engine));
-  if (warning) {
-    warnings.push_back(std::move(*warning));
-  } else if (!step.note.empty()) {
-    warnings.push_back(step.note);
-  }
-  return {};
-}
-
-Result<void> limit(const LiveContainer& container, const LimitRdma& step, Warnings& warnings) {
-  TRY_VOID(check_alive(container));
-  auto more = TRY(limit_rdma(container.init.pid, step.limits));
-  std::move(more.begin(), more.end(), std::back_inserter(warnings));
-  // The cgroup was looked up by PID. If the container's process still lives, the cgroup is the container's.
-  return check_alive(container);
-}
-
 bool is_file_step(const Step& step) {
   return std::holds_alternative<MakeNode>(step) || std::holds_alternative<BindDirectory>(step);
 }
@@ -285,11 +149,174 @@ bool is_lent(const Step& step) {
   return bind && bind->lent;
 }
 
-// Mounts the lent libraries. Most images do not need them, so the container also starts without.
-void mount_lent(const LiveContainer& container, const Step& step, Warnings& warnings) {
-  const auto mounted = change_files(container, {step}, warnings);
-  if (!mounted) warnings.push_back(fmt::format("the node's libraries are not lent: {}", with_remedy(mounted.error())));
-}
+// The run of the steps on one container.
+class StepRun {
+ public:
+  StepRun(const LiveContainer& container, Engine engine) : container_(container), engine_(engine) {}
+
+  // Returns the warnings.
+  Result<std::vector<std::string>> run(const std::vector<Step>& steps) {
+    std::vector<Step> files;
+    std::ranges::copy_if(steps, std::back_inserter(files),
+                         [](const Step& step) { return is_file_step(step) && !is_lent(step); });
+    // One child process makes all files, because a fork costs more time than making the files.
+    if (!files.empty()) TRY_VOID(change_files(files));
+    for (const Step& step : steps) {
+      if (const auto* devices = std::get_if<AllowDevices>(&step)) {
+        TRY_VOID(allow(*devices));
+      } else if (const auto* limits = std::get_if<LimitRdma>(&step)) {
+        TRY_VOID(limit(*limits));
+      } else if (const auto* memlock = std::get_if<SetMemlock>(&step)) {
+        TRY_VOID(set_memlock(*memlock));
+      } else if (is_lent(step)) {
+        mount_lent(step);
+      }
+    }
+    TRY_VOID(check_alive(container_));
+    return std::move(warnings_);
+  }
+
+ private:
+  // The steps below the container's root. Each has the node's directory or device node as a detached mount, which must
+  // be opened before the process joins the container's mount namespace.
+  using FileSteps = std::vector<std::pair<Step, UniqueFd>>;
+
+  Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step) {
+    auto change = cgroup.kind == CgroupKind::kV1Devices ? allow_devices_v1(cgroup, step.devices)
+                                                        : allow_devices_v2(cgroup, step.devices);
+    if (!change) {
+      const int code = change.error().code;
+      // For root this is an error: otherwise the container would start without access to its devices.
+      if ((code != EPERM && code != EACCES) || !is_rootless()) return std::move(change).error();
+      warnings_.push_back(
+          fmt::format("cannot change the device rules of the container's cgroup without root ({}): only the modes "
+                      "of the node's device nodes apply",
+                      change.error().message));
+      return {};
+    }
+    append(std::move(change->warnings), warnings_);
+    if (change->undone_by_systemd) {
+      warnings_.push_back(fmt::format(
+          "`systemctl daemon-reload` or a change of the unit's properties will undo the device rules of the "
+          "cgroup `{}`: use rdma-runtime, NRI or CDI to keep the rules",
+          cgroup.path));
+    }
+    return {};
+  }
+
+  Result<void> allow(const AllowDevices& step) {
+    const std::vector<Cgroup> cgroups = TRY(device_cgroups(container_.init.pid));
+    // The cgroups were looked up by PID. If the container's process still lives, the cgroups are the container's. If it
+    // has ended, another process may have had this PID.
+    TRY_VOID(check_alive(container_));
+    if (cgroups.empty()) {
+      warnings_.emplace_back("no cgroup restricts the container's devices: only the modes of device nodes apply");
+    }
+    for (const Cgroup& cgroup : cgroups)
+      TRY_VOID(allow_in(cgroup, step));
+    return {};
+  }
+
+  // Opens a detached bind mount of the node's device node, and checks its number: udev may have given the path to
+  // another device after the plan was made.
+  Result<UniqueFd> open_source(const MakeNode& node) {
+    UniqueFd tree = TRY(open_detached(node.source));
+    struct stat status {};
+    if (fstat(tree.get(), &status) != 0) return sys_error(errno, "cannot read `{}`", node.source);
+    if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(node.major, node.minor)) {
+      return make_error("cannot bind mount `{}`: it is not the character device {}:{}", node.source, node.major,
+                        node.minor);
+    }
+    // In the container's user namespace, owner and group of the node are not mapped, so only the mode bits for other
+    // users count.
+    if ((status.st_mode & 06) != 06) {
+      warnings_.push_back(fmt::format(
+          "`{}` of the node has mode {:04o}: users of a container with a user namespace can open it only with "
+          "mode 0666; add a udev rule with MODE=\"0666\"",
+          node.source, status.st_mode & 0777));
+    }
+    return tree;
+  }
+
+  // Opens the source of each step as a detached mount. Call it in the node's mount namespace, in which the source
+  // paths are valid.
+  Result<FileSteps> prepare(const std::vector<Step>& steps, bool bind_nodes) {
+    FileSteps prepared;
+    for (const Step& step : steps) {
+      auto& [next, tree] = prepared.emplace_back(step, UniqueFd());
+      if (auto* node = std::get_if<MakeNode>(&next)) {
+        if (bind_nodes && !node->bind) {
+          node->bind = true;
+          node->source = node->path;
+        }
+        if (node->bind) tree = TRY(open_source(*node));
+      } else if (const auto* bind = std::get_if<BindDirectory>(&next)) {
+        tree = TRY(bind->layers.empty() ? open_detached(bind->source) : open_overlay(*bind));
+      }
+    }
+    return prepared;
+  }
+
+  Result<void> run_file_steps(const FileSteps& steps) {
+    return run_in_mount_namespace(container_.mount_namespace.get(), [&]() -> Result<void> {
+      const ContainerRoot root =
+          TRY(ContainerRoot::open(container_.root_path, container_.rootfs, container_.node, container_.mounts));
+      for (const auto& [step, tree] : steps) {
+        if (const auto* node = std::get_if<MakeNode>(&step)) {
+          TRY_VOID(node->bind ? root.bind_node(*node, tree.get(), container_.owner.value_or(MappedRoot{}))
+                              : root.make_node(*node));
+        } else if (const auto* bind = std::get_if<BindDirectory>(&step)) {
+          TRY_VOID(root.bind_directory(*bind, tree.get(), container_.owner.value_or(MappedRoot{})));
+        }
+      }
+      return {};
+    });
+  }
+
+  Result<void> change_files(const std::vector<Step>& steps) {
+    const FileSteps prepared = TRY(prepare(steps, false));
+    if (prepared.empty()) return {};
+    auto done = run_file_steps(prepared);
+    if (done || done.error().code != EPERM) return done;
+    // mknod(2) is forbidden if the hook itself runs in a user namespace, as with rootless Podman. Then bind-mount the
+    // node's device nodes instead.
+    const std::size_t before = warnings_.size();
+    // If the bind mounts fail too, report the error of mknod(2), which names the cause.
+    const auto bound = prepare(steps, true);
+    if (bound && run_file_steps(*bound)) return {};
+    warnings_.resize(before);
+    return done;
+  }
+
+  Result<void> set_memlock(const SetMemlock& step) {
+    TRY_VOID(check_alive(container_));
+    auto warning = TRY(raise_memlock(container_.init.pid, step.bytes, engine_));
+    if (warning) {
+      warnings_.push_back(std::move(*warning));
+    } else if (!step.note.empty()) {
+      warnings_.push_back(step.note);
+    }
+    return {};
+  }
+
+  Result<void> limit(const LimitRdma& step) {
+    TRY_VOID(check_alive(container_));
+    append(TRY(limit_rdma(container_.init.pid, step.limits)), warnings_);
+    // The cgroup was looked up by PID. If the container's process still lives, the cgroup is the container's.
+    return check_alive(container_);
+  }
+
+  // Mounts the lent libraries. Most images do not need them, so the container also starts without.
+  void mount_lent(const Step& step) {
+    const auto mounted = change_files({step});
+    if (!mounted)
+      warnings_.push_back(fmt::format("the node's libraries are not lent: {}", with_remedy(mounted.error())));
+  }
+
+  const LiveContainer& container_;
+  const Engine engine_;
+  std::vector<std::string> warnings_;
+};
 
 std::string remedy(Engine engine) {
   return fmt::format("set LimitMEMLOCK=infinity for the engine's service or raise the limit ({})",
@@ -342,25 +369,7 @@ Result<void> check_alive(const LiveContainer& container) {
 
 Result<std::vector<std::string>> run_steps(const LiveContainer& container, const std::vector<Step>& steps,
                                            Engine engine) {
-  Warnings warnings;
-  std::vector<Step> files;
-  std::ranges::copy_if(steps, std::back_inserter(files),
-                       [](const Step& step) { return is_file_step(step) && !is_lent(step); });
-  // One child process makes all files, because a fork costs more time than making the files.
-  if (!files.empty()) TRY_VOID(change_files(container, files, warnings));
-  for (const Step& step : steps) {
-    if (const auto* devices = std::get_if<AllowDevices>(&step)) {
-      TRY_VOID(allow(container, *devices, warnings));
-    } else if (const auto* limits = std::get_if<LimitRdma>(&step)) {
-      TRY_VOID(limit(container, *limits, warnings));
-    } else if (const auto* memlock = std::get_if<SetMemlock>(&step)) {
-      TRY_VOID(set_memlock(container, *memlock, engine, warnings));
-    } else if (is_lent(step)) {
-      mount_lent(container, step, warnings);
-    }
-  }
-  TRY_VOID(check_alive(container));
-  return warnings;
+  return StepRun(container, engine).run(steps);
 }
 
 Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes, Engine engine) {
@@ -401,8 +410,7 @@ Result<void> run_in_mount_namespace(int mount_namespace, const std::function<Res
 Result<std::vector<std::string>> apply_live(const Adjustment& adjustment, const ContainerSpec& spec,
                                             const LiveContainer& container, Engine engine, const std::string& root) {
   auto steps = TRY(live_steps(adjustment, spec, container.state, {root, engine, memlock_of(container.init.pid)}));
-  auto refused = TRY(run_steps(container, steps.steps, engine));
-  steps.warnings.insert(steps.warnings.end(), refused.begin(), refused.end());
+  append(TRY(run_steps(container, steps.steps, engine)), steps.warnings);
   return std::move(steps.warnings);
 }
 
