@@ -47,9 +47,9 @@ class RailAdder {
     TRY_VOID(address_rails());
     TRY_VOID(place());
     TRY_VOID(find_nodes());
-    if (!input_->hurried) TRY_VOID(test_rails(Probe::Kind::kDuplicate, inside_, placed_, report_.warnings));
+    if (!input_->hurried) append(TRY(test_rails(Probe::Kind::kDuplicate, inside_, placed_)), report_.warnings);
     TRY_VOID(configure());
-    if (!input_->hurried) TRY_VOID(test_rails(Probe::Kind::kGateway, inside_, placed_, report_.warnings));
+    if (!input_->hurried) append(TRY(test_rails(Probe::Kind::kGateway, inside_, placed_)), report_.warnings);
     timing_->step("tests");
     TRY_VOID(settle_gids());
     return std::move(report_);
@@ -133,7 +133,7 @@ class RailAdder {
       TRY_VOID(add_records(inside_.route, configs_.back().routes));
       if (addresses_in(configs_.back().addresses).empty()) without.push_back(&rail.record->rail);
     }
-    warn_of_no_address(without, input_->inventory, report_.warnings);
+    if (auto warning = no_address_warning(without, input_->inventory)) report_.warnings.push_back(*std::move(warning));
     timing_->step("configure");
     return {};
   }

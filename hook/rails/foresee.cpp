@@ -102,7 +102,7 @@ void warn_of_missing_addresses(const ForesightInput& input, Foreseen& foreseen) 
   for (const ForeseenRail& one : foreseen.rails) {
     if (one.addresses_by.empty()) without.push_back(&one.rail);
   }
-  warn_of_no_address(without, input.inventory, foreseen.warnings);
+  if (auto warning = no_address_warning(without, input.inventory)) foreseen.warnings.push_back(*std::move(warning));
 }
 
 }  // namespace

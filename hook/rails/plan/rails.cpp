@@ -338,8 +338,8 @@ std::vector<RailAddress> addresses_in(const std::vector<NetRecord>& records) {
   return addresses;
 }
 
-void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inventory& inventory,
-                        std::vector<std::string>& warnings) {
+std::optional<std::string> no_address_warning(const std::vector<const Rail*>& rails,
+                                              const fabric::Inventory& inventory) {
   std::vector<std::string> names;
   for (const Rail* rail : rails) {
     const fabric::Hca* hca = fabric::find_hca(inventory, rail->hca);
@@ -347,11 +347,12 @@ void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inv
         hca && std::ranges::any_of(hca->ports, [](const fabric::Port& port) { return port.is_ethernet(); });
     if (is_roce) names.push_back(fmt::format("{} ({})", base::printable(rail->name), base::printable(rail->hca)));
   }
-  if (names.empty()) return;
-  warnings.push_back(
-      fmt::format("no address for {}: RoCE then has only IPv6 link-local addresses, if any; remedy: set \"addresses\" "
-                  "for the rail, or \"ipam\", in its network",
-                  base::join(names, ", ")));
+  if (names.empty()) return std::nullopt;
+  return fmt::format(
+      "no address for {}: RoCE then has only IPv6 link-local addresses, if any; remedy: set \"addresses\" for the "
+      "rail, "
+      "or \"ipam\", in its network",
+      base::join(names, ", "));
 }
 
 std::optional<fabric::Address> gid_address(const RailConfig& config) {

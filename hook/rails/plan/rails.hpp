@@ -57,10 +57,10 @@ std::optional<fabric::Address> gid_address(const RailConfig& config);
 // Returns the addresses in these records, without link-local addresses.
 std::vector<RailAddress> addresses_in(const std::vector<NetRecord>& records);
 
-// Adds one warning that names the RoCE rails in `rails`. InfiniBand rails need no address.
+// Returns the warning that names the RoCE rails in `rails`; nullopt: there are none. InfiniBand rails need no address.
 // rails: the rails that have no address.
-void warn_of_no_address(const std::vector<const Rail*>& rails, const fabric::Inventory& inventory,
-                        std::vector<std::string>& warnings);
+std::optional<std::string> no_address_warning(const std::vector<const Rail*>& rails,
+                                              const fabric::Inventory& inventory);
 
 // Plans one rail for each netdev of plan.netdevs, in their order. The rails have no addresses yet; take_addresses()
 // allocates them later. Pure.

@@ -331,13 +331,14 @@ Result<std::vector<ProbeAnswer>> run_probes(int packet, const std::vector<Probe>
   return answers;
 }
 
-Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
-                        std::vector<std::string>& warnings) {
+Result<std::vector<std::string>> test_rails(Probe::Kind kind, NetworkNamespace& inside,
+                                            const std::vector<PlacedRail>& rails) {
+  std::vector<std::string> warnings;
   const auto asked = TRY(questions(inside, rails, kind));
-  if (asked.empty()) return {};
+  if (asked.empty()) return warnings;
   if (!inside.packet.ok()) {
     warnings.emplace_back("cannot test gateways and addresses of the rails: the kernel refused a packet socket");
-    return {};
+    return warnings;
   }
   TRY_VOID(await_carrier(inside, asked));
   std::vector<Probe> probes;
@@ -352,7 +353,7 @@ Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::v
     if (test_of(*asked[i].rail, kind) == RailTest::kFail) return Error{text, EHOSTUNREACH, remedy(kind)};
     warnings.push_back(text);
   }
-  return {};
+  return warnings;
 }
 
 }  // namespace hook

@@ -105,13 +105,13 @@ struct PlacedRail {
   int ifindex = 0;  // index in the container's namespace
 };
 
-// Tests the addresses or gateways of all rails at once, before the container starts.
+// Tests the addresses or gateways of all rails at once, before the container starts. Returns a warning for each failure
+// of a test that the network sets to "warn".
 // kind: call the function with kDuplicate before the addresses are added, and with kGateway after addresses and routes
 // are added.
-// warnings: gets a line for each failure of a test that the network sets to "warn".
 // Errors: kDuplicate, another host has an address and duplicate_test of the network is "fail"; kGateway, a gateway is
 // silent and gateway_test is "fail".
-Result<void> test_rails(Probe::Kind kind, NetworkNamespace& inside, const std::vector<PlacedRail>& rails,
-                        std::vector<std::string>& warnings);
+Result<std::vector<std::string>> test_rails(Probe::Kind kind, NetworkNamespace& inside,
+                                            const std::vector<PlacedRail>& rails);
 
 }  // namespace hook
