@@ -1,10 +1,7 @@
-// Copies of the node's files that views lend to containers, one for each content:
-//
-//   DIR/copies/SIZE-CHECKSUM     closed to writing
-//
-// Each view has hard links to its copies. So all views with a file share its memory, a view stays whole without
-// DIR/copies, and a copy that no view has is a file with one link. A program of an older version writes its copies into
-// its own views, and never changes DIR/copies.
+// Copies of the node's files that views lend to containers: DIR/copies/SIZE-CHECKSUM, closed to writing. Each view has
+// hard links to its copies. So all views with a file share its memory, a view stays whole without DIR/copies, and a
+// copy that no view has is a file with one link. A program of an older version writes its copies into its own views,
+// and never changes DIR/copies.
 #pragma once
 
 #include <sys/types.h>

@@ -1,28 +1,19 @@
-// The ledger's index. For each HCA, it names the grants that hold the HCA, by empty files and one link. A lookup costs
-// one system call or the list of one directory. It reads a grant only if the answer depends on that grant.
+// The ledger's index: DIR/hca, DIR/ids and DIR/lent (ledger.hpp). A lookup costs one system call or the list of one
+// directory. It reads a grant only if the answer depends on that grant.
 //
-//   DIR/hca/DEVICE/holders/KEY@UNITS
-//   DIR/hca/DEVICE/exclusive -> KEY     HcaState; read by readlink(2) only, replaced by write_state() only
-//
-// The link is there for each HCA, also for a free one. So a link that was removed by hand does not look like a free
-// HCA: the decision about the HCA then reads all grants and makes its index again (rebuild_hca()). It does the same if
-// the link is "shared" and a request for mode exclusive finds no entry. Only DIR/hca shows whether an HCA without a
-// directory was never held (LedgerFiles::begin_hca()). One removed entry of several grants that share an HCA is
-// restored by recover() alone: until then, it does not count for a limit.
+// The link `exclusive` (HcaState) is read by readlink(2) and replaced by write_state() only. It is there for each HCA,
+// also for a free one. So a link that was removed by hand does not look like a free HCA: the decision about the HCA
+// then reads all grants and makes its index again (rebuild_hca()). It does the same if the link is "shared" and a
+// request for mode exclusive finds no entry. Only DIR/hca shows whether an HCA without a directory was never held
+// (LedgerFiles::begin_hca()). One removed entry of several grants that share an HCA is restored by recover() alone:
+// until then, it does not count for a limit.
 //
 // DEVICE is the HCA's device, or its name if it has no device (booked_as()). Each parameter `hca` below is such a
 // DEVICE. All files are reached by path from DIR/hca, without a check of each directory on the way, because only root
 // can write below DIR.
 //
-// For each id of a container or a pod, the index names the grants with a user of this id:
-//
-//   DIR/ids/DIGEST/KEY                  a symbolic link; only its name counts, its target is not read
-//
-// For each view with copies (is_lending_view()), it names the grants with a user of this view in the same way:
-//
-//   DIR/lent/VIEW/KEY
-//
-// A release reads all grants to prove that no user names a view, and needs to do so only if the view has no entry here.
+// The names of the links below DIR/ids and DIR/lent count; their targets are not read. A release reads all grants to
+// prove that no user names a view with copies (is_lending_view()), and only if the view has no entry in DIR/lent.
 // A program of an older version makes and removes no such entry. Then an entry stays, or is missing, until recover().
 //
 // The entry of an id or view is made after the unfinished change that adds the id is written into the grant, so a

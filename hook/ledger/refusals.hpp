@@ -1,13 +1,10 @@
-// The last refusals of containers, in DIR/refusals, for `rdma-hook devices --refused`: an engine with crun shows only
-// `exit code: 1`, and syslog may be absent or full.
-//
-// The file is JSON with mode 0600: at most 64 entries and 64 KiB, the oldest first. It is replaced in one step under
-// the lock DIR/refusals.lock. A container of a pod has one entry, the newest: namespace, pod and container name
-// identify it, because each attempt of the kubelet makes a new id. Containers without a pod have one entry for each id,
-// and one for each reason and message, with the id of the newest: each `podman run` makes a new id. If the file is
-// full, the group with the most entries loses its oldest one, so that a tenant that fails again and again does not
-// remove the entries of other tenants. A namespace is a group; of containers without a pod, a reason is one, because a
-// message may quote their texts.
+// The last refusals of containers, oldest first, for `rdma-hook devices --refused`: an engine with crun shows only
+// `exit code: 1`, and syslog may be absent or full. A container of a pod has one entry, the newest: namespace, pod and
+// container name identify it, because each attempt of the kubelet makes a new id. Containers without a pod have one
+// entry for each id, and one for each reason and message, with the id of the newest: each `podman run` makes a new id.
+// If the file is full, the group with the most entries loses its oldest one, so that a tenant that fails again and
+// again does not remove the entries of other tenants. A namespace is a group; of containers without a pod, a reason is
+// one, because a message may quote their texts.
 #pragma once
 
 #include <cstddef>

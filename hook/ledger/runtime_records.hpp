@@ -5,8 +5,8 @@
 //   DIR/runtime/containers/KEY -> PID.START RUNTIME\nWITNESS  the RuntimeRecord of this container
 //   DIR/runtime/ending/KEY                                    a hard link: this container may be gone soon
 //
-// KEY is the key of container_owner(), with the runtime's root in place of the bundle. The files are below the ledger
-// but do not use its locks: a record belongs to no grant.
+// KEY is the key of container_owner(), with the runtime's root in place of the bundle. A record belongs to no grant,
+// and none of the ledger's locks is needed.
 #pragma once
 
 #include <optional>

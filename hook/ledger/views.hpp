@@ -1,5 +1,4 @@
-// The views that replace /sys/class/infiniband* inside containers: one directory for each set of HCAs, shared by all
-// containers with that set.
+// The views that replace /sys/class/infiniband* inside containers with one set of HCAs.
 //
 //   DIR/views/set-DIGEST/infiniband/mlx5_0 -> ...   view_name(); closed to writing, and mounted read-only
 //   DIR/views/lent-DIGEST/lib/libmlx5.so.1          a view with copies of the node's files: links to DIR/copies
@@ -9,8 +8,8 @@
 //   DIR/views/@PID.START.N                          a view that process PID is making
 //
 // The record of a user names its view before the view is made, so a view that is being made already has a user, and
-// recover() keeps it. A view is made and removed under the lock of its name. While a maker copies files, it also holds
-// that of DIR/copies, and then takes no other lock. bind() takes the lock of the view together with those of the keys.
+// recover() keeps it. While a maker copies files, it also holds the lock of DIR/copies, and then takes no other lock.
+// bind() takes the lock of the view together with those of the keys.
 // A removal must read every grant to find the users of a view. So views are removed by recover(), and by a maker that
 // finds many. A view with copies, which take memory, is also removed when its last user leaves it. A view does not
 // reserve its HCAs; only a grant does.

@@ -38,9 +38,8 @@ struct Increment {
   std::uint64_t delta = 1;
 };
 
-// The file DIR/metrics with mode 0600: records of fixed size, changed in place under flock(2). The lock belongs to the
-// open file, so a child made by fork(2) must open the file itself. After a boot the directory is new and the counters
-// start from zero, which Prometheus permits.
+// The file DIR/metrics (hook/ledger/ledger.hpp). Its lock belongs to the open file, so a child made by fork(2) must
+// open the file itself. After a boot the counters start from zero, which Prometheus permits.
 class Counters {
  public:
   // Opens the file and creates it if it is missing. Errors: the file is not a regular file of root or of the caller.

@@ -7,8 +7,7 @@
 //                                                         used again at once
 //
 // PLACE is the number of the rail, or "all" for ranges without a rail, from which all rails allocate. take() and
-// release_grant() lock DIR/addresses/NETWORK/PLACE with flock(2), so that no other process changes the directory
-// between reading and changing it.
+// release_grant() lock the directory PLACE, so that no other process changes it between reading and changing it.
 #pragma once
 
 #include <map>
