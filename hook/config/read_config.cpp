@@ -1,8 +1,8 @@
 #include "hook/config/read_config.hpp"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
+#include <utility>
 
 #include "base/text.hpp"
 #include "fabric/library_variables.hpp"
@@ -167,15 +167,12 @@ void check_slices(const std::vector<ConfigReader>& readers, const Config& config
   }
 }
 
-struct NetworkKey {
-  const char* name;
-  const char* effect;
-};
-constexpr std::array<NetworkKey, 3> kNetworkKeys = {{
+constexpr std::pair<const char*, const char*> kNetworkKeys[] = {
+    // with their effects
     {"ipam", "names a program that root of the node executes, and its files"},
     {"ipam_dir", "names a program that root of the node executes, and its files"},
     {"take_node_netdevs", "can take the node off the network"},
-}};
+};
 constexpr std::string_view kNodeFiles = "/etc/rdma-init/";
 constexpr const char* kRemedy = "move it to the node's own /etc/rdma-init/conf.d/*.json";
 

@@ -19,16 +19,12 @@
 
 namespace hook {
 
-struct NetworkTarget {
-  std::string netns_path = {};  // "/var/run/netns/cni-1", "/proc/PID/ns/net"; empty: no namespace yet, so no rails
-  bool hurried = false;         // as in RailsInput
-};
-
 // The differences between the ways to grant HCAs: by createRuntime, rdma-runtime and rdma-nri.
 struct Way {
   // Event of the log line: "granted" is counted in the metrics; "booked" is counted later, by createRuntime.
   std::string_view event;
-  NetworkTarget network = {};
+  std::string netns_path = {};  // "/var/run/netns/cni-1", "/proc/PID/ns/net"; empty: no namespace yet, so no rails
+  bool hurried = false;         // as in RailsInput
   // True: a grant that rdma-runtime or rdma-nri booked under the token in the container's annotation first moves to the
   // grantee.
   bool binds_token = false;

@@ -147,7 +147,7 @@ class Granting {
     call_.timing.step("decide");
 
     // Rails come before the nodes, because an RDMA device that moves into the namespace may get another number.
-    if (!way_.network.netns_path.empty() && !plan.netdevs.empty())
+    if (!way_.netns_path.empty() && !plan.netdevs.empty())
       TRY_VOID(about(FailureReason::kNetwork, add_network(found.inventory, plan)));
     if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan));
     call_.timing.step("view");
@@ -173,7 +173,7 @@ class Granting {
   // Adds the rails of the plan. Comes after the booking: the roll-back of the booking also restores the rails. Sets the
   // numbers of the plan's device nodes to those of the RDMA devices inside the namespace.
   Result<void> add_network(const fabric::Inventory& inventory, Plan& plan) {
-    const std::string& path = way_.network.netns_path;
+    const std::string& path = way_.netns_path;
     // add_rails() enters the namespace by this descriptor, so it is the namespace to which the path leads now.
     base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd.ok()) return sys_error(errno, "cannot open the container's network namespace `{}`", path);
@@ -191,7 +191,7 @@ class Granting {
                      .ipam = call_.ipam,
                      .pod = pod_identity(requesting_.spec, requesting_.caller.engine),
                      .before_first_start = first,
-                     .hurried = way_.network.hurried};
+                     .hurried = way_.hurried};
     const auto report = TRY(add_rails(std::move(input), call_.timing));
     call_.log.warnings(report.warnings);
     if (!report.alignment.empty()) call_.log.info(report.alignment);

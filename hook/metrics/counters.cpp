@@ -35,11 +35,7 @@ constexpr std::string_view kFileKey = "rdma_hook_metrics_1";
 constexpr int kLockTries = 10;
 constexpr timespec kLockPause{.tv_sec = 0, .tv_nsec = 1'000'000};
 
-struct Help {
-  std::string_view name;
-  std::string_view text;
-};
-constexpr Help kHelp[] = {
+constexpr std::pair<std::string_view, const char*> kHelp[] = {
     {kGrantsTotal, "Containers that were granted HCAs."},
     {kReturnsTotal, "Released grants, by reason."},
     {kFailuresTotal, "Failed calls of each stage of the hook, by reason."},
@@ -97,9 +93,8 @@ std::optional<Sample> decode(const Record& record) {
     if (!std::all_of(parts[i].begin(), parts[i].end(), is_printable)) return std::nullopt;
     sample.labels.emplace(parts[i].substr(0, equals), parts[i].substr(equals + 1));
   }
-  const auto* help =
-      std::find_if(std::begin(kHelp), std::end(kHelp), [&](const Help& h) { return h.name == sample.name; });
-  if (help != std::end(kHelp)) sample.help = help->text;
+  for (const auto& [name, help] : kHelp)
+    if (name == sample.name) sample.help = help;
   return sample;
 }
 

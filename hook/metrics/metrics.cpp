@@ -73,33 +73,6 @@ bool is_before(const Sample& left, const Sample& right) {
   return left_labels == right_labels ? bound_order(left) < bound_order(right) : left_labels < right_labels;
 }
 
-struct PortCounter {
-  std::string port;
-  std::string name;
-  std::uint64_t value = 0;
-};
-
-std::vector<PortCounter> read_port_counters(const Directory& hca) {
-  std::vector<PortCounter> counters;
-  const auto ports = hca.open_at("ports");
-  if (!ports) return counters;
-  for (const std::string& port : ports->list()) {
-    // counters/ has the counters of the InfiniBand standard, hw_counters/ those of the driver.
-    for (const char* group : {"counters", "hw_counters"}) {
-      const auto directory = ports->open_at((port + "/" + group).c_str());
-      if (!directory) continue;
-      for (const std::string& name : directory->list()) {
-        if (name == "lifespan") continue;  // a setting: lifetime of hardware counters in ms
-        // A driver may refuse the read of a counter. Such a counter is left out.
-        const auto text = directory->read_text(name.c_str());
-        const auto value = text ? base::parse_number<std::uint64_t>(*text) : std::nullopt;
-        if (value) counters.push_back({port, name, *value});
-      }
-    }
-  }
-  return counters;
-}
-
 constexpr std::string_view kDurationName = "rdma_hook_stage_duration_microseconds";
 constexpr std::string_view kBucket = "rdma_hook_stage_duration_microseconds_bucket";
 constexpr std::string_view kSum = "rdma_hook_stage_duration_microseconds_sum";
@@ -146,7 +119,7 @@ Sample make_sample(std::string_view suffix, Labels labels, std::uint64_t value) 
           .value = value};
 }
 
-void append(std::vector<Sample>& samples, const Labels& labels, const Series& series) {
+void add_series(std::vector<Sample>& samples, const Labels& labels, const Series& series) {
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < series.buckets.size(); ++i) {
     total += series.buckets[i];
@@ -164,6 +137,30 @@ constexpr std::string_view kPortCounter = "rdma_port_counter";
 std::string head_of(std::string_view metric, std::string_view help, std::string_view type) {
   const std::string line = help.empty() ? "" : fmt::format("# HELP {} {}\n", metric, escape(help, false));
   return line + fmt::format("# TYPE {} {}\n", metric, type);
+}
+
+// Returns the lines of an HCA's ports.
+std::string port_counters(const Directory& hca, const std::string& name) {
+  std::string text;
+  const auto ports = hca.open_at("ports");
+  if (!ports) return text;
+  for (const std::string& port : ports->list()) {
+    // counters/ has the counters of the InfiniBand standard, hw_counters/ those of the driver.
+    for (const char* group : {"counters", "hw_counters"}) {
+      const auto directory = ports->open_at((port + "/" + group).c_str());
+      if (!directory) continue;
+      for (const std::string& counter : directory->list()) {
+        if (counter == "lifespan") continue;  // a setting: lifetime of hardware counters in ms
+        // A driver may refuse the read of a counter. Such a counter is left out.
+        const auto value = base::parse_number<std::uint64_t>(directory->read_text(counter.c_str()).value_or(""));
+        if (value)
+          append_line(text, {.name = std::string(kPortCounter),
+                             .labels = {{"counter", counter}, {"hca", name}, {"port", port}},
+                             .value = *value});
+      }
+    }
+  }
+  return text;
 }
 
 constexpr std::size_t kLongestUserId = 128;
@@ -203,7 +200,7 @@ std::vector<Sample> with_histograms(std::vector<Sample> counted) {
   std::map<Labels, Series> all;
   std::erase_if(counted, [&](const Sample& sample) { return take(sample, all); });
   for (const auto& [labels, series] : all)
-    append(counted, labels, series);
+    add_series(counted, labels, series);
   return counted;
 }
 
@@ -322,12 +319,7 @@ void write_port_counters(const std::string& root, const std::vector<std::string>
     // The name comes from a file of the ledger: as a path it must not lead out of the directory.
     const auto hca = is_file_name(name, kLongestHcaName) ? devices->open_at(name.c_str()) : std::nullopt;
     if (!hca) continue;
-    std::string text;
-    for (const PortCounter& counter : read_port_counters(*hca)) {
-      append_line(text, {.name = std::string(kPortCounter),
-                         .labels = {{"counter", counter.name}, {"hca", name}, {"port", counter.port}},
-                         .value = counter.value});
-    }
+    const std::string text = port_counters(*hca, name);
     if (text.empty()) continue;
     // HELP and TYPE come once, before the first series.
     write(std::exchange(head, "") + text);

@@ -28,11 +28,15 @@ std::optional<std::pair<std::uint32_t, std::uint32_t>> device_number(std::string
   return std::pair(*major, *minor);
 }
 
+std::string node_path(std::string_view node) {
+  return fmt::format("/dev/infiniband/{}", node);
+}
+
 // Returns a device node below /dev/infiniband with the mode and owner of config.json; without numbers if `dev` is
 // unknown.
 PlannedNode node_at(const NodeOptions& options, std::string_view name, const std::optional<std::string>& dev) {
   PlannedNode node;
-  node.path = fmt::format("/dev/infiniband/{}", name);
+  node.path = node_path(name);
   node.mode = options.mode;
   node.uid = options.uid;
   node.gid = options.gid;
@@ -204,25 +208,6 @@ bool is_whole_node(const PlanInput& input, std::size_t granted) {
   return !partly_read && granted == input.among.inventory.hcas.size();
 }
 
-struct Renumbered {
-  std::string name;  // "uverbs3"
-  std::uint32_t major = 0;
-  std::uint32_t minor = 0;
-};
-
-// Returns the new name and number of device nodes, by the old name "uverbsN".
-std::map<std::string, Renumbered> new_names(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes) {
-  std::map<std::string, Renumbered> names;
-  for (const NewNode& node : nodes) {
-    const auto hca = std::ranges::find(inventory.hcas, node.hca, &fabric::Hca::name);
-    const auto number = device_number(node.dev);
-    if (hca == inventory.hcas.end() || !hca->uverbs || !number) continue;
-    names[fmt::format("uverbs{}", *hca->uverbs)] = {fmt::format("uverbs{}", node.uverbs), number->first,
-                                                    number->second};
-  }
-  return names;
-}
-
 }  // namespace
 
 Result<void> was_read(const fabric::Inventory& inventory, Part part, std::optional<std::string_view> hca) {
@@ -337,15 +322,18 @@ Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>
 }
 
 void renumber(const fabric::Inventory& inventory, const std::vector<NewNode>& nodes, Plan& plan) {
-  constexpr std::string_view kDirectory = "/dev/infiniband/";
-  const auto names = new_names(inventory, nodes);
+  std::map<std::string, const NewNode*> changes;
+  for (const NewNode& node : nodes) {
+    const fabric::Hca* const hca = fabric::find_hca(inventory, node.hca);
+    if (hca && hca->uverbs) changes[node_path(fmt::format("uverbs{}", *hca->uverbs))] = &node;
+  }
   for (PlannedNode& planned : plan.nodes) {
-    if (!planned.path.starts_with(kDirectory)) continue;
-    const auto found = names.find(planned.path.substr(kDirectory.size()));
-    if (found == names.end()) continue;
-    planned.path = std::string(kDirectory) + found->second.name;
-    planned.major = found->second.major;
-    planned.minor = found->second.minor;
+    const auto found = changes.find(planned.path);
+    const auto number = found == changes.end() ? std::nullopt : device_number(found->second->dev);
+    if (!number) continue;
+    planned.path = node_path(fmt::format("uverbs{}", found->second->uverbs));
+    planned.major = number->first;
+    planned.minor = number->second;
   }
 }
 

@@ -153,7 +153,8 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
                                      state.bundle));
   // If the container joins no pod's network namespace, the namespace of its init process gets the rails.
   const std::string netns = who.owner.netns ? who.owner.netns->path : fmt::format("/proc/{}/ns/net", live.init.pid);
-  const auto booking = TRY(grant(requesting, who, {.event = "granted", .network = {netns}, .binds_token = true}, call));
+  const auto booking =
+      TRY(grant(requesting, who, {.event = "granted", .netns_path = netns, .binds_token = true}, call));
   if (booking->adjustment != Adjustment()) {
     call.log.warnings(TRY(about(FailureReason::kDevices, apply_live(booking->adjustment, requesting.spec, live,
                                                                     requesting.caller.engine, call.node.root))));

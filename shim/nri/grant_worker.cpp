@@ -44,8 +44,8 @@ constexpr std::chrono::milliseconds kEndedPatience{200};
 
 // Returns the network namespace that gets the rails: the path that the runtime reports for the pod. Empty path: the
 // container is outside of a pod, and its namespace does not exist yet.
-hook::NetworkTarget target_of(const Grantee& who) {
-  return {who.owner.netns ? who.owner.netns->path : "", true};
+std::string netns_of(const Grantee& who) {
+  return who.owner.netns ? who.owner.netns->path : "";
 }
 
 // Logs the error of a call and returns the answer. The answer's afterwards() writes the metrics' counters, so that
@@ -67,7 +67,8 @@ Result<std::string> grant_to_pod(const NriRequest& request, const ContainerReque
       requesting.spec, {.key = {}, .id = request.pod.id, .process = {}, .pod = request.pod.id}, std::string()));
   (void)TRY(OpenLedger::keep(call));
   // For the pod, HCAs are only booked and rails added. Devices and variables are set later, for each container.
-  const auto booking = TRY(hook::grant(requesting, who, {.event = "granted", .network = target_of(who)}, call));
+  const auto booking =
+      TRY(hook::grant(requesting, who, {.event = "granted", .netns_path = netns_of(who), .hurried = true}, call));
   TRY_VOID(booking->finish());
   return std::string();
 }
@@ -134,7 +135,7 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
     // Earlier attempts to create this container are removed from their grants. Otherwise the HCAs of these attempts
     // would stay booked until the pod ends.
     TRY_VOID(about(FailureReason::kLedger, open.ledger.leave(earlier.owner, earlier.user.key)));
-  const hook::Way way{.event = "granted", .network = target_of(who), .variables = true};
+  const hook::Way way{.event = "granted", .netns_path = netns_of(who), .hurried = true, .variables = true};
   const auto booking = TRY(hook::grant(requesting, who, way, call));
   const hook::Plan& plan = booking->plan;
   const auto controller =
