@@ -18,38 +18,28 @@ std::optional<fabric::Selector> rail_selector(const std::string& text) {
   return is_name && !is_config_name(text) ? std::nullopt : std::optional(*std::move(selector));
 }
 
-class RailReader {
- public:
-  RailReader(ConfigReader& reader, std::vector<RailEntry>& rails) : reader_(reader), rails_(rails) {}
-
-  void read(const ConfigValue& value, unsigned rail, std::optional<unsigned> plane) {
-    const auto selector =
-        reader_.parsed(value, rail_selector, "selects no HCA",
-                       "write a name as `rdma link` prints it, \"pci:ADDRESS\", \"guid:GUID\" or \"pf:NAME\"");
-    if (!selector) return;
-    const auto& text = value.json().get_ref<const std::string&>();
-    if (!known_.insert(text).second) {
-      reader_.error(value, fmt::format("duplicate entry `{}`", shown(text)), "remove one of them");
-      return;
-    }
-    rails_.push_back({text, *selector, rail, plane});
-  }
-
- private:
-  ConfigReader& reader_;
-  std::vector<RailEntry>& rails_;
-  std::set<std::string> known_;
-};
-
 }  // namespace
 
 void read_rails(ConfigReader& reader, const ConfigValue& value, std::vector<RailEntry>& rails) {
   rails.clear();
-  RailReader entries(reader, rails);
+  std::set<std::string> known;
   unsigned rail = 0;
+  const auto read = [&](const ConfigValue& entry, std::optional<unsigned> plane) {
+    const auto selector =
+        reader.parsed(entry, rail_selector, "selects no HCA",
+                      "write a name as `rdma link` prints it, \"pci:ADDRESS\", \"guid:GUID\" or \"pf:NAME\"");
+    if (!selector) return;
+    const auto& text = entry.json().get_ref<const std::string&>();
+    if (known.insert(text).second) {
+      rails.push_back({text, *selector, rail, plane});
+    } else {
+      reader.error(entry, fmt::format("duplicate entry `{}`", shown(text)), "remove one of them");
+    }
+  };
   for (const ConfigValue& element : reader.elements(value)) {
     if (!element.json().is_array()) {
-      entries.read(element, rail++, std::nullopt);
+      read(element, std::nullopt);
+      ++rail;
       continue;
     }
     const auto planes = reader.elements(element);
@@ -57,7 +47,7 @@ void read_rails(ConfigReader& reader, const ConfigValue& value, std::vector<Rail
       reader.error(element, fmt::format("has {} planes", planes.size()),
                    fmt::format("write 1 to {} entries, one for each plane of the rail", kMostPlanes));
     for (unsigned plane = 0; plane < planes.size(); ++plane)
-      entries.read(planes[plane], rail, plane);
+      read(planes[plane], plane);
     ++rail;
   }
 }

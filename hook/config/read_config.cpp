@@ -192,6 +192,13 @@ bool is_nodes_own_index(const Json& index) {
          name == "." || name == "..";
 }
 
+// owner: the object that may have the key.
+bool refuse_key(ConfigReader& reader, const ConfigValue& owner, const char* key, const char* effect) {
+  const auto value = ConfigReader::find(owner, key);
+  if (value) reader.error(*value, fmt::format("{}: only the node's own files may set it", effect), kRemedy);
+  return value.has_value();
+}
+
 // owner: a pool or a network.
 bool refuse_variables(ConfigReader& reader, const ConfigValue& owner) {
   bool found = false;
@@ -217,12 +224,8 @@ bool refuse_network_keys(ConfigReader& reader, const ConfigValue& networks) {
   bool found = false;
   if (!networks.json().is_object()) return found;
   for (const auto& [name, network] : reader.entries(networks)) {
-    for (const auto& [key, effect] : kNetworkKeys) {
-      const auto value = ConfigReader::find(network, key);
-      if (!value) continue;
-      reader.error(*value, fmt::format("{}: only the node's own files may set it", effect), kRemedy);
-      found = true;
-    }
+    for (const auto& [key, effect] : kNetworkKeys)
+      found = refuse_key(reader, network, key, effect) || found;
     found = (network.json().is_object() && refuse_variables(reader, network)) || found;
   }
   return found;
@@ -278,12 +281,7 @@ std::string config_summary(const std::vector<ConfigText>& texts, const Config& c
 }
 
 bool refuse_node_keys(ConfigReader& reader) {
-  bool found = false;
-  if (const auto runtime = ConfigReader::find(reader.root(), "runtime")) {
-    reader.error(*runtime, "names programs that root of the node executes: only the node's own files may set it",
-                 kRemedy);
-    found = true;
-  }
+  bool found = refuse_key(reader, reader.root(), "runtime", "names programs that root of the node executes");
   if (const auto index = ConfigReader::find(reader.root(), "node_index"); index && is_nodes_own_index(index->json())) {
     reader.error(*index,
                  index->json().is_string()
@@ -293,14 +291,8 @@ bool refuse_node_keys(ConfigReader& reader) {
                  "with the number of each node");
     found = true;
   }
-  if (const auto from = ConfigReader::find(reader.root(), "lend_from")) {
-    reader.error(*from, "names libraries that containers execute: only the node's own files may set it", kRemedy);
-    found = true;
-  }
-  if (const auto file = ConfigReader::find(reader.root(), "topology_file")) {
-    reader.error(*file, "names a file that containers can read: only the node's own files may set it", kRemedy);
-    found = true;
-  }
+  found = refuse_key(reader, reader.root(), "lend_from", "names libraries that containers execute") || found;
+  found = refuse_key(reader, reader.root(), "topology_file", "names a file that containers can read") || found;
   if (const auto pools = ConfigReader::find(reader.root(), "pools")) found = refuse_pool_keys(reader, *pools) || found;
   const auto networks = ConfigReader::find(reader.root(), "networks");
   return (networks && refuse_network_keys(reader, *networks)) || found;

@@ -10,18 +10,6 @@
 namespace hook {
 namespace {
 
-class NodeWitness : public Witness {
- public:
-  Result<Presence> process(const ProcessIdentity& process) const override { return read_presence(process); }
-  bool is_above_me(const ProcessIdentity& process) const override { return base::is_above_me(process); }
-  Result<Presence> container(const RuntimeState& state, const std::string& id,
-                             const std::string& bundle) const override {
-    return read_presence(state, id, bundle);
-  }
-  Result<Presence> cgroup(const CgroupIdentity& cgroup) const override { return read_presence(cgroup); }
-  Result<Presence> netns(const NetnsIdentity& netns) const override { return read_presence(netns); }
-};
-
 bool is_dead_token(const StoredUser& user, std::string_view binding, const Witness& witness) {
   return user.user.key != binding && is_token_key(user.user.key) && is_user_gone(user, witness);
 }
@@ -48,7 +36,7 @@ bool drop_dead_tokens(StoredGrant& grant, std::string_view binding, const Witnes
 }  // namespace
 
 const Witness& node_witness() {
-  static const NodeWitness witness;
+  static const Witness witness;
   return witness;
 }
 

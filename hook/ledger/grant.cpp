@@ -133,6 +133,12 @@ std::vector<PlannedHca> held_hcas(const StoredGrant& grant) {
   return held;
 }
 
+std::optional<PlannedHca> held_hca(const std::optional<StoredGrant>& grant, std::string_view booked) {
+  const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
+  const PlannedHca* const found = find_hca(held, booked);
+  return found ? std::optional(*found) : std::nullopt;
+}
+
 std::vector<PlannedHca> all_claims(const StoredGrant& grant) {
   auto claims = held_hcas(grant);
   claims.insert(claims.end(), grant.hcas.begin(), grant.hcas.end());

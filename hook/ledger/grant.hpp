@@ -121,6 +121,8 @@ struct StoredGrant {
 
 // Returns the HCAs that the grant holds: grant.hcas and the HCAs of unfinished changes, one entry for each HCA.
 std::vector<PlannedHca> held_hcas(const StoredGrant& grant);
+// Returns the HCA with booked_as() == booked that the grant holds; nullopt: none, or no grant.
+std::optional<PlannedHca> held_hca(const std::optional<StoredGrant>& grant, std::string_view booked);
 // Returns all HCAs for which the index may have an entry of this grant: held_hcas(), then grant.hcas and the HCAs of
 // unfinished changes. One HCA can occur several times, because each number of units has its own index entry.
 std::vector<PlannedHca> all_claims(const StoredGrant& grant);

@@ -35,8 +35,8 @@ std::string lent_path(const std::string& view) {
   return fmt::format("{}/{}", kLent, view);
 }
 
-Error list_error(const LedgerFiles& files, const char* verb, const std::string& path) {
-  return sys_error(errno, "cannot {} `{}/{}`", verb, files.root.path, path);
+Error path_error(const LedgerDirectory& directory, const char* verb, const std::string& path) {
+  return sys_error(errno, "cannot {} `{}/{}`", verb, directory.path, path);
 }
 
 // Makes an entry of `path`, a result of lists_of().
@@ -46,31 +46,31 @@ Result<void> add_to_list(const LedgerFiles& files, const std::string& path, cons
   for (int attempt = 0; attempt < kEntryAttempts; ++attempt) {
     if (::mkdirat(root, path.c_str(), 0700) != 0 && errno != EEXIST) {
       if (errno != ENOENT || (::mkdirat(root, path.substr(0, path.find('/')).c_str(), 0700) != 0 && errno != EEXIST))
-        return list_error(files, "make", path);
+        return path_error(files.root, "make", path);
       continue;
     }
     if (::symlinkat(key.c_str(), root, entry.c_str()) == 0 || errno == EEXIST) return {};
     // Between mkdirat() and symlinkat(), another process removed the last entry of this id, and then the directory.
     if (errno != ENOENT) break;
   }
-  return list_error(files, "write", entry);
+  return path_error(files.root, "write", entry);
 }
 
 Result<void> remove_from_list(const LedgerFiles& files, const std::string& path, const std::string& key) {
   const int root = files.root.fd.get();
   const std::string entry = path + "/" + key;
-  if (::unlinkat(root, entry.c_str(), 0) != 0 && errno != ENOENT) return list_error(files, "remove", entry);
+  if (::unlinkat(root, entry.c_str(), 0) != 0 && errno != ENOENT) return path_error(files.root, "remove", entry);
   // The directory has one entry for each grant with this id or view, and its removal fails unless it is empty.
   if (::unlinkat(root, path.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST)
     return {};
-  return list_error(files, "remove", path);
+  return path_error(files.root, "remove", path);
 }
 
 // Returns the names that have the form of a key; none if there is no such directory.
 Result<std::vector<std::string>> names_at(const LedgerFiles& files, const std::string& path) {
   using Names = std::vector<std::string>;
   LedgerDirectory directory{base::open_to_list(files.root.fd.get(), path.c_str()), files.root.path + "/" + path};
-  if (!directory.fd.ok()) return errno == ENOENT ? Result<Names>(Names()) : list_error(files, "list", path);
+  if (!directory.fd.ok()) return errno == ENOENT ? Result<Names>(Names()) : path_error(files.root, "list", path);
   auto names = TRY(list_names(directory));
   std::erase_if(names, [](const std::string& name) { return !is_file_name(name, kLongestKey); });
   return names;
@@ -93,10 +93,6 @@ std::string exclusive_path(const std::string& hca) {
   return hca + "/exclusive";
 }
 
-Error index_error(const LedgerFiles& files, const char* verb, const std::string& path) {
-  return sys_error(errno, "cannot {} `{}/{}`", verb, files.hca.path, path);
-}
-
 // Makes the file of an index entry. Returns false if its directory is missing. how: more flags for open(2).
 Result<bool> try_entry(const LedgerFiles& files, const std::string& path, int how = 0) {
   if (make_file(files.hca.fd.get(), path) || (errno == EEXIST && how == 0)) return true;
@@ -105,7 +101,7 @@ Result<bool> try_entry(const LedgerFiles& files, const std::string& path, int ho
   const UniqueFd fd(
       ::openat(files.hca.fd.get(), path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | how, 0600));
   if (fd.ok()) return true;
-  return errno == ENOENT ? Result<bool>(false) : index_error(files, "write", path);
+  return errno == ENOENT ? Result<bool>(false) : path_error(files.hca, "write", path);
 }
 
 Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const std::string& key, unsigned units) {
@@ -115,7 +111,7 @@ Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const s
   const auto directory = TRY(files.open_hca(hca, true));
   TRY(files.open_holders(directory));
   if (TRY(try_entry(files, path))) return {};
-  return index_error(files, "write", path);
+  return path_error(files.hca, "write", path);
 }
 
 Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key,
@@ -148,17 +144,17 @@ template <typename Use>
 Result<bool> each_holder(const LedgerFiles& files, const std::string& hca, Use use) {
   const std::string path = holders_path(hca);
   const UniqueFd fd = base::open_to_list(files.hca.fd.get(), path.c_str());
-  if (!fd.ok()) return errno == ENOENT ? Result<bool>(false) : index_error(files, "list", path);
+  if (!fd.ok()) return errno == ENOENT ? Result<bool>(false) : path_error(files.hca, "list", path);
   const bool listed = base::next_names(fd.get(), [&](std::string_view name) {
     auto entry = parse_index_entry(name);
     return !entry || use(std::move(*entry));
   });
-  return listed ? Result<bool>(true) : index_error(files, "list", path);
+  return listed ? Result<bool>(true) : path_error(files.hca, "list", path);
 }
 
 Result<void> remove_path(const LedgerFiles& files, const std::string& path) {
   if (::unlinkat(files.hca.fd.get(), path.c_str(), 0) == 0 || errno == ENOENT) return {};
-  return index_error(files, "remove", path);
+  return path_error(files.hca, "remove", path);
 }
 
 }  // namespace
@@ -225,7 +221,7 @@ Result<void> recover_lists(const LedgerFiles& files, const ListsOfKeys& grants, 
       // another process has just made an entry, and a process that is about to make one makes the directory again.
       if (keys.empty() && ::unlinkat(files.root.fd.get(), path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT &&
           errno != ENOTEMPTY && errno != EEXIST) {
-        return list_error(files, "remove", path);
+        return path_error(files.root, "remove", path);
       }
     }
   }
@@ -247,14 +243,14 @@ Result<void> write_state(const LedgerFiles& files, const std::string& hca, const
                              : state.kind == HcaState::Kind::kShared  ? kSharedLink
                                                                       : kFreeLink;
   const std::string temporary = files.temporary_name();
-  if (::symlinkat(target, files.pending.fd.get(), temporary.c_str()) != 0) return index_error(files, "write", path);
+  if (::symlinkat(target, files.pending.fd.get(), temporary.c_str()) != 0) return path_error(files.hca, "write", path);
   const auto put = [&] {
     return ::renameat(files.pending.fd.get(), temporary.c_str(), files.hca.fd.get(), path.c_str()) == 0;
   };
   bool is_put = put();
   if (!is_put && errno == ENOENT) is_put = files.open_hca(hca, true).has_value() && put();
   if (is_put) return {};
-  Error error = index_error(files, "write", path);
+  Error error = path_error(files.hca, "write", path);
   ::unlinkat(files.pending.fd.get(), temporary.c_str(), 0);
   return error;
 }
@@ -290,7 +286,7 @@ Result<HcaState> read_state(const LedgerFiles& files, const std::string& hca) {
   char buffer[kLongestKey + 1];
   const ssize_t length = ::readlinkat(files.hca.fd.get(), path.c_str(), buffer, sizeof buffer);
   if (length < 0 && errno == ENOENT) return HcaState();
-  if (length < 0 && errno != EINVAL) return index_error(files, "read", path);  // EINVAL: not a link
+  if (length < 0 && errno != EINVAL) return path_error(files.hca, "read", path);  // EINVAL: not a link
   // readlink(2) cuts a longer target to the size of the buffer, kLongestKey + 1, and is_file_name() refuses that
   // length.
   std::string key(buffer, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));

@@ -157,8 +157,7 @@ class Recovery {
     for (const std::string& key : keys) {
       const KeyLock key_lock = TRY(KeyLock::take(files_, {key}, patience()));
       const auto grant = TRY(refresh(files_, key));
-      const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
-      const PlannedHca* found = find_hca(held, hca);
+      const auto found = held_hca(grant, hca);
       if (found && found->mode == Mode::kExclusive) holder = key;
     }
     using enum HcaState::Kind;

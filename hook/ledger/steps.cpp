@@ -161,8 +161,7 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
 Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry, int timeout_ms) {
   const KeyLock lock = TRY(KeyLock::take(files, {entry.key}, timeout_ms));
   const auto grant = TRY(refresh(files, entry.key));
-  const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
-  const PlannedHca* found = find_hca(held, hca);
+  const auto found = held_hca(grant, hca);
   if (found && found->units == entry.units) return true;
   // The grant holds the HCA, but the entry shows other units.
   if (found) return correct_entry(files, hca, entry.key, entry.units, found->units);
@@ -174,8 +173,7 @@ Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, con
                                                    const std::string& key, int timeout_ms) {
   const KeyLock lock = TRY(KeyLock::take(files, {key}, timeout_ms));
   auto grant = TRY(refresh(files, key));
-  const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
-  const PlannedHca* found = find_hca(held, hca);
+  const auto found = held_hca(grant, hca);
   if (found && found->mode == Mode::kExclusive) return grant;
   TRY_VOID(remove_exclusive(files, hca, key, HcaState::Kind::kUnknown));
   return std::optional<StoredGrant>();
@@ -184,8 +182,7 @@ Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, con
 Result<void> restore_entry(const LedgerFiles& files, const std::string& hca, const std::string& key, int timeout_ms) {
   const KeyLock lock = TRY(KeyLock::take(files, {key}, timeout_ms));
   const auto grant = TRY(read_grant(files, key));
-  const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
-  const PlannedHca* found = find_hca(held, hca);
+  const auto found = held_hca(grant, hca);
   if (!found) return {};
   TRY_VOID(set_index(files, key, {}, {*found}));
   const bool is_free = found->mode != Mode::kExclusive && TRY(read_state(files, hca)).kind == HcaState::Kind::kFree;
@@ -197,8 +194,7 @@ Result<void> rebuild_hca(const LedgerFiles& files, const std::string& hca, std::
   for (const std::string& key : TRY(grant_keys(files))) {
     looked_at = key;
     const auto grant = TRY(read_grant(files, key));
-    const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
-    if (!find_hca(held, hca)) continue;
+    if (!held_hca(grant, hca)) continue;
     TRY_VOID(restore_entry(files, hca, key));
     is_held = true;
   }
