@@ -13,6 +13,7 @@
 
 #include "base/result.hpp"
 #include "fabric/inventory.hpp"
+#include "fabric/kernel_facts.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/config/config.hpp"
 #include "hook/install/query_engine.hpp"
@@ -46,46 +47,9 @@ struct Check {
   }
 };
 
-// Modules and device nodes that RDMA needs from the kernel and udev.
-
-struct SeenNode {
-  bool is_device = false;  // a character device
-  std::string number;      // "231:192"
-  unsigned mode = 0;       // permissions
-};
-
-struct ExpectedNode {
-  std::string path;    // "/dev/infiniband/uverbs0"
-  std::string number;  // the kernel's device number; empty: unknown
-  base::Attr<SeenNode> seen;
-};
-
-// A PCI network function that could have an HCA but has none: no driver is bound, or the driver's separate RDMA module
-// is not loaded or made no HCA.
-struct HalfDriven {
-  std::string pci;
-  std::string driver;         // "mlx5_core"; empty: no driver is bound
-  std::string module;         // "mlx5_ib", the RDMA module of the driver
-  bool always = false;        // whether every function of the driver has RDMA
-  base::Attr<bool> loaded{};  // whether the module is loaded
-};
-
-struct KernelFacts {
-  base::Attr<bool> uverbs{};   // whether ib_uverbs is loaded
-  base::Attr<bool> rdma_cm{};  // whether rdma_ucm is loaded
-  std::vector<HalfDriven> half_driven;
-  std::vector<ExpectedNode> nodes;
-  std::optional<bool> privileged_qkey;  // nullopt: the kernel does not report it, or this is not a live node
-};
-
-// Returns whether a path exists; Unreadable if the lookup failed.
-base::Attr<bool> is_path_there(const std::string& path);
-
-// Reads the facts from root/sys and root/dev.
-KernelFacts read_kernel_facts(const std::string& root, const fabric::Inventory& inventory);
-
 // Returns the checks "modules", "nodes" and "qkey". Pure.
-std::vector<Check> check_kernel(const KernelFacts& facts, const fabric::Inventory& inventory, const Config& config);
+std::vector<Check> check_kernel(const fabric::KernelFacts& facts, const fabric::Inventory& inventory,
+                                const Config& config);
 
 // Checks of the HCAs in pools: GID tables, ports, rates, MTUs, and the node's own network on them. All are pure.
 
@@ -107,33 +71,8 @@ std::vector<Finding> check_empty_pools(const fabric::Inventory& inventory, const
 // Returns the checks "netns", "pools", "gids", "ports", "rates", "mtu", "routes" and "addresses".
 std::vector<Check> check_rails(const fabric::Inventory& inventory, const Config& config, const ActiveMtus& active_mtus);
 
-// Facts that enable or slow direct transfers between GPU and HCA.
-
-struct GpuFacts {
-  bool has_nvidia = false;            // the node has an NVIDIA GPU
-  base::Attr<bool> nvidia_peermem{};  // whether nvidia_peermem is loaded
-  base::Attr<bool> nv_peer_mem{};     // whether nv_peer_mem is loaded, the module's name before driver 470
-  std::string driver_version;         // /proc/driver/nvidia/version; empty: not loaded
-  std::string kernel;                 // "6.1.0-18-amd64"
-  // By bridge of bridges_between(): the ACS control register (PCI Express 5.0, 7.7.8.3); 0: no ACS. It is Unreadable
-  // for callers that are not root, because the kernel truncates the configuration space for them.
-  std::map<std::string, base::Attr<unsigned>> acs;
-  std::map<std::string, std::string> iommu;  // by HCA: type of its IOMMU group, "identity" or "DMA"; missing: no group
-};
-
-// Returns the ACS control register of a PCI configuration space. Returns Unreadable with EMSGSIZE if the text ends
-// before the extended configuration space.
-base::Attr<unsigned> acs_control(std::string_view configuration_space);
-
-// For each pair of a GPU and an HCA below a common bridge, returns the bridges between the nearest common bridge and
-// both devices. Only these bridges can redirect the traffic between GPU and HCA. Pure.
-std::vector<std::string> bridges_between(const fabric::Inventory& inventory);
-
-// Reads the facts from root/sys and root/proc.
-GpuFacts read_gpu_facts(const std::string& root, const fabric::Inventory& inventory);
-
 // Returns the checks "gpudirect", "acs" and "iommu". Pure.
-std::vector<Check> check_gpus(const GpuFacts& facts, const fabric::Inventory& inventory);
+std::vector<Check> check_gpus(const fabric::GpuFacts& facts, const fabric::Inventory& inventory);
 
 // Flow control of RoCE rails, as `dcb` of iproute2 and sysfs report it. All findings are notes, because the
 // configuration of the switches is unknown.

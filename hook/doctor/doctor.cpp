@@ -223,7 +223,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   // With a root directory, all facts come from files below it. Netlink would report the routes of this machine.
   if (!node.snapshot && !node.root.empty()) inventory.routes.reset();
   if (files) {
-    append(check_kernel(read_kernel_facts(node.root, inventory), inventory, config), checks);
+    append(check_kernel(fabric::read_kernel_facts(node.root, inventory), inventory, config), checks);
   } else {
     checks.push_back(not_looked_at("modules", "a snapshot has no modules and no modes of device nodes"));
   }
@@ -233,7 +233,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     append(check_rails(inventory, config, query_active_mtus(node, inventory, unasked)), checks);
   if (files) {
     checks.push_back(check_qos(read_qos(node.root, roce_rails(inventory, config), unasked)));
-    append(check_gpus(read_gpu_facts(node.root, inventory), inventory), checks);
+    append(check_gpus(fabric::read_gpu_facts(node.root, inventory), inventory), checks);
     append(check_all_engines(node, config, std::move(unasked), of_config), checks);
   } else {
     checks.push_back(not_looked_at("engine", "a snapshot has no engines, GPU drivers or PCI bridges"));

@@ -98,12 +98,12 @@ Result<std::optional<Finding>> read_job_fault(const NodeSettings& node, const Co
   for (const fabric::Hca& hca : jobs.hcas)
     names.push_back(hca.name);
   const bool hidden = inventory.netns_mode == fabric::NetnsMode::kExclusive &&
-                      may_hide_hca(read_kernel_facts(node.root, inventory), inventory);
+                      may_hide_hca(fabric::read_kernel_facts(node.root, inventory), inventory);
   const auto closed = may_be_closed_by_containers(jobs, read_granted(node), devices_of(names, jobs, node.root).devices);
-  return job_fault(read_kernel_facts(node.root, jobs), jobs, config, known && !hidden, closed);
+  return job_fault(fabric::read_kernel_facts(node.root, jobs), jobs, config, known && !hidden, closed);
 }
 
-bool is_unloaded(const HalfDriven& function) {
+bool is_unloaded(const fabric::HalfDriven& function) {
   return function.loaded == base::Attr<bool>(false);
 }
 
@@ -123,13 +123,13 @@ std::set<std::string> may_be_closed_by_containers(const Inventory& jobs, const G
   return closed;
 }
 
-bool may_hide_hca(const KernelFacts& facts, const Inventory& inventory) {
+bool may_hide_hca(const fabric::KernelFacts& facts, const Inventory& inventory) {
   return inventory.netns_mode == fabric::NetnsMode::kExclusive &&
          std::ranges::any_of(facts.half_driven, [](const auto& one) { return one.always && !is_unloaded(one); });
 }
 
-std::optional<Finding> job_fault(KernelFacts facts, const Inventory& jobs, const Config& config, bool hcas_known,
-                                 const std::set<std::string>& excused) {
+std::optional<Finding> job_fault(fabric::KernelFacts facts, const Inventory& jobs, const Config& config,
+                                 bool hcas_known, const std::set<std::string>& excused) {
   // Without pools it is unknown whether jobs of this node use its HCAs.
   if (config.pools.empty()) return std::nullopt;
   // A NIC without an HCA is a fault only if the node has no other HCA, the NIC's driver always has RDMA, and the module
@@ -138,7 +138,7 @@ std::optional<Finding> job_fault(KernelFacts facts, const Inventory& jobs, const
                 [&](const auto& one) { return !jobs.hcas.empty() || !one.always || !is_unloaded(one); });
   if (jobs.hcas.empty() && facts.half_driven.empty()) return std::nullopt;
   // NCCL and UCX's verbs transports work without rdma_cm.
-  std::erase_if(facts.nodes, [](const ExpectedNode& node) { return node.path == "/dev/infiniband/rdma_cm"; });
+  std::erase_if(facts.nodes, [](const fabric::ExpectedNode& node) { return node.path == "/dev/infiniband/rdma_cm"; });
   auto checks = check_kernel(facts, jobs, config);
   if (hcas_known) std::ranges::move(check_rails(jobs, config, {}), std::back_inserter(checks));
   // A full GID table breaks only new netdevs, and a job of a batch system adds none.

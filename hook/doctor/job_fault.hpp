@@ -20,12 +20,12 @@ namespace hook {
 // RDMA hardware has no fault. jobs: the inventory with only the HCAs of pools. hcas_known: its HCAs are all HCAs of
 // pools, and the states of their ports could be read. excused: ports that are no fault, as
 // may_be_closed_by_containers() returns them.
-std::optional<Finding> job_fault(KernelFacts facts, const fabric::Inventory& jobs, const Config& config,
+std::optional<Finding> job_fault(fabric::KernelFacts facts, const fabric::Inventory& jobs, const Config& config,
                                  bool hcas_known, const std::set<std::string>& excused = {});
 
 // Returns whether an HCA of the node can be in the network namespace of a container, where its port can be ACTIVE: in
 // exclusive mode, a NIC whose RDMA module may be loaded has no HCA here. facts: for the whole inventory. Pure.
-bool may_hide_hca(const KernelFacts& facts, const fabric::Inventory& inventory);
+bool may_hide_hca(const fabric::KernelFacts& facts, const fabric::Inventory& inventory);
 
 // The HCAs that containers have, as the ledger records them.
 struct GrantedHcas {

@@ -90,20 +90,20 @@ TEST(Doctor, FindsProgramsInEngineFile) {
 
 TEST(Doctor, ReadsAcsFromConfigurationSpace) {
   std::string space(4096, '\0');
-  EXPECT_EQ(acs_control(space), base::Attr<unsigned>(0U));
+  EXPECT_EQ(fabric::acs_control(space), base::Attr<unsigned>(0U));
   const auto put = [&](std::size_t at, std::initializer_list<int> bytes) {
     for (const int byte : bytes)
       space[at++] = static_cast<char>(byte);
   };
   put(0x100, {0x01, 0x00, 0x81, 0x14});  // AER, version 1, next at 0x148
   put(0x148, {0x0d, 0x00, 0x01, 0x00, 0x5f, 0x00, 0x1d, 0x00});
-  EXPECT_EQ(acs_control(space), base::Attr<unsigned>(0x1dU));
+  EXPECT_EQ(fabric::acs_control(space), base::Attr<unsigned>(0x1dU));
   put(0x148, {0x02, 0x00, 0x01, 0x10});  // another, which leads back
-  EXPECT_EQ(acs_control(space), base::Attr<unsigned>(0U));
+  EXPECT_EQ(fabric::acs_control(space), base::Attr<unsigned>(0U));
   put(0x148, {0x02, 0x00, 0xc1, 0xff});  // the last four bytes: no room for its control
   put(0xffc, {0x0d, 0x00, 0x01, 0x00});
-  EXPECT_EQ(acs_control(space), base::Attr<unsigned>(0U));
-  EXPECT_EQ(acs_control(space.substr(0, 64)), base::Attr<unsigned>(base::Unreadable{EMSGSIZE}));
+  EXPECT_EQ(fabric::acs_control(space), base::Attr<unsigned>(0U));
+  EXPECT_EQ(fabric::acs_control(space.substr(0, 64)), base::Attr<unsigned>(base::Unreadable{EMSGSIZE}));
 }
 
 TEST(Doctor, FindsBridgesBetweenGpuAndHca) {
@@ -226,7 +226,7 @@ TEST_F(DoctorLedger, ReportsFullOrReadOnlyFileSystem) {
 
 TEST(Doctor, ReportsPrivilegedQkeys) {
   const auto check_of = [](std::optional<bool> mode) {
-    KernelFacts facts;
+    fabric::KernelFacts facts;
     facts.privileged_qkey = mode;
     for (Check& check : check_kernel(facts, {}, {}))
       if (check.name == "qkey") return check;

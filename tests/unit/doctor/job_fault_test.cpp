@@ -9,16 +9,16 @@
 namespace hook {
 namespace {
 
-KernelFacts healthy_kernel() {
-  KernelFacts facts;
+fabric::KernelFacts healthy_kernel() {
+  fabric::KernelFacts facts;
   facts.uverbs = true;
   facts.rdma_cm = true;
   for (unsigned i = 0; i < 2; ++i)
-    facts.nodes.push_back({fmt::format("/dev/infiniband/uverbs{}", i), "231:0", SeenNode{true, "231:0", 0666}});
+    facts.nodes.push_back({fmt::format("/dev/infiniband/uverbs{}", i), "231:0", fabric::SeenNode{true, "231:0", 0666}});
   return facts;
 }
 
-std::string reason_of(const KernelFacts& facts, const fabric::Inventory& inventory, bool hcas_known = true,
+std::string reason_of(const fabric::KernelFacts& facts, const fabric::Inventory& inventory, bool hcas_known = true,
                       const std::set<std::string>& excused = {}) {
   Config config;
   config.pools.emplace_back().name = "rails";
@@ -29,9 +29,9 @@ std::string reason_of(const KernelFacts& facts, const fabric::Inventory& invento
 
 TEST(JobFault, HealthyNodeAndWarningsAreNone) {
   EXPECT_EQ(reason_of(healthy_kernel(), test_support::rails(2)), "");
-  KernelFacts facts = healthy_kernel();
+  fabric::KernelFacts facts = healthy_kernel();
   facts.rdma_cm = false;
-  facts.nodes[0].seen = SeenNode{true, "231:0", 0600};
+  facts.nodes[0].seen = fabric::SeenNode{true, "231:0", 0600};
   facts.nodes.push_back({"/dev/infiniband/rdma_cm", "10:122", base::Unreadable{ENOENT}});
   auto inventory = test_support::rails(2);
   inventory.hcas[0].ports[0].state = "1: DOWN";
@@ -39,7 +39,7 @@ TEST(JobFault, HealthyNodeAndWarningsAreNone) {
 }
 
 TEST(JobFault, UnknownIsNone) {
-  KernelFacts facts = healthy_kernel();
+  fabric::KernelFacts facts = healthy_kernel();
   facts.uverbs = base::Unreadable{EACCES};
   facts.nodes[0].seen = base::Unreadable{EPERM};
   auto inventory = test_support::rails(2);
@@ -51,7 +51,7 @@ TEST(JobFault, UnknownIsNone) {
 }
 
 TEST(JobFault, HcaCanBeInContainer) {
-  KernelFacts facts = healthy_kernel();
+  fabric::KernelFacts facts = healthy_kernel();
   fabric::Inventory inventory;
   inventory.netns_mode = fabric::NetnsMode::kExclusive;
   facts.half_driven = {{"0000:03:00.0", "ice", "irdma", false, true},
@@ -101,12 +101,12 @@ TEST(JobFault, PortOfContainerExcusesNoOtherPort) {
 }
 
 TEST(JobFault, NamesModuleNodeAndPorts) {
-  KernelFacts facts = healthy_kernel();
+  fabric::KernelFacts facts = healthy_kernel();
   facts.uverbs = false;
   EXPECT_EQ(reason_of(facts, test_support::rails(2)),
             "rdma: ib_uverbs: not loaded: no HCA has a device node; remedy: run 'modprobe ib_uverbs'");
   facts = healthy_kernel();
-  for (ExpectedNode& node : facts.nodes)
+  for (fabric::ExpectedNode& node : facts.nodes)
     node.seen = base::Unreadable{ENOENT};
   const auto reason = reason_of(facts, test_support::rails(2));
   EXPECT_TRUE(reason.starts_with("rdma: /dev/infiniband/uverbs0 and 1 more: missing")) << reason;
@@ -124,9 +124,9 @@ TEST(JobFault, FullGidTableIsNone) {
 }
 
 TEST(JobFault, NodeWithoutHcaNeedsNicThatAlwaysHasRdma) {
-  const KernelFacts none;
+  const fabric::KernelFacts none;
   EXPECT_EQ(reason_of(none, {}), "");
-  KernelFacts facts;
+  fabric::KernelFacts facts;
   facts.half_driven = {{"0000:01:00.0", "ice", "irdma", false, false},
                        {"0000:02:00.0", "", "mlx5_core", false},
                        {"0000:03:00.0", "mlx5_core", "mlx5_ib", true, base::Unreadable{EACCES}},
@@ -136,7 +136,7 @@ TEST(JobFault, NodeWithoutHcaNeedsNicThatAlwaysHasRdma) {
   EXPECT_EQ(reason_of(facts, {}),
             "rdma: mlx5_ib: not loaded: 0000:05:00.0 (mlx5_core) has no HCA; remedy: run 'modprobe mlx5_ib' and add it "
             "to /etc/modules-load.d/rdma.conf");
-  KernelFacts beside = healthy_kernel();
+  fabric::KernelFacts beside = healthy_kernel();
   beside.half_driven = facts.half_driven;
   EXPECT_EQ(reason_of(beside, test_support::rails(2)), "");
 }
