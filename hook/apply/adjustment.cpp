@@ -10,11 +10,8 @@ namespace hook {
 Adjustment adjust(const Plan& plan, const ContainerSpec& spec, const std::string& token) {
   Adjustment adjustment;
   for (const auto& [name, value] : plan.env) {
-    const std::string prefix = name + "=";
-    const auto own =
-        std::ranges::find_if(spec.env, [&](const std::string& entry) { return entry.starts_with(prefix); });
-    if (own == spec.env.end() || (fabric::is_node_variable(name) && *own != prefix + value))
-      adjustment.env.emplace(name, value);
+    const auto own = find_env(spec, name);
+    if (!own || (fabric::is_node_variable(name) && *own != value)) adjustment.env.emplace(name, value);
   }
   if (plan.hcas.empty()) return adjustment;
   adjustment.nodes.reserve(plan.nodes.size());

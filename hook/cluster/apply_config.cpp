@@ -35,10 +35,6 @@ using Problems = std::vector<ConfigProblem>;
 
 constexpr const char* kApplyLock = "/.rdma-hook-config-apply.lock";
 
-bool has_error(const Problems& problems) {
-  return std::any_of(problems.begin(), problems.end(), [](const ConfigProblem& problem) { return problem.is_error; });
-}
-
 ConfigProblem problem_of(const std::string& file, const Error& error, const char* remedy) {
   return {file, 0, error.message, base::remedy_of(error, remedy)};
 }
@@ -235,11 +231,11 @@ Checked check(const std::string& directory, const NodeSettings& node) {
   const auto texts = below_own({source, *text, true}, present.texts);
   ParsedConfig parsed = parse_config(texts);
   applied.problems = std::move(parsed.problems);
-  if (has_error(applied.problems)) return checked;
+  if (first_error(applied.problems)) return checked;
   std::vector<std::string> by_address;
   for (ConfigProblem& problem : slice_problems(parsed.config, node, source, &by_address))
     applied.problems.push_back(std::move(problem));
-  if (has_error(applied.problems)) return checked;
+  if (first_error(applied.problems)) return checked;
   applied.index = index_text(parsed.config, by_address);
   if (auto warning = warning_of_name(parsed.config, source); warning && !applied.index.empty())
     applied.problems.push_back(std::move(*warning));

@@ -56,12 +56,11 @@ void log_event(const std::string& source, const NodeSettings& node, const Applie
   line.add("file", node.config.cluster).add("from", source);
   line.add("digest", applied.digest.empty() ? "-" : applied.digest);
   if (!applied.index.empty()) line.add("node_index", applied.index);
-  const auto error = std::find_if(applied.problems.begin(), applied.problems.end(),
-                                  [](const ConfigProblem& problem) { return problem.is_error; });
+  const ConfigProblem* const error = first_error(applied.problems);
   if (!refused) return log.info(line.text());
   // A refusal has an error among its problems.
-  if (error != applied.problems.end()) line.add("because", error->message);
-  log.error(Error{line.text(), 0, error == applied.problems.end() ? "" : error->remedy});
+  if (error) line.add("because", error->message);
+  log.error(Error{line.text(), 0, error ? error->remedy : ""});
 }
 
 // Compares the ConfigMap with the node's file. A difference that lasts shows that the process with --watch does not
@@ -71,10 +70,9 @@ ProbedState probed(const std::string& source, const NodeSettings& node) {
   if (found.outcome == Outcome::kSame) return {true, found.has};
   if (found.outcome == Outcome::kDue)
     return {false, fmt::format("`{}` is not written yet; the node has: {}", node.config.cluster, found.has)};
-  const auto error = std::find_if(found.problems.begin(), found.problems.end(),
-                                  [](const ConfigProblem& problem) { return problem.is_error; });
-  return {false, fmt::format("refused: {}; the node keeps its configuration: {}",
-                             error == found.problems.end() ? "" : to_string(*error), found.has)};
+  const ConfigProblem* const error = first_error(found.problems);
+  return {false,
+          fmt::format("refused: {}; the node keeps its configuration: {}", error ? to_string(*error) : "", found.has)};
 }
 
 // Waits for a change, at most kPollMs. Returns true if a signal asks this process to end.

@@ -69,17 +69,6 @@ struct Named {
   ConfigValue place;
 };
 
-// The members of one element before the checks that combine them.
-struct Entry {
-  std::optional<unsigned> rail;
-  std::optional<Cidr> subnet;
-  std::optional<Named> from;
-  std::optional<Named> to;
-  std::optional<Named> gateway;
-  std::optional<unsigned> per_node;
-  bool wrong = false;  // a problem is noted: checks that depend on the value are skipped
-};
-
 class RangeReader {
  public:
   RangeReader(ConfigReader& reader, ConfigValue value) : reader_(&reader), value_(std::move(value)) {}
@@ -93,16 +82,16 @@ class RangeReader {
     reader_->members(value_, {{"rail",
                                [&](const auto& v) {
                                  // An invalid rail must not become "every rail".
-                                 reader_->number_into(entry_.rail, 0, kMostRail)(v);
-                                 entry_.wrong |= !entry_.rail;
+                                 reader_->number_into(rail_, 0, kMostRail)(v);
+                                 wrong_ |= !rail_;
                                }},
                               {"subnet", [&](const auto& v) { read_subnet(v); }},
-                              {"from", into(entry_.from)},
-                              {"to", into(entry_.to)},
-                              {"gateway", into(entry_.gateway)},
+                              {"from", into(from_)},
+                              {"to", into(to_)},
+                              {"gateway", into(gateway_)},
                               {"per_node", [&](const auto& v) { read_per_node(v); }}});
-    if (entry_.wrong || !value_.json().is_object()) return std::nullopt;
-    if (!entry_.subnet) {
+    if (wrong_ || !value_.json().is_object()) return std::nullopt;
+    if (!subnet_) {
       refuse(value_, "has no subnet", "add \"subnet\": \"10.1.0.0/16\"");
       return std::nullopt;
     }
@@ -113,14 +102,14 @@ class RangeReader {
   static constexpr std::uint64_t kMostRail = 65535;
 
   void refuse(const ConfigValue& place, const std::string& message, std::string remedy) {
-    entry_.wrong = true;
+    wrong_ = true;
     reader_->error(place, message, std::move(remedy));
   }
 
   void read_address(const ConfigValue& value, std::optional<Named>& target) {
     const auto address = reader_->parsed(value, fabric::parse_address, "is not an address",
                                          "write it as \"10.1.1.10\" or \"fd00:1::10\"");
-    entry_.wrong |= !address;
+    wrong_ |= !address;
     if (address) target = {*address, value};
   }
 
@@ -128,7 +117,7 @@ class RangeReader {
     constexpr const char* kRemedy = "write a subnet of your network: \"10.1.0.0/16\" or \"fd00:1::/64\"";
     // A single address without prefix is refused: usually the prefix was forgotten.
     const auto text = reader_->text(value);
-    entry_.wrong |= !text;
+    wrong_ |= !text;
     if (!text) return;
     const auto subnet = text->find('/') == std::string::npos ? std::nullopt : fabric::parse_cidr(*text);
     if (!subnet) return refuse(value, fmt::format("`{}` is not a subnet", shown(*text)), kRemedy);
@@ -147,13 +136,13 @@ class RangeReader {
     if (const char* rfc = documented_by(*subnet)) {
       return refuse(value, fmt::format("`{}` is in a range for documentation ({})", shown(*text), rfc), kRemedy);
     }
-    entry_.subnet = subnet;
+    subnet_ = subnet;
   }
 
   void read_per_node(const ConfigValue& value) {
     constexpr std::uint64_t kLongest = 128;
-    reader_->number_into(entry_.per_node, 1, kLongest)(value);
-    entry_.wrong |= !entry_.per_node;
+    reader_->number_into(per_node_, 1, kLongest)(value);
+    wrong_ |= !per_node_;
     // `from` and `to` are refused with `per_node`: they would be the same on all nodes, so all nodes would allocate the
     // same addresses.
     const auto of_place = reader_->find(value_, "from") ? "from" : reader_->find(value_, "to") ? "to" : nullptr;
@@ -165,24 +154,24 @@ class RangeReader {
   // slice of at least four addresses keeps two.
   void check_per_node(AddressRange& range) {
     const unsigned longest = (range.subnet.is_ipv4() ? 32 : 128) - 2;
-    if (*entry_.per_node > range.prefix && *entry_.per_node <= longest) {
-      range.per_node = entry_.per_node;
+    if (*per_node_ > range.prefix && *per_node_ <= longest) {
+      range.per_node = per_node_;
       return;
     }
     refuse(value_,
-           fmt::format("a slice of /{} is too large for {} or has no addresses for containers", *entry_.per_node,
-                       to_string(*entry_.subnet)),
+           fmt::format("a slice of /{} is too large for {} or has no addresses for containers", *per_node_,
+                       to_string(*subnet_)),
            fmt::format("write \"per_node\" from {} to {}", range.prefix + 1, longest));
   }
 
   bool is_inside(const Address& address) const {
-    return address.family() == entry_.subnet->base.family() && entry_.subnet->contains(address);
+    return address.family() == subnet_->base.family() && subnet_->contains(address);
   }
 
   void check_inside(const std::optional<Named>& named, const std::pair<Address, Address>& hosts) {
     if (!named) return;
     if (!is_inside(named->address)) {
-      refuse(named->place, fmt::format("{} is not in {}", to_string(named->address), to_string(*entry_.subnet)),
+      refuse(named->place, fmt::format("{} is not in {}", to_string(named->address), to_string(*subnet_)),
              "correct the address or the subnet");
     } else if (named->address < hosts.first || named->address > hosts.second) {
       refuse(named->place, fmt::format("{} is the network address or the broadcast address", to_string(named->address)),
@@ -191,26 +180,26 @@ class RangeReader {
   }
 
   std::optional<AddressRange> range() {
-    const auto hosts = hosts_of(*entry_.subnet);
+    const auto hosts = hosts_of(*subnet_);
     // Each wrong address is reported, not only the first.
-    for (const auto* named : {&entry_.from, &entry_.to, &entry_.gateway})
+    for (const auto* named : {&from_, &to_, &gateway_})
       check_inside(*named, hosts);
-    if (entry_.wrong) return std::nullopt;
+    if (wrong_) return std::nullopt;
     AddressRange range;
-    range.rail = entry_.rail;
-    range.subnet = entry_.subnet->base;
-    range.prefix = entry_.subnet->prefix - (range.subnet.is_ipv4() ? kIpv4Offset : 0);
-    range.from = entry_.from ? entry_.from->address : hosts.first;
-    range.to = entry_.to ? entry_.to->address : hosts.second;
-    if (entry_.gateway) {
-      range.gateway = entry_.gateway->address;
+    range.rail = rail_;
+    range.subnet = subnet_->base;
+    range.prefix = subnet_->prefix - (range.subnet.is_ipv4() ? kIpv4Offset : 0);
+    range.from = from_ ? from_->address : hosts.first;
+    range.to = to_ ? to_->address : hosts.second;
+    if (gateway_) {
+      range.gateway = gateway_->address;
       // A gateway at the edge of a default range shortens the range.
-      if (!entry_.from && range.from == *range.gateway) range.from = next_address(range.from);
-      if (!entry_.to && range.to == *range.gateway) range.to = previous(range.to);
+      if (!from_ && range.from == *range.gateway) range.from = next_address(range.from);
+      if (!to_ && range.to == *range.gateway) range.to = previous(range.to);
     }
     check_order(range);
-    if (entry_.per_node) check_per_node(range);
-    if (entry_.wrong) return std::nullopt;
+    if (per_node_) check_per_node(range);
+    if (wrong_) return std::nullopt;
     return range;
   }
 
@@ -219,14 +208,21 @@ class RangeReader {
     const bool only_gateway = range.from == range.to && range.gateway == range.from;
     if (range.from <= range.to && !only_gateway) return;
     // The problem is reported at the member `to`, else at `from`, and without both members at the whole element.
-    const ConfigValue& place = entry_.to ? entry_.to->place : entry_.from ? entry_.from->place : value_;
+    const ConfigValue& place = to_ ? to_->place : from_ ? from_->place : value_;
     refuse(place, fmt::format("no address for containers from {} to {}", to_string(range.from), to_string(range.to)),
            "write the lower address as \"from\", and include more than the gateway");
   }
 
   ConfigReader* reader_;
   ConfigValue value_;
-  Entry entry_;
+  // The members of the element before the checks that combine them.
+  std::optional<unsigned> rail_;
+  std::optional<Cidr> subnet_;
+  std::optional<Named> from_;
+  std::optional<Named> to_;
+  std::optional<Named> gateway_;
+  std::optional<unsigned> per_node_;
+  bool wrong_ = false;  // a problem is noted: checks that depend on the value are skipped
 };
 
 // Refuses overlapping ranges: two rails of one container could get the same address.

@@ -50,6 +50,11 @@ bool runs_ipam_plugins(const Config& config) {
   return std::ranges::any_of(config.networks, [](const auto& entry) { return entry.second.ipam.has_value(); });
 }
 
+const ConfigProblem* first_error(const std::vector<ConfigProblem>& problems) {
+  const auto found = std::ranges::find(problems, true, &ConfigProblem::is_error);
+  return found == problems.end() ? nullptr : &*found;
+}
+
 std::string to_string(const ConfigProblem& problem) {
   return fmt::format("{}:{} {}: {}; remedy: {}", base::printable(problem.file),
                      problem.line == 0 ? "" : fmt::format("{}:", problem.line), problem.is_error ? "error" : "warning",

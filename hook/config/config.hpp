@@ -321,6 +321,8 @@ struct ConfigText {
   friend bool operator==(const ConfigText&, const ConfigText&) = default;
 };
 
+// Returns the first problem that is an error; nullptr: none.
+const ConfigProblem* first_error(const std::vector<ConfigProblem>& problems);
 // Returns "FILE:LINE: error: MESSAGE; remedy: REMEDY".
 std::string to_string(const ConfigProblem& problem);
 // Returns [{"file", "line" (null: the whole file), "severity": "error" or "warning", "message", "remedy"}]

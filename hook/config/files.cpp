@@ -151,11 +151,10 @@ Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths) {
 
 Result<Config> valid_config(const std::vector<ConfigText>& texts) {
   auto parsed = parse_config(texts);
-  for (const ConfigProblem& problem : parsed.problems) {
-    if (!problem.is_error) continue;
-    return Error{fmt::format("{}{}: {}", printable(problem.file),
-                             problem.line == 0 ? "" : fmt::format(":{}", problem.line), problem.message),
-                 EINVAL, problem.remedy + "; `rdma-hook check-config` lists all"};
+  if (const ConfigProblem* const problem = first_error(parsed.problems)) {
+    return Error{fmt::format("{}{}: {}", printable(problem->file),
+                             problem->line == 0 ? "" : fmt::format(":{}", problem->line), problem->message),
+                 EINVAL, problem->remedy + "; `rdma-hook check-config` lists all"};
   }
   return std::move(parsed.config);
 }

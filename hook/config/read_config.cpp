@@ -234,7 +234,7 @@ bool refuse_network_keys(ConfigReader& reader, const ConfigValue& networks) {
 }  // namespace
 
 bool ParsedConfig::ok() const {
-  return std::ranges::none_of(problems, [](const ConfigProblem& problem) { return problem.is_error; });
+  return !first_error(problems);
 }
 
 ParsedConfig parse_config(const std::vector<ConfigText>& texts) {

@@ -103,11 +103,8 @@ Error refused(int code, const Cgroup& cgroup, const DeviceNumber& device) {
 // systemd or a runtime can replace a program between the query and the replacement, so the change is tried again.
 constexpr int kSwapAttempts = 10;
 
-// A device that a program does not surely allow.
-struct Objection {
-  DeviceNumber device;
-  Verdict verdict = Verdict::kDeny;
-};
+// A device that a program does not surely allow, and the verdict of the program.
+using Objection = std::pair<DeviceNumber, Verdict>;
 // Returns the first device that the program denies, otherwise the first one with an unknown verdict.
 std::optional<Objection> find_objection(const BpfProgram& program, std::span<const DeviceNumber> devices) {
   std::optional<Objection> unknown;
@@ -197,10 +194,11 @@ class Group {
   }
 
   Result<void> object(const Objection& objection, DeviceChange& change) const {
-    if (objection.verdict == Verdict::kDeny) return not_ours(cgroup_, objection.device);
+    const auto& [device, verdict] = objection;
+    if (verdict == Verdict::kDeny) return not_ours(cgroup_, device);
     change.warnings.push_back(
         fmt::format("cannot evaluate whether the BPF device program of the cgroup `{}` allows c {}:{} rw",
-                    cgroup_.directory(), objection.device.major, objection.device.minor));
+                    cgroup_.directory(), device.major, device.minor));
     return {};
   }
 
