@@ -22,24 +22,22 @@
 namespace hook {
 namespace {
 
-using Outcome = AppliedConfig::Outcome;
-
 constexpr int kBurstMs = 100;  // one change of a directory causes several events within this time
 // Some changes cause no event: changes of the node's own files, of a directory that was removed and made again, and of
 // a file system without inotify. The files are therefore also read at this interval.
 constexpr int kPollMs = 10'000;
 
-const char* word_of(Outcome outcome) {
-  if (outcome == Outcome::kRefused) return "refused";
-  if (outcome == Outcome::kDue) return "due";
-  return outcome == Outcome::kSame ? "unchanged" : "written";
+const char* word_of(AppliedConfig::Outcome outcome) {
+  if (outcome == AppliedConfig::Outcome::kRefused) return "refused";
+  if (outcome == AppliedConfig::Outcome::kDue) return "due";
+  return outcome == AppliedConfig::Outcome::kSame ? "unchanged" : "written";
 }
 
 std::string text_of(const NodeSettings& node, const AppliedConfig& applied) {
   std::string text;
   for (const ConfigProblem& problem : applied.problems)
     text += to_string(problem) + "\n";
-  const bool refused = applied.outcome == Outcome::kRefused;
+  const bool refused = applied.outcome == AppliedConfig::Outcome::kRefused;
   const std::string index = applied.index.empty() ? "" : fmt::format("; node index {}", applied.index);
   return text + fmt::format("{}: {}: {}{}\n", word_of(applied.outcome),
                             refused ? "the node keeps its configuration" : node.config.cluster, applied.has, index);
@@ -51,7 +49,7 @@ void print_whole(const std::string& text) {
 }
 
 void log_event(const std::string& source, const NodeSettings& node, const AppliedConfig& applied, const Log& log) {
-  const bool refused = applied.outcome == Outcome::kRefused;
+  const bool refused = applied.outcome == AppliedConfig::Outcome::kRefused;
   EventLine line(fmt::format("config_{}", word_of(applied.outcome)));
   line.add("file", node.config.cluster).add("from", source);
   line.add("digest", applied.digest.empty() ? "-" : applied.digest);
@@ -67,8 +65,8 @@ void log_event(const std::string& source, const NodeSettings& node, const Applie
 // work: that process writes the file.
 ProbedState probed(const std::string& source, const NodeSettings& node) {
   const AppliedConfig found = check_cluster_config(source, node);
-  if (found.outcome == Outcome::kSame) return {true, found.has};
-  if (found.outcome == Outcome::kDue)
+  if (found.outcome == AppliedConfig::Outcome::kSame) return {true, found.has};
+  if (found.outcome == AppliedConfig::Outcome::kDue)
     return {false, fmt::format("`{}` is not written yet; the node has: {}", node.config.cluster, found.has)};
   const ConfigProblem* const error = first_error(found.problems);
   return {false,
@@ -96,12 +94,12 @@ void apply_on_change(const std::string& source, const NodeSettings& node, const 
     const std::string why = watched ? "" : watched.error().message;
     const AppliedConfig applied = apply_cluster_config(source, node);
     // If the directory is missing, the refusal already reports the reason.
-    if (std::exchange(unwatched, why) != why && !watched && applied.outcome != Outcome::kRefused)
+    if (std::exchange(unwatched, why) != why && !watched && applied.outcome != AppliedConfig::Outcome::kRefused)
       log.warning(why + fmt::format("; the directory is checked every {} s", kPollMs / 1000));
     const std::string text = text_of(node, applied);
     const std::string now = text_digest(applied.digest + "\n" + text);
     // A report that did not change is printed again only if the file was written.
-    if (std::exchange(said, now) == now && applied.outcome != Outcome::kWritten) continue;
+    if (std::exchange(said, now) == now && applied.outcome != AppliedConfig::Outcome::kWritten) continue;
     print_whole(text);
     log_event(source, node, applied, log);
   } while (!wait_for_change(signals, watch));
@@ -112,7 +110,7 @@ void apply_on_change(const std::string& source, const NodeSettings& node, const 
 Result<int> apply_config(const std::string& source, const NodeSettings& node, bool json, const Log& log) {
   TRY_VOID(restrict_to_config());
   const AppliedConfig applied = apply_cluster_config(source, node);
-  const bool ok = applied.outcome != Outcome::kRefused;
+  const bool ok = applied.outcome != AppliedConfig::Outcome::kRefused;
   if (json) {
     const Json whole{{"ok", ok},
                      {"outcome", word_of(applied.outcome)},
