@@ -136,36 +136,19 @@ Result<std::vector<Record>> load(int fd, const std::string& path) {
   return records;
 }
 
-// The range of records that one call changed.
-struct Changed {
-  std::size_t first = kMostRecords;
-  std::size_t end = 0;
-  void add(std::size_t slot) {
-    first = std::min(first, slot);
-    end = std::max(end, slot + 1);
-  }
-};
-
-void count(std::vector<Record>& records, const Increment& increment, Changed& changed) {
+// Returns the index of the record that has counted the increment; nullopt: it is dropped.
+std::optional<std::size_t> count(std::vector<Record>& records, const Increment& increment) {
   const auto fresh = encode(increment.name, increment.labels);
-  if (!fresh) return;
+  if (!fresh) return std::nullopt;
   const auto is_it = [&](const Record& other) { return std::memcmp(other.key, fresh->key, sizeof other.key) == 0; };
   auto found = std::find_if(records.begin(), records.end(), is_it);
   if (found == records.end()) {
     // The number of records is bounded, because each call reads the whole file.
-    if (records.size() >= kMostRecords) return;
+    if (records.size() >= kMostRecords) return std::nullopt;
     found = records.insert(found, *fresh);
   }
   found->value += increment.delta;
-  changed.add(static_cast<std::size_t>(found - records.begin()));
-}
-
-// Writes the whole changed range at once: a call changes about thirty adjacent series.
-void write(int fd, const std::vector<Record>& records, const Changed& changed) {
-  if (changed.first >= changed.end) return;
-  const std::size_t size = (changed.end - changed.first) * sizeof(Record);
-  // On a full disk the increments are lost: counting is best effort.
-  (void)!::pwrite(fd, &records[changed.first], size, static_cast<off_t>(changed.first * sizeof(Record)));
+  return static_cast<std::size_t>(found - records.begin());
 }
 
 }  // namespace
@@ -199,16 +182,25 @@ void Counters::add(const std::vector<Increment>& increments) const {
   if (!lock.held()) return;
   auto records = load(fd_.get(), path_);
   if (!records) return;
-  Changed changed;
+  std::size_t first = kMostRecords;
+  std::size_t end = 0;
+  const auto change = [&](std::size_t at) {
+    first = std::min(first, at);
+    end = std::max(end, at + 1);
+  };
   if (records->empty()) {
     // The file is empty, damaged or foreign, so its counters start again from zero.
     if (::ftruncate(fd_.get(), 0) != 0) return;
     records->push_back(make_record(kFileKey));
-    changed.add(0);
+    change(0);
   }
   for (const Increment& increment : increments)
-    count(*records, increment, changed);
-  write(fd_.get(), *records, changed);
+    if (const auto at = count(*records, increment)) change(*at);
+  if (first >= end) return;
+  // The whole changed range is written at once: a call changes about thirty adjacent series. On a full disk the
+  // increments are lost: counting is best effort.
+  (void)!::pwrite(fd_.get(), &(*records)[first], (end - first) * sizeof(Record),
+                  static_cast<off_t>(first * sizeof(Record)));
 }
 
 Result<std::vector<Sample>> Counters::read() const {
