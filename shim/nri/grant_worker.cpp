@@ -14,9 +14,34 @@
 #include "hook/metrics/count.hpp"
 #include "hook/rails/addresses.hpp"
 #include "shim/nri/holders.hpp"
+#include "shim/nri/pack.hpp"
 #include "shim/nri/terms.hpp"
 #include "shim/nri/wire/messages.hpp"
-#include "shim/ttrpc/wire_fields.hpp"
+
+namespace hook {
+
+constexpr auto members_of(const SpecDevice& /*device*/) {
+  return std::tuple(&SpecDevice::path, &SpecDevice::type, &SpecDevice::major, &SpecDevice::minor,
+                    &SpecDevice::dynamic_uverbs);
+}
+
+constexpr auto members_of(const SpecMount& /*mount*/) {
+  return std::tuple(&SpecMount::destination, &SpecMount::is_bind, &SpecMount::source);
+}
+
+constexpr auto members_of(const Rlimit& /*limit*/) {
+  return std::tuple(&Rlimit::soft, &Rlimit::hard);
+}
+
+constexpr auto members_of(const ContainerSpec& /*spec*/) {
+  using Spec = ContainerSpec;
+  return std::tuple(&Spec::root_path, &Spec::annotations, &Spec::env, &Spec::devices, &Spec::may_use_all_devices,
+                    &Spec::mounts, &Spec::has_netns, &Spec::netns_path, &Spec::has_userns, &Spec::userns_path,
+                    &Spec::maps_node_root, &Spec::has_own_pidns, &Spec::cgroups_path, &Spec::moved_netdevs,
+                    &Spec::memlock, &Spec::has_rdma_max, &Spec::uid, &Spec::has_ipc_lock, &Spec::may_remount);
+}
+
+}  // namespace hook
 
 namespace shim {
 namespace {
@@ -30,15 +55,10 @@ using hook::Owner;
 
 constexpr const char* kPodStage = "nri-pod";
 constexpr const char* kContainerStage = "nri-container";
-// First byte of a job: kRecover, kEnded, or the method (Event) of the request. The payload follows.
+// First byte of a job. Packed values follow.
+constexpr char kRequest = 'Q';
 constexpr char kRecover = 'R';
 constexpr char kEnded = 'E';
-// Fields of the payload of kRecover.
-constexpr std::uint32_t kGone = 1;
-constexpr std::uint32_t kContainer = 2;
-constexpr std::uint32_t kPod = 3;
-// Field of the payload of kEnded.
-constexpr std::uint32_t kKey = 1;
 // Longest wait for the lock of a grant whose namespace has ended.
 constexpr std::chrono::milliseconds kEndedPatience{200};
 
@@ -150,8 +170,8 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
   return create_response(answer);
 }
 
-Result<void> leave(const NriRequest& request, hook::Engine engine, const Ledger& ledger) {
-  const auto holder = TRY(find_grant_of(ledger, spec_of(request, engine), request.container.id));
+Result<void> leave(const NriRequest& request, const hook::ContainerSpec& spec, const Ledger& ledger) {
+  const auto holder = TRY(find_grant_of(ledger, spec, request.container.id));
   return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
 }
 
@@ -174,10 +194,10 @@ Result<void> end_pod(const hook::Grant& grant, const Ledger& ledger) {
 }
 
 // Releases the pod's grants. A grant that cannot be released yet must not delay the release of the other grants.
-Result<void> return_pod(const NriRequest& request, hook::Engine engine, const Ledger& ledger) {
+Result<void> return_pod(const NriRequest& request, const hook::ContainerSpec& spec, const Ledger& ledger) {
   Result<void> all;
   Ledger::Unread unread;
-  for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec_of(request, engine), request.pod.id, unread))) {
+  for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec, request.pod.id, unread))) {
     // find_pod_grants() also returns grants that the pod's containers own.
     const bool is_pods = grant.owner.kind == Owner::Kind::kNetns;
     keep_first(all, is_pods ? end_pod(grant, ledger) : end_pod_users(grant, request.pod.id, ledger));
@@ -195,56 +215,52 @@ Result<void> end_unbound(std::string_view id, const Ledger& ledger) {
   return {};
 }
 
-// words: the payload of recover_job(). Each kGone field is the id of a container that is gone. After each kContainer
-// field comes a kPod field with the id of that container's pod.
-Result<void> recover(std::string_view words, const Ledger& ledger, const base::Log& log) {
-  WireReader reader(words);
-  std::string_view container;
-  while (const auto word = TRY(reader.next())) {
-    if (word->is_bytes(kGone)) TRY_VOID(end_unbound(word->bytes, ledger));
-    if (word->is_bytes(kContainer)) container = word->bytes;
-    if (word->is_bytes(kPod)) TRY_VOID(ledger.note_pod(container, std::string(word->bytes)));
-  }
+Result<void> recover(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods,
+                     const Ledger& ledger, const base::Log& log) {
+  for (const std::string& id : gone)
+    TRY_VOID(end_unbound(id, ledger));
+  for (const auto& [container, pod] : pods)
+    TRY_VOID(ledger.note_pod(container, pod));
   log.warnings(TRY(ledger.recover()).warnings);
   return {};
 }
 
-// words: the payload of ended_job().
-Result<void> release_ended(std::string_view words, const Ledger& ledger) {
+Result<void> release_ended(const std::set<std::string>& keys, const Ledger& ledger) {
   Result<void> all;
-  WireReader reader(words);
-  while (const auto word = TRY(reader.next())) {
-    if (!word->is_bytes(kKey)) continue;
+  for (const std::string& key : keys) {
     // A namespace whose file was removed may live on in processes. Its grant is then not stale and stays.
-    const auto done =
-        ledger.release(std::string(word->bytes), base::from_now(kEndedPatience), [] { return Result<void>(); });
+    const auto done = ledger.release(key, base::from_now(kEndedPatience), [] { return Result<void>(); });
     keep_first(all, done.has_value() ? Result<void>() : Result<void>(done.error()));
   }
   return all;
 }
 
+template <typename... Values>
+std::string make_job(char kind, const Values&... values) {
+  std::string job(1, kind);
+  (pack(job, values), ...);
+  return job;
+}
+
+template <typename... Values>
+Result<void> read_job(std::string_view job, Values&... values) {
+  job.remove_prefix(1);
+  if ((unpack(job, values) && ...) && job.empty()) return {};
+  return Error{"cannot read a job of rdma-nri", EINVAL};
+}
+
 }  // namespace
 
-std::string job_of(const NriRequest& request) {
-  return static_cast<char>(request.method) + std::string(request.payload);
+std::string job_of(const NriRequest& request, const hook::ContainerSpec& spec) {
+  return make_job(kRequest, request.event, request.pod.id, request.container.id, request.container.name, spec);
 }
 
 std::string recover_job(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods) {
-  std::string job(1, kRecover);
-  for (const std::string& id : gone)
-    append_bytes_field(job, kGone, id);
-  for (const auto& [container, pod] : pods) {
-    append_bytes_field(job, kContainer, container);
-    append_bytes_field(job, kPod, pod);
-  }
-  return job;
+  return make_job(kRecover, gone, pods);
 }
 
 std::string ended_job(const std::set<std::string>& keys) {
-  std::string job(1, kEnded);
-  for (const std::string& key : keys)
-    append_bytes_field(job, kKey, key);
-  return job;
+  return make_job(kEnded, keys);
 }
 
 GrantWorker::GrantWorker(hook::NodeSettings node, Result<hook::Config> config, base::Log log)
@@ -277,38 +293,44 @@ Worker::Answer GrantWorker::run(std::string_view job) {
 }
 
 Worker::Answer GrantWorker::serve(std::string_view job) {
+  log_.set_container("");
   if (job.starts_with(kRecover)) {
-    log_.set_container("");
+    std::set<std::string> gone;
+    std::map<std::string, std::string> pods;
+    if (const auto read = read_job(job, gone, pods); !read) return {read.error()};
     return release_by(hook::Releaser::kRecover,
-                      [&](const Ledger& ledger) { return recover(job.substr(1), ledger, log_); });
+                      [&](const Ledger& ledger) { return recover(gone, pods, ledger, log_); });
   }
   if (job.starts_with(kEnded)) {
-    log_.set_container("");
-    return release_by(hook::Releaser::kOther,
-                      [&](const Ledger& ledger) { return release_ended(job.substr(1), ledger); });
+    std::set<std::string> keys;
+    if (const auto read = read_job(job, keys); !read) return {read.error()};
+    return release_by(hook::Releaser::kOther, [&](const Ledger& ledger) { return release_ended(keys, ledger); });
   }
-  const auto request = parse_nri_request(Event{job.front()}, job.substr(1));
-  if (!request) return {request.error()};
-  log_.set_container(request->container.id.empty() ? request->pod.id : request->container.id);
-  const bool gives = request->event == Event::kRunPodSandbox || request->event == Event::kCreateContainer;
-  if (gives) return give(*request);
+  NriRequest request;
+  hook::ContainerSpec spec;
+  if (const auto read =
+          read_job(job, request.event, request.pod.id, request.container.id, request.container.name, spec);
+      !read)
+    return {read.error()};
+  log_.set_container(request.container.id.empty() ? request.pod.id : request.container.id);
+  const bool gives = request.event == Event::kRunPodSandbox || request.event == Event::kCreateContainer;
+  if (gives) return give(request, std::move(spec));
   return release_by(hook::Releaser::kOther, [&](const Ledger& ledger) {
-    return request->of_pod() ? return_pod(*request, node_.engine, ledger) : leave(*request, node_.engine, ledger);
+    return request.of_pod() ? return_pod(request, spec, ledger) : leave(request, spec, ledger);
   });
 }
 
-Worker::Answer GrantWorker::give(const NriRequest& request) {
+Worker::Answer GrantWorker::give(const NriRequest& request, hook::ContainerSpec spec) {
   const bool pod = request.of_pod();
   auto call = std::make_shared<Call>(Call{node_, log_, helper()});
   call->container = pod ? request.pod.id : request.container.id;
-  hook::ContainerSpec spec = spec_of(request, node_.engine);
+  auto container = hook::refused_container(call->container, spec, node_.engine);
   if (!spec.memlock) spec.memlock = node_.engine_memlock;
-  const auto requesting = hook::understand_spec(std::move(spec), config_, {node_.engine}, node_.root);
+  // The plugin has looked up the device numbers.
+  const auto requesting = hook::understand_spec(std::move(spec), config_, {node_.engine}, std::nullopt);
   const auto steps = pod ? grant_to_pod : grant_to_container;
   auto done = requesting ? steps(request, *requesting, *call) : Result<std::string>(requesting.error());
-  auto refused = done ? hook::RefusedContainer()
-                      : hook::refused_container(call->container, spec_of(request, node_.engine), node_.engine);
-  return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done), std::move(refused));
+  return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done), std::move(container));
 }
 
 Worker::Answer GrantWorker::release_by(hook::Releaser by, const ReleaseSteps& steps) {

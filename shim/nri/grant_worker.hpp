@@ -13,6 +13,7 @@
 #include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/call.hpp"
+#include "hook/oci/container_spec.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "shim/nri/worker.hpp"
@@ -23,8 +24,9 @@ class KeptNode;
 
 namespace shim {
 
-// Returns the job for a request of the runtime. It contains the request's bytes as the runtime sent them.
-std::string job_of(const NriRequest& request);
+// Returns the job for a request of the runtime. It contains the event, the ids, the container's name and `spec`, which
+// the plugin has understood (understand_spec()).
+std::string job_of(const NriRequest& request, const hook::ContainerSpec& spec);
 // Returns the job that releases the grants of the containers in `gone`, and recovers the ledger. pods: pod id by
 // container id, to be recorded in grants that lack their users' pod ids.
 std::string recover_job(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods);
@@ -58,7 +60,7 @@ class GrantWorker {
   GrantWorker(hook::NodeSettings node, Result<hook::Config> config, base::Log log);
 
   Worker::Answer serve(std::string_view job);
-  Worker::Answer give(const NriRequest& request);
+  Worker::Answer give(const NriRequest& request, hook::ContainerSpec spec);
   Worker::Answer release_by(hook::Releaser by, const ReleaseSteps& steps);
   hook::IpamHelper* helper() { return ipam_ ? &*ipam_ : nullptr; }
 

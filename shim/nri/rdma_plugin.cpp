@@ -295,8 +295,9 @@ Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
 
 Result<std::string> RdmaPlugin::call_worker(const NriRequest& request) {
   const auto deadline = within(request.event == Event::kRunPodSandbox ? kPodShare : kContainerShare);
-  if (auto answer = TRY(answer_here(request))) return *std::move(answer);
-  std::string answer = TRY(worker_.ask(job_of(request), deadline));
+  hook::ContainerSpec spec = spec_of(request, worker_.engine());
+  if (auto answer = TRY(answer_here(request, spec))) return *std::move(answer);
+  std::string answer = TRY(worker_.ask(job_of(request, spec), deadline));
   if (validates_ && request.event == Event::kCreateContainer) note_granted_nodes(request.container, answer);
   return answer;
 }
@@ -337,27 +338,26 @@ void RdmaPlugin::release_later(const std::string& id) {
   work_is_due_();
 }
 
-Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& request) {
+Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& request, hook::ContainerSpec& spec) {
   const auto unless = [](bool needs_worker) { return needs_worker ? std::nullopt : std::optional(std::string()); };
   const bool creates = request.event == Event::kCreateContainer;
-  hook::ContainerSpec spec = spec_of(request, worker_.engine());
   switch (request.event) {
     case Event::kRunPodSandbox:
     case Event::kCreateContainer: {
-      const hook::ContainerRequest requesting = TRY(understand(std::move(spec)));
+      hook::ContainerRequest requesting = TRY(understand(std::move(spec)));
+      spec = std::move(requesting.spec);
       log_.warnings(requesting.warnings);
       log_.note(requesting.note);
       if (creates) warn_of_missing_cdi(request.container, log_);
       const bool gives =
-          creates ? requesting.request.has_value() : asks(requesting) && !TRY(hook::uses_host_network(requesting.spec));
+          creates ? requesting.request.has_value() : asks(requesting) && !TRY(hook::uses_host_network(spec));
       // The namespace is watched before the worker makes the grant, so that an early end of the namespace is not
       // missed.
-      if (gives && requesting.spec.netns_path)
-        watch(*requesting.spec.netns_path, TRY(hook::owner_of(requesting.spec, {})).key);
+      if (gives && spec.netns_path) watch(*spec.netns_path, TRY(hook::owner_of(spec, {})).key);
       if (gives || !creates || requesting.pod_note.empty()) return unless(gives);
       // Without HCAs, only the variable of the note is added, which needs neither ledger nor node.
-      return std::optional(create_response(
-          TRY(nri_adjustment(hook::adjust(hook::plan_without_hcas(requesting.pod_note), requesting.spec)))));
+      return std::optional(
+          create_response(TRY(nri_adjustment(hook::adjust(hook::plan_without_hcas(requesting.pod_note), spec)))));
     }
     case Event::kStopPodSandbox:
     case Event::kRemovePodSandbox: {

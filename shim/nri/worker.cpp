@@ -54,7 +54,7 @@ Result<std::string_view> exchange(FrameSocket& socket, std::string_view request,
     return sys_error(code, "cannot send to the worker");
   }
   const auto text = socket.receive(deadline);
-  // The worker parses untrusted input, so its answer is checked like untrusted input.
+  // The worker handles texts of untrusted input, so its answer is checked like untrusted input.
   if (text ? text->empty() : text.error().code == EMSGSIZE)
     return Error{"the worker's answer is empty or too long", EMSGSIZE};
   if (text) return text;

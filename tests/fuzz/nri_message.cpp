@@ -39,9 +39,6 @@ class Mirror : public shim::NriHandler {
     const auto& pod = request.pod;
     const auto& container = request.container;
     if (refuses) return base::make_error("refused {}", container.id.size());
-    const auto again = shim::parse_nri_request(request.method, request.payload);
-    require(again && again->event == request.event && again->pod == pod && again->container == container,
-            "a worker parses the request to the same values");
     if (request.event != shim::Event::kCreateContainer) return std::string();
     return shim::create_response({.annotations = container.annotations,
                                   .mounts = container.mounts,

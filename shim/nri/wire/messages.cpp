@@ -140,7 +140,7 @@ template <typename T>
 Result<NriRequest> parse_request_as(std::string_view what, Event method, std::string_view payload) {
   T message;
   TRY_VOID(parse(message, payload, what));
-  NriRequest request{.event = method, .method = method, .payload = payload};
+  NriRequest request{.event = method};
   if constexpr (std::is_same_v<T, wire::StateChangeEvent>) request.event = static_cast<Event>(message.event());
   request.pod = take_pod(*message.mutable_pod());
   if (!request.of_pod()) request.container = take_container(*message.mutable_container());

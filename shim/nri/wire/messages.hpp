@@ -141,10 +141,6 @@ struct NriRequest {
   Event event = Event::kStateChange;
   NriPod pod = {};
   NriContainer container = {};  // empty for events of a pod
-  // Method and bytes from which parse_nri_request() made this request, so that it can be sent to another process. The
-  // caller owns the bytes.
-  Event method = Event::kStateChange;
-  std::string_view payload = {};
 
   bool of_pod() const { return event <= Event::kRemovePodSandbox; }
 };

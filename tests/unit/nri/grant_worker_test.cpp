@@ -45,6 +45,11 @@ class GrantWorkerTest : public testing::Test {
     return text(1, pod) + text(2, text(1, id) + text(2, "pod") + text(3, "name-" + std::string(id)) + more);
   }
 
+  // Returns the plugin's job for a request of the runtime.
+  std::string job(Event method, std::string_view payload) const {
+    const NriRequest request = must(parse_nri_request(method, payload));
+    return job_of(request, spec_of(request, node_.engine));
+  }
   base::Result<std::string> run(const std::string& job) {
     auto giver = GrantWorker::begin(node_, hook::read_config(node_.config), base::Log::to_stderr("rdma-nri"));
     if (!giver) return giver.error();
@@ -52,9 +57,7 @@ class GrantWorkerTest : public testing::Test {
     if (answer.afterwards) answer.afterwards();
     return std::move(answer.result);
   }
-  base::Result<std::string> run(Event method, std::string_view payload) {
-    return run(job_of({.method = method, .payload = payload}));
-  }
+  base::Result<std::string> run(Event method, std::string_view payload) { return run(job(method, payload)); }
 
   // Creates containers of the pod `pod`.
   void create(std::initializer_list<const char*> ids) {
@@ -120,6 +123,14 @@ TEST_F(GrantWorkerTest, GrantsRequestedHcas) {
   EXPECT_EQ(grants(), 1U);
 }
 
+TEST_F(GrantWorkerTest, RefusesCutOffJob) {
+  const std::string whole = job(Event::kCreateContainer, request("c1", "mlx5_1"));
+  for (std::size_t size = 1; size < whole.size(); size += 7)
+    EXPECT_FALSE(run(whole.substr(0, size))) << size;
+  EXPECT_FALSE(run(whole + "x"));
+  EXPECT_EQ(grants(), 0U);
+}
+
 TEST_F(GrantWorkerTest, WarnsAboutRequireVariableOfContainer) {
   const std::string own_network = text(11, text(1, text(1, "network")));
   const auto log_of = [&](const std::string& id, const std::string& more) {
@@ -161,7 +172,7 @@ TEST_F(GrantWorkerTest, LogsAfterAnswer) {
   auto worker = GrantWorker::begin(node_, hook::read_config(node_.config), base::Log::to_stderr("rdma-nri"));
   ASSERT_TRUE(worker);
   testing::internal::CaptureStderr();
-  const auto answer = worker->run(job_of({.method = Event::kCreateContainer, .payload = request("c1", "mlx5_1")}));
+  const auto answer = worker->run(job(Event::kCreateContainer, request("c1", "mlx5_1")));
   const std::string before = testing::internal::GetCapturedStderr();
   EXPECT_EQ(before.find("granted container=c1"), std::string::npos) << before;
   testing::internal::CaptureStderr();

@@ -1,0 +1,81 @@
+// Passes values to another process of this program: pack() appends their bytes, unpack() reads them in the same order.
+// A value is a number, a text, a pair, a std::optional, a container, or a struct with members_of(), which returns a
+// tuple of pointers to its members.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace shim {
+
+template <typename T>
+void pack(std::string& out, const T& value) {
+  if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+    out.append(reinterpret_cast<const char*>(&value), sizeof value);
+  } else if constexpr (requires { value.has_value(); }) {
+    pack(out, value.has_value());
+    if (value) pack(out, *value);
+  } else if constexpr (requires { value.first; }) {
+    pack(out, value.first);
+    pack(out, value.second);
+  } else if constexpr (requires { value.size(); }) {
+    pack(out, static_cast<std::uint32_t>(value.size()));
+    if constexpr (std::same_as<T, std::string>) {
+      out += value;
+    } else {
+      for (const auto& element : value)
+        pack(out, element);
+    }
+  } else {
+    std::apply([&](auto... member) { (pack(out, value.*member), ...); }, members_of(value));
+  }
+}
+
+// Reads a value and removes it from the front of bytes. Returns false if bytes ends within the value.
+template <typename T>
+bool unpack(std::string_view& bytes, T& value) {
+  if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+    if (bytes.size() < sizeof value) return false;
+    std::memcpy(&value, bytes.data(), sizeof value);
+    bytes.remove_prefix(sizeof value);
+    return true;
+  } else if constexpr (requires { value.has_value(); }) {
+    bool has_value = false;
+    return unpack(bytes, has_value) && (!has_value || unpack(bytes, value.emplace()));
+  } else if constexpr (requires { value.first; }) {
+    return unpack(bytes, value.first) && unpack(bytes, value.second);
+  } else if constexpr (requires { value.size(); }) {
+    std::uint32_t size = 0;
+    // Each element takes one byte or more.
+    if (!unpack(bytes, size) || size > bytes.size()) return false;
+    if constexpr (std::same_as<T, std::string>) {
+      value = bytes.substr(0, size);
+      bytes.remove_prefix(size);
+      return true;
+    } else {
+      for (; size > 0; --size) {
+        // The elements of a map have constant keys, so they are read as pairs.
+        auto element = [] {
+          if constexpr (requires { typename T::mapped_type; }) {
+            return std::pair<typename T::key_type, typename T::mapped_type>();
+          } else {
+            return typename T::value_type();
+          }
+        }();
+        if (!unpack(bytes, element)) return false;
+        value.insert(value.end(), std::move(element));
+      }
+      return true;
+    }
+  } else {
+    return std::apply([&](auto... member) { return (unpack(bytes, value.*member) && ...); }, members_of(value));
+  }
+}
+
+}  // namespace shim
