@@ -56,12 +56,13 @@ std::string absolute_bundle(const Invocation& invocation) {
   return std::filesystem::absolute(bundle.empty() ? "." : bundle, failed).string();
 }
 
-std::string state_directory(const std::string& root, const std::string& id, Dialect dialect) {
-  return is_component(id) ? (root.empty() ? default_root(dialect) : root) + "/" + id : "";
+std::string state_directory(const Invocation& invocation) {
+  const std::string root = invocation.root.empty() ? default_root(invocation.dialect) : invocation.root;
+  return is_component(invocation.id) ? root + "/" + invocation.id : "";
 }
 
-std::optional<std::string> find_bundle(const std::string& root, const std::string& id, Dialect dialect) {
-  const std::string directory = state_directory(root, id, dialect);
+std::optional<std::string> find_bundle(const Invocation& invocation) {
+  const std::string directory = state_directory(invocation);
   if (directory.empty()) return std::nullopt;
   for (const auto& [name, kind] : {std::pair("state.json", Kind::kRunc), std::pair("status", Kind::kCrun)}) {
     const auto state = SpecFile::open(directory, name, kStateLimits);
@@ -70,19 +71,19 @@ std::optional<std::string> find_bundle(const std::string& root, const std::strin
   return std::nullopt;
 }
 
-std::optional<hook::RuntimeState> state_behind(const RealRuntime& behind, bool make_root) {
-  const auto kind = kind_of(behind.runtime);
-  const std::string& given = behind.invocation.root;
+std::optional<hook::RuntimeState> state_behind(const Invocation& invocation, bool make_root) {
+  const auto kind = kind_of(invocation.runtime);
+  const std::string& given = invocation.root;
   // If XDG_RUNTIME_DIR is set, the default root is not predictable: runc and crun have different rules about the owner
   // of that directory. An empty value, which Podman sets for root, counts as unset for both (tried: runc 1.1.5,
   // crun 1.8.1).
   const char* const own = std::getenv("XDG_RUNTIME_DIR");
   const bool is_default = given.empty() && (!own || *own == '\0');
-  if (!kind || (kind == Kind::kCrun) != (behind.dialect == Dialect::kCrun)) return std::nullopt;
+  if (!kind || (kind == Kind::kCrun) != (invocation.dialect == Dialect::kCrun)) return std::nullopt;
   // A relative --root depends on the working directory, and the hook later runs in another directory than the runtime.
   if (!given.starts_with('/') && !is_default) return std::nullopt;
-  if (state_directory(given, behind.invocation.id, behind.dialect).empty()) return std::nullopt;
-  const std::string root = is_default ? default_root(behind.dialect) : given;
+  if (state_directory(invocation).empty()) return std::nullopt;
+  const std::string root = is_default ? default_root(invocation.dialect) : given;
   if (make_root) ::mkdir(root.c_str(), S_IRWXU);  // identify_runtime_state() reports a failure
   auto state = hook::identify_runtime_state(*kind, root);
   return state ? std::optional(*std::move(state)) : std::nullopt;

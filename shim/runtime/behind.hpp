@@ -10,25 +10,19 @@
 
 namespace shim {
 
-struct RealRuntime {
-  std::string runtime;  // absolute path
-  Invocation invocation;
-  Dialect dialect = Dialect::kRunc;
-};
-
 // Returns the bundle of `create` as an absolute path; empty: the working directory cannot be read.
 std::string absolute_bundle(const Invocation& invocation);
-// Returns the directory in which runc or crun keeps the state of the container. root: value of --root; empty: the
-// runtime's default. Returns an empty path if the id is not a single path component: both runtimes reject such an id.
-std::string state_directory(const std::string& root, const std::string& id, Dialect dialect);
+// Returns the directory in which runc or crun keeps the state of the container. Returns an empty path if the id is not
+// a single path component: both runtimes reject such an id.
+std::string state_directory(const Invocation& invocation);
 
-// Returns the bundle that the runtime recorded for the container. root: value of --root; empty: the runtime's default.
-// nullopt: no such container exists, or its runtime keeps state in another format.
-std::optional<std::string> find_bundle(const std::string& root, const std::string& id, Dialect dialect);
+// Returns the bundle that the runtime recorded for the container. nullopt: no such container exists, or its runtime
+// keeps state in another format.
+std::optional<std::string> find_bundle(const Invocation& invocation);
 
 // Returns the state directory in which the runtime records whether the container is alive. make_root: creates a missing
 // root directory, as the runtime would. nullopt: the container needs the createRuntime hook, because the program is
 // neither runc nor crun, or because its root is unknown or missing.
-std::optional<hook::RuntimeState> state_behind(const RealRuntime& behind, bool make_root = false);
+std::optional<hook::RuntimeState> state_behind(const Invocation& invocation, bool make_root = false);
 
 }  // namespace shim

@@ -30,10 +30,9 @@ bool makes_container(const Invocation& invocation) {
 
 // Returns RuntimeRecord::witness, a path that exists at least as long as the container: for runc and crun the directory
 // that they make for each container in their root, for runtimes with an unknown state layout the bundle.
-std::string witness_of(const RealRuntime& behind) {
-  const Invocation& invocation = behind.invocation;
-  const bool is_known = behind.dialect == Dialect::kCrun || behind.runtime.ends_with("/runc");
-  const std::string state = is_known ? state_directory(invocation.root, invocation.id, behind.dialect) : "";
+std::string witness_of(const Invocation& invocation) {
+  const bool is_known = invocation.dialect == Dialect::kCrun || invocation.runtime.ends_with("/runc");
+  const std::string state = is_known ? state_directory(invocation) : "";
   return state.starts_with('/') ? state : absolute_bundle(invocation);
 }
 
@@ -82,24 +81,24 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
                ENOENT, kRemedy};
 }
 
-Result<std::optional<RealRuntime>> behind_container(std::span<char* const> arguments, const std::string& ledger) {
+Result<std::optional<Invocation>> behind_container(std::span<char* const> arguments, const std::string& ledger) {
   std::string asked;
   // The syntax of the command line depends on the runtime, and the runtime is found by the container id in the command
   // line. So both syntaxes are tried, and a record counts only if its runtime has the syntax that was tried.
   for (const Dialect dialect : {Dialect::kRunc, Dialect::kCrun}) {
-    RealRuntime behind{{}, parse_invocation(arguments, dialect), dialect};
-    if (behind.invocation.id.empty() || makes_container(behind.invocation)) continue;
-    const std::string key = record_key(behind.invocation);
+    Invocation invocation = parse_invocation(arguments, dialect);
+    if (invocation.id.empty() || makes_container(invocation)) continue;
+    const std::string key = record_key(invocation);
     if (key == asked) continue;
     const auto record = TRY(hook::recall_runtime(ledger, key));
     if (!record) {
       asked = key;
     } else if (dialect_of(record->runtime) == dialect) {
-      behind.runtime = record->runtime;
-      return std::optional(std::move(behind));
+      invocation.runtime = record->runtime;
+      return std::optional(std::move(invocation));
     }
   }
-  return std::optional<RealRuntime>();
+  return std::optional<Invocation>();
 }
 
 Result<Configured> configured_runtime(Settings& settings) {
@@ -120,19 +119,19 @@ Result<Configured> configured_runtime(Settings& settings) {
                                                settings.admin.error().message, printable(last->runtime))};
 }
 
-Result<std::string> note_runtime(const RealRuntime& behind, const Settings& settings,
+Result<std::string> note_runtime(const Invocation& invocation, const Settings& settings,
                                  const base::ProcessIdentity& self) {
   const std::string& ledger = settings.node.ledger;
-  const std::string key = record_key(behind.invocation);
-  auto noted = settings.admin ? hook::keep_choice(ledger, {settings.engine, behind.runtime}) : Result<void>();
-  if (noted) noted = hook::remember_runtime(ledger, key, {behind.runtime, self, witness_of(behind)});
+  const std::string key = record_key(invocation);
+  auto noted = settings.admin ? hook::keep_choice(ledger, {settings.engine, invocation.runtime}) : Result<void>();
+  if (noted) noted = hook::remember_runtime(ledger, key, {invocation.runtime, self, witness_of(invocation)});
   // After `run` and `restore` the engine may call no `delete`, so the next sweep_runtimes() must check this container.
-  if (noted && !behind.invocation.is_create) hook::mark_ending(ledger, key);
+  if (noted && !invocation.is_create) hook::mark_ending(ledger, key);
   if (noted) return std::string();
   if (noted.error().code == EEXIST) return noted.error();
   return fmt::format(
       "{}: later commands for container `{}` use the runtime that /etc/rdma-init/config.json names at that time",
-      noted.error().message, printable(behind.invocation.id));
+      noted.error().message, printable(invocation.id));
 }
 
 void forget_note(const Invocation& invocation, const std::string& ledger) {

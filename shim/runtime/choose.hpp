@@ -14,7 +14,6 @@
 
 #include "base/process/identity.hpp"
 #include "base/result.hpp"
-#include "shim/runtime/behind.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/settings.hpp"
 
@@ -35,9 +34,9 @@ Result<ProgramId> own_id();
 Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path,
                                  const ProgramId& self);
 
-// Returns the runtime that created the container of this command line. nullopt: the command names no container or
+// Returns the command line with the runtime that created its container. nullopt: the command names no container or
 // creates one, or no record of the container exists. Errors: of the ledger.
-Result<std::optional<RealRuntime>> behind_container(std::span<char* const> arguments, const std::string& ledger);
+Result<std::optional<Invocation>> behind_container(std::span<char* const> arguments, const std::string& ledger);
 
 struct Configured {
   std::string runtime;
@@ -50,7 +49,7 @@ Result<Configured> configured_runtime(Settings& settings);
 
 // Records the runtime of a container that is about to be created. Returns an empty text, or a warning if the record
 // cannot be written. Errors: EEXIST, another runtime has a container with this id and root.
-Result<std::string> note_runtime(const RealRuntime& behind, const Settings& settings,
+Result<std::string> note_runtime(const Invocation& invocation, const Settings& settings,
                                  const base::ProcessIdentity& self);
 // Call it if the runtime could not be executed: removes the record of note_runtime().
 void forget_note(const Invocation& invocation, const std::string& ledger);

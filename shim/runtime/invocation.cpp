@@ -17,18 +17,12 @@ enum class Takes {
   kOptional,  // `--x`, `--x=V`, `-x` or `-xV`, but not `--x V`: crun's `--tty`
 };
 
-// Flags with an effect even if no command follows.
-struct Wanted {
-  bool help = false;
-  bool version = false;
-};
-
 struct OptionSpec {
   std::string_view name;  // empty: only the letter
   char letter = 0;        // 0: none
   Takes takes = Takes::kNothing;
   std::string Invocation::*value = nullptr;
-  bool Wanted::*flag = nullptr;
+  bool Invocation::*flag = nullptr;  // set even if no command follows
 };
 using Options = std::span<const OptionSpec>;
 
@@ -46,8 +40,8 @@ constexpr Takes kValue = Takes::kValue;
 
 // Options of every command, in addition to the options in the command's own table.
 constexpr std::array kHelp = {
-    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Wanted::help},
-    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Wanted::help},
+    OptionSpec{"help", 'h', Takes::kNothing, nullptr, &Invocation::help},
+    OptionSpec{"usage", '?', Takes::kNothing, nullptr, &Invocation::help},
 };
 
 // Options before the command.
@@ -61,8 +55,8 @@ constexpr std::array kGlobal = {
     OptionSpec{"criu", 0, kValue},  // runc up to 1.3
     OptionSpec{"systemd-cgroup"},
     OptionSpec{"cgroup-manager", 0, kValue},  // crun
-    OptionSpec{"version", 'v', Takes::kNothing, nullptr, &Wanted::version},
-    OptionSpec{"", 'V', Takes::kNothing, nullptr, &Wanted::version},
+    OptionSpec{"version", 'v', Takes::kNothing, nullptr, &Invocation::version},
+    OptionSpec{"", 'V', Takes::kNothing, nullptr, &Invocation::version},
 };
 
 // Options of `create`, `run` and `restore`.
@@ -158,8 +152,7 @@ const OptionSpec* find_letter(Options options, char letter) {
 
 class Reader {
  public:
-  Reader(std::span<char* const> arguments, Dialect dialect, Invocation& result)
-      : arguments_(arguments), dialect_(dialect), result_(result) {}
+  Reader(std::span<char* const> arguments, Invocation& result) : arguments_(arguments), result_(result) {}
 
   // Returns the first argument that is not an option. If there is none, returns the argument after an unknown option.
   std::optional<std::string_view> command() {
@@ -179,8 +172,6 @@ class Reader {
     result_.id = next_operand(options, false).value_or("");
     take_swallowed_id();
   }
-
-  const Wanted& wanted() const { return wanted_; }
 
  private:
   // If no id was found, the last argument is the id. It may have been skipped as the "value" of an unknown option,
@@ -213,7 +204,7 @@ class Reader {
     const std::string_view name = body.substr(0, equals);
     const auto glued =
         equals == std::string_view::npos ? std::nullopt : std::optional<std::string_view>(body.substr(equals + 1));
-    if (two_dashes || dialect_ == Dialect::kRunc) {
+    if (two_dashes || result_.dialect == Dialect::kRunc) {
       // Go has no abbreviations, and runc refuses them. This parser accepts them, because a runtime with an unknown
       // name may be a wrapper that executes crun.
       Match match = find_long(options, name, two_dashes);
@@ -242,7 +233,7 @@ class Reader {
     if (spec.takes == Takes::kValue && !value && at_ < arguments_.size()) value = arguments_[at_++];
     if (ambiguous) return;
     if (spec.value) result_.*spec.value = value.value_or("");
-    if (spec.flag) wanted_.*spec.flag = !value || !is_false(*value);
+    if (spec.flag) result_.*spec.flag = !value || !is_false(*value);
   }
 
   void skip_value_of_unknown(bool is_global) {
@@ -257,12 +248,10 @@ class Reader {
   }
 
   std::span<char* const> arguments_;
-  Dialect dialect_;
   Invocation& result_;
   std::size_t at_ = 0;
   std::optional<std::string_view> swallowed_;
   bool only_operands_ = false;
-  Wanted wanted_;
 };
 
 }  // namespace
@@ -274,23 +263,23 @@ Dialect dialect_of(std::string_view runtime) {
 
 Invocation parse_invocation(std::span<char* const> arguments, Dialect dialect) {
   Invocation result;
-  Reader reader(arguments, dialect, result);
-  const Wanted& wanted = reader.wanted();
+  result.dialect = dialect;
+  Reader reader(arguments, result);
   const std::string_view command = reader.command().value_or("");
-  if (wanted.version || wanted.help) {
-    result.action = wanted.version ? Action::kVersion : Action::kHelp;
+  if (result.version || result.help) {
+    result.action = result.version ? Action::kVersion : Action::kHelp;
   } else if (command == "create" || command == "run") {
     reader.read_start();
-    result.action = wanted.help ? Action::kPass : Action::kStart;
+    result.action = result.help ? Action::kPass : Action::kStart;
   } else if (command == "exec") {
     reader.read_id(kExec);
-    result.action = wanted.help ? Action::kPass : Action::kExec;
+    result.action = result.help ? Action::kPass : Action::kExec;
   } else if (command == "restore") {
     reader.read_start();
-    result.action = wanted.help ? Action::kPass : Action::kRestore;
+    result.action = result.help ? Action::kPass : Action::kRestore;
   } else if (std::find(kOfAContainer.begin(), kOfAContainer.end(), command) != kOfAContainer.end()) {
     reader.read_id(command == "ps" ? Options(kPs) : Options(kOther));
-    result.action = wanted.help || command != "delete" ? Action::kPass : Action::kDelete;
+    result.action = result.help || command != "delete" ? Action::kPass : Action::kDelete;
   }
   result.is_create = result.action == Action::kStart && command == "create";
   result.json_log = result.log_format == "json";

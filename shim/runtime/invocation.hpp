@@ -26,6 +26,8 @@ enum class Action {
 };
 
 struct Invocation {
+  std::string runtime;  // absolute path of the real runtime; not set by parse_invocation()
+  Dialect dialect = Dialect::kRunc;
   Action action = Action::kPass;
   std::string root;          // value of --root; empty: the runtime's default
   std::string log;           // value of --log, unchanged
@@ -36,6 +38,8 @@ struct Invocation {
   std::string process_file;  // kExec: value of --process; empty: none
   std::string id;            // of the container; empty: missing, or the command takes none
   bool is_create = false;    // kStart by `create`, whose container exists until `delete`
+  bool help = false;         // --help
+  bool version = false;      // --version before a command
 };
 
 // Parses arguments, which exclude the program's name. The last occurrence of an option counts. Never fails: the runtime

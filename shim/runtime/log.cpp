@@ -42,8 +42,8 @@ std::string log_file(const std::string& log, Dialect dialect) {
   return log.find(':') == std::string::npos ? log : "";
 }
 
-RuntimeLog::RuntimeLog(const Invocation& invocation, Dialect dialect)
-    : file_(log_file(invocation.log, dialect)), json_(invocation.json_log), container_(invocation.id) {}
+RuntimeLog::RuntimeLog(const Invocation& invocation)
+    : file_(log_file(invocation.log, invocation.dialect)), json_(invocation.json_log), container_(invocation.id) {}
 
 void RuntimeLog::error(const Error& error) const {
   const std::string text = base::with_remedy(error);

@@ -23,17 +23,17 @@ std::string log_file(const std::string& log, Dialect dialect);
 
 class RuntimeLog {
  public:
-  RuntimeLog(const Invocation& invocation, Dialect dialect);
+  explicit RuntimeLog(const Invocation& invocation);
 
   // Writes to syslog, to the file of --log and to stderr, because CRI-O shows stderr.
   void error(const Error& error) const;
   // Writes to syslog and to the file of --log. Without such a file, writes to stderr only if it is a terminal: CRI-O
   // passes no --log, and stderr is then the container's log, which must not contain warnings about the node.
   void warning(std::string_view message) const;
+  base::Log syslog() const;
 
  private:
   bool append(std::string_view level, std::string_view message) const;
-  base::Log syslog() const;
   std::string file_;
   bool json_ = false;
   std::string container_;

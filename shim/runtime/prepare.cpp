@@ -35,17 +35,15 @@ constexpr std::string_view kArchitecture = "";
 
 // crun resolves a relative --config against its own working directory, except the name config.json, which is the
 // bundle's file. runc first resolves a relative --config against the bundle.
-Result<std::optional<SpecFile>> open_config(const Invocation& invocation, Dialect dialect) {
+Result<std::optional<SpecFile>> open_config(const Invocation& invocation) {
   const std::string& path = invocation.config_file;
   const std::string bundle = invocation.bundle.empty() ? "." : invocation.bundle;
   if (path.empty() || path == kConfigName) return SpecFile::open(bundle, kConfigName);
-  if (!path.starts_with('/') && dialect == Dialect::kRunc) {
-    const auto [directory, name] = split_path(bundle + "/" + path);
-    auto file = TRY(SpecFile::open(directory, name));
+  if (!path.starts_with('/') && invocation.dialect == Dialect::kRunc) {
+    auto file = TRY(SpecFile::open(bundle + "/" + path));
     if (file) return file;
   }
-  const auto [directory, name] = split_path(path);
-  return SpecFile::open(directory, name);
+  return SpecFile::open(path);
 }
 
 SeccompContext seccomp_context(const Json& config) {
@@ -81,8 +79,8 @@ void keep_until_exec(std::shared_ptr<Object> object) {
 
 // The log and the open ledger of a start.
 struct KeptCall {
-  explicit KeptCall(const hook::NodeSettings& node) : call{node, log} {}
-  base::Log log = base::Log::to_syslog("rdma-runtime");
+  KeptCall(const hook::NodeSettings& node, base::Log to) : log(std::move(to)), call{node, log} {}
+  base::Log log;
   hook::Call call;
 };
 
@@ -94,9 +92,9 @@ hook::Caller caller_of(const Settings& settings, const Invocation& invocation) {
 
 class Start {
  public:
-  Start(const RealRuntime& behind, const Settings& settings, const RuntimeLog& log, const SpecFile& file,
+  Start(const Invocation& invocation, const Settings& settings, const RuntimeLog& log, const SpecFile& file,
         const base::ProcessIdentity& self)
-      : behind_(behind), invocation_(behind.invocation), settings_(settings), log_(log), file_(file), self_(self) {
+      : invocation_(invocation), settings_(settings), log_(log), file_(file), self_(self) {
     auto original = read_original(invocation_.bundle, file.version());
     if (original) original_ = *std::move(original);
   }
@@ -108,15 +106,11 @@ class Start {
     // Without settings_.admin the configuration could not be read, and shim::run() has already logged a warning.
     for (const std::string& warning : settings_.admin ? requesting.warnings : std::vector<std::string>())
       log_.warning(warning);
-    if (!requesting.note.text.empty()) {
-      base::Log hook_log = base::Log::to_syslog("rdma-runtime");
-      hook_log.set_container(invocation_.id);
-      hook_log.note(requesting.note);
-    }
+    if (!requesting.note.text.empty()) log_.syslog().note(requesting.note);
     if (!requesting.request) return start_without_hcas(requesting);
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
-    auto state =
-        hook_need(requesting, command, behind_.dialect) == HookNeed::kNone ? state_behind(behind_) : std::nullopt;
+    auto state = hook_need(requesting, command, invocation_.dialect) == HookNeed::kNone ? state_behind(invocation_)
+                                                                                        : std::nullopt;
     // With a runtime state, the ledger finds in the runtime's own files whether the container lives. Without a state,
     // the createRuntime hook must report the container's first process to the ledger.
     return book(requesting, std::move(state), &command);
@@ -131,7 +125,7 @@ class Start {
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
     // If config.json has the poststop hook of rdma-hook, the container had HCAs when it was checkpointed.
     if (!has_return_hook(command, *requesting.document)) return {};
-    if (behind_.dialect == Dialect::kCrun) return run_again_without_hook(requesting);
+    if (invocation_.dialect == Dialect::kCrun) return run_again_without_hook(requesting);
     return book(requesting, {}, &command);
   }
 
@@ -139,9 +133,8 @@ class Start {
   // Books HCAs, and writes them and the hooks of `command` into config.json; nullptr: config.json stays.
   Result<void> book(const hook::ContainerRequest& requesting, std::optional<hook::RuntimeState> state,
                     const HookCommand* command) const {
-    const auto kept = std::make_shared<KeptCall>(settings_.node);
+    const auto kept = std::make_shared<KeptCall>(settings_.node, log_.syslog());
     keep_until_exec(kept);
-    kept->log.set_container(invocation_.id);
     hook::Call& call = kept->call;
     call.container = invocation_.id;
     call.bundle = absolute_bundle(invocation_);
@@ -172,7 +165,7 @@ class Start {
           0, "create a new container with its own PID namespace"};
     }
     // state_behind() creates crun's root, which is missing if this is the first container since the node started.
-    auto state = state_behind(behind_, true);
+    auto state = state_behind(invocation_, true);
     if (!state) {
       return Error{
           "cannot restore the container: crun runs no hooks at restore, and the path of its state directory is unknown",
@@ -228,7 +221,6 @@ class Start {
     return edited.put_in_place();
   }
 
-  const RealRuntime& behind_;
   const Invocation& invocation_;
   const Settings& settings_;
   const RuntimeLog& log_;
@@ -237,16 +229,15 @@ class Start {
   std::optional<std::string> original_;
 };
 
-Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const base::ProcessIdentity& self) {
+Result<void> edit_exec(const Invocation& invocation, const base::ProcessIdentity& self) {
   // `exec` names no bundle, so the bundle comes from the runtime's state.
-  const auto bundle = find_bundle(invocation.root, invocation.id, dialect);
+  const auto bundle = find_bundle(invocation);
   if (!bundle) return {};
   const auto marker = TRY(read_marker(*bundle));
   // An earlier container may have left a marker in this bundle. The marker counts only for the container id that it
   // names.
   if (!marker || marker->id != invocation.id) return {};
-  const auto [directory, name] = split_path(invocation.process_file);
-  const auto file = TRY(SpecFile::open(directory, name));
+  const auto file = TRY(SpecFile::open(invocation.process_file));
   if (!file) return {};
   Json process = TRY(base::parse_json(file->text(), "the file of `--process`"));
   if (!TRY(edit_process(marker->process, process, hook::memlock_of(0)))) return {};
@@ -256,12 +247,11 @@ Result<void> edit_exec(const Invocation& invocation, Dialect dialect, const base
 
 }  // namespace
 
-Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, const base::ProcessIdentity& self,
+Result<void> prepare_new(const Invocation& invocation, const Settings& settings, const base::ProcessIdentity& self,
                          const RuntimeLog& log) {
-  const auto file = TRY(open_config(behind.invocation, behind.dialect));
+  const auto file = TRY(open_config(invocation));
   if (!file) return {};
-  Start start(behind, settings, log, *file, self);
-  const Invocation& invocation = behind.invocation;
+  Start start(invocation, settings, log, *file, self);
   auto done = invocation.action == Action::kRestore ? start.run_again() : start.run();
   if (!done)
     hook::note_refused(settings.node.ledger, kStage,
@@ -270,10 +260,9 @@ Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, co
   return done;
 }
 
-void prepare_exec(const Invocation& invocation, Dialect dialect, const base::ProcessIdentity& self,
-                  const RuntimeLog& log) {
+void prepare_exec(const Invocation& invocation, const base::ProcessIdentity& self, const RuntimeLog& log) {
   if (invocation.process_file.empty()) return;
-  const auto edited = edit_exec(invocation, dialect, self);
+  const auto edited = edit_exec(invocation, self);
   if (edited) return;
   log.warning(fmt::format("exec in `{}` runs without CAP_IPC_LOCK and RLIMIT_MEMLOCK of its container: {}",
                           base::printable(invocation.id), edited.error().message));

@@ -3,7 +3,6 @@
 
 #include "base/process/identity.hpp"
 #include "base/result.hpp"
-#include "shim/runtime/choose.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/log.hpp"
 #include "shim/runtime/settings.hpp"
@@ -17,12 +16,11 @@ namespace shim {
 // restore: the checkpoint released the grant, but the container's config.json still has the grant's devices. If that
 // file has the poststop hook of rdma-hook, HCAs are booked again, and the container's view is made. With crun, which
 // runs no hooks at restore, config.json stays as it is. With other runtimes the createRuntime hook completes the grant.
-Result<void> prepare_new(const RealRuntime& behind, const Settings& settings, const base::ProcessIdentity& self,
+Result<void> prepare_new(const Invocation& invocation, const Settings& settings, const base::ProcessIdentity& self,
                          const RuntimeLog& log);
 
 // Edits the process file of `exec` in a container that got its HCAs from rdma-runtime. Failures are only warnings:
 // probes and shells of a running container must still work.
-void prepare_exec(const Invocation& invocation, Dialect dialect, const base::ProcessIdentity& self,
-                  const RuntimeLog& log);
+void prepare_exec(const Invocation& invocation, const base::ProcessIdentity& self, const RuntimeLog& log);
 
 }  // namespace shim

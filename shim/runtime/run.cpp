@@ -116,24 +116,24 @@ Error become(const std::string& runtime, char* const* argv, const base::ProcessI
   return sys_error(errno, "cannot start the runtime `{}`", base::printable(runtime));
 }
 
-Result<void> prepare(const RealRuntime& behind, const std::string& ledger, const Settings& settings,
+Result<void> prepare(const Invocation& invocation, const std::string& ledger, const Settings& settings,
                      const base::ProcessIdentity& self, const RuntimeLog& log) try {
   // This object is destroyed before become(), so that the runtime gets the caller's signal dispositions.
   const IgnoredSignals ignored;
-  switch (behind.invocation.action) {
+  switch (invocation.action) {
     case Action::kPass:
       break;
     case Action::kStart:
     case Action::kRestore:
       // If note_runtime() returns an error, this process ends. The grant is then stale, and a later call releases it.
-      TRY_VOID(prepare_new(behind, settings, self, log));
-      if (const std::string warning = TRY(note_runtime(behind, settings, self)); !warning.empty()) log.warning(warning);
+      TRY_VOID(prepare_new(invocation, settings, self, log));
+      if (const auto warning = TRY(note_runtime(invocation, settings, self)); !warning.empty()) log.warning(warning);
       break;
     case Action::kExec:
-      prepare_exec(behind.invocation, behind.dialect, self, log);
+      prepare_exec(invocation, self, log);
       break;
     case Action::kDelete:
-      note_delete(behind.invocation, ledger);
+      note_delete(invocation, ledger);
       break;
     case Action::kVersion:
       print(kVersionLine);
@@ -156,38 +156,38 @@ int run(char* const* argv, const std::string& ledger, const ReadSettings& read) 
   // determines the log file. refuse_loop() comes before HCAs are booked.
   const auto arguments = arguments_of(argv);
   Settings settings;
-  RealRuntime behind{{}, parse_invocation(arguments, Dialect::kRunc)};
+  Invocation invocation = parse_invocation(arguments, Dialect::kRunc);
   const auto fail = [&](const Error& error) {
-    RuntimeLog(behind.invocation, behind.dialect).error(error);
+    RuntimeLog(invocation).error(error);
     return kExitFailure;
   };
   auto made = behind_container(arguments, ledger);
   if (!made) return fail(made.error());
   std::string warning;
   if (*made) {
-    behind = **std::move(made);
+    invocation = **std::move(made);
   } else {
     settings = read();
     auto configured = configured_runtime(settings);
     if (!configured) {
       // `rdma-hook doctor` runs `--version` and needs this line even if the configuration is invalid.
-      if (behind.invocation.action == Action::kVersion) print(kVersionLine);
+      if (invocation.action == Action::kVersion) print(kVersionLine);
       return fail(configured.error());
     }
-    const Dialect dialect = dialect_of(configured->runtime);
-    behind = {std::move(configured->runtime), parse_invocation(arguments, dialect), dialect};
+    invocation = parse_invocation(arguments, dialect_of(configured->runtime));
+    invocation.runtime = std::move(configured->runtime);
     warning = std::move(configured->warning);
   }
-  const RuntimeLog log(behind.invocation, behind.dialect);
+  const RuntimeLog log(invocation);
   if (!warning.empty()) log.warning(warning);
   const auto self = base::identify_self();
   if (!self) return fail(self.error());
   if (const auto no_loop = refuse_loop(*self); !no_loop) return fail(no_loop.error());
-  const auto prepared = prepare(behind, ledger, settings, *self, log);
+  const auto prepared = prepare(invocation, ledger, settings, *self, log);
   if (!prepared) return fail(prepared.error());
-  const Error failed = become(behind.runtime, argv, *self);
+  const Error failed = become(invocation.runtime, argv, *self);
   // No runtime was executed, so there is no container to which the record of note_runtime() belongs.
-  forget_note(behind.invocation, ledger);
+  forget_note(invocation, ledger);
   return fail(failed);
 }
 

@@ -117,6 +117,10 @@ Result<std::optional<SpecFile>> SpecFile::open(const std::string& directory, con
   return std::optional<SpecFile>(std::move(file));
 }
 
+Result<std::optional<SpecFile>> SpecFile::open(const std::string& path) {
+  return open(base::parent_of(path), std::string(base::last_component(path)));
+}
+
 Result<NewFile> SpecFile::rewrite(std::string_view text, const base::ProcessIdentity& writer) const {
   return NewFile::write(directory(), name_, text, owner_, writer);
 }
@@ -134,10 +138,6 @@ void remove_leftovers(int directory, std::span<const std::string_view> also) {
   });
   for (const std::string& name : leftovers)
     ::unlinkat(directory, name.c_str(), 0);
-}
-
-PathParts split_path(const std::string& path) {
-  return {base::parent_of(path), std::string(base::last_component(path))};
 }
 
 }  // namespace shim

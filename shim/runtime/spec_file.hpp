@@ -61,6 +61,7 @@ class SpecFile {
   // symbolic link, not a regular file, longer than limits.bytes.
   static Result<std::optional<SpecFile>> open(const std::string& directory, const std::string& name,
                                               const base::JsonLimits& limits = {});
+  static Result<std::optional<SpecFile>> open(const std::string& path);
 
   const std::string& text() const { return text_; }
   const FileVersion& version() const { return version_; }
@@ -83,12 +84,5 @@ class SpecFile {
 
 // Removes temporary files of killed writers, and the files with the names in `also`. Ignores failures.
 void remove_leftovers(int directory, std::span<const std::string_view> also);
-
-// Splits a path into directory and name for openat(2): "x.json" is in ".".
-struct PathParts {
-  std::string directory;
-  std::string name;
-};
-PathParts split_path(const std::string& path);
 
 }  // namespace shim

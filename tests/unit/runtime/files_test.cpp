@@ -6,6 +6,9 @@
 #include <filesystem>
 #include <iterator>
 
+#include "base/text.hpp"
+#include "shim/runtime/behind.hpp"
+#include "shim/runtime/choose.hpp"
 #include "shim/runtime/marker.hpp"
 #include "shim/runtime/spec_file.hpp"
 #include "support/results.hpp"
@@ -92,10 +95,11 @@ TEST(SpecFile, RefusesOtherFileTypesAndSplitsPaths) {
   EXPECT_FALSE(SpecFile::open(directory.path(), "pipe"));
   EXPECT_FALSE(SpecFile::open(directory.path(), "."));
   EXPECT_FALSE(SpecFile::open(directory.path(), "real", {.bytes = 1}));
-  EXPECT_EQ(shim::split_path("/a/b").directory, "/a");
-  EXPECT_EQ(shim::split_path("/a/b").name, "b");
-  EXPECT_EQ(shim::split_path("/b").directory, "/");
-  EXPECT_EQ(shim::split_path("b").directory, ".");
+  EXPECT_EQ(must(must(SpecFile::open(directory / "real"))).path(), directory / "real");
+  EXPECT_EQ(base::parent_of("/a/b"), "/a");
+  EXPECT_EQ(base::last_component("/a/b"), "b");
+  EXPECT_EQ(base::parent_of("/b"), "/");
+  EXPECT_EQ(base::parent_of("b"), ".");
 }
 
 TEST(Marker, IsReadAsWritten) {
@@ -153,10 +157,16 @@ TEST(FindBundle, ReadsStateOfRuncAndCrun) {
   const TempDir root;
   write_file(root / "one/state.json", R"({"config": {"labels": ["bundle=/one"]}})");
   write_file(root / "two/status", R"({"bundle": "/two"})");
-  EXPECT_EQ(shim::find_bundle(root.path(), "one", Dialect::kRunc), "/one");
-  EXPECT_EQ(shim::find_bundle(root.path(), "two", Dialect::kRunc), "/two");
+  const auto find = [&](const char* id) {
+    shim::Invocation invocation;
+    invocation.root = root.path();
+    invocation.id = id;
+    return shim::find_bundle(invocation);
+  };
+  EXPECT_EQ(find("one"), "/one");
+  EXPECT_EQ(find("two"), "/two");
   for (const char* id : {"three", "", ".", "..", "../one", "one/"})
-    EXPECT_FALSE(shim::find_bundle(root.path(), id, Dialect::kRunc)) << id;
+    EXPECT_FALSE(find(id)) << id;
 }
 
 TEST(RuntimeLog, FormatsLinesAsJsonAndText) {
@@ -184,7 +194,7 @@ TEST(RuntimeLog, AppendsToExistingFile) {
   shim::Invocation invocation;
   invocation.log = directory / "log.json";
   invocation.json_log = true;
-  const shim::RuntimeLog log(invocation, Dialect::kRunc);
+  const shim::RuntimeLog log(invocation);
   log.warning("first");
   testing::internal::CaptureStderr();
   log.error({"second", 0, "third"});

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "shim/runtime/behind.hpp"
 #include "unit/runtime/scene.hpp"
 
 namespace {
@@ -78,16 +79,16 @@ class StateBehind : public testing::Test {
  protected:
   StateBehind() {
     ::unsetenv("XDG_RUNTIME_DIR");
-    behind_.invocation.id = "c";
-    behind_.invocation.root = directory_.path();
+    invocation_.id = "c";
+    invocation_.root = directory_.path();
   }
   std::optional<RuntimeState> of(const std::string& runtime) {
-    behind_.runtime = runtime;
-    behind_.dialect = shim::dialect_of(runtime);
-    return state_behind(behind_);
+    invocation_.runtime = runtime;
+    invocation_.dialect = shim::dialect_of(runtime);
+    return state_behind(invocation_);
   }
   TempDir directory_;
-  shim::RealRuntime behind_;
+  shim::Invocation invocation_;
 };
 
 TEST_F(StateBehind, IdentifiesRuncAndCrunByProgramName) {
@@ -111,11 +112,11 @@ TEST_F(StateBehind, UsesNameOfLinkTarget) {
 }
 
 TEST_F(StateBehind, RequiresExistingKnownRoot) {
-  behind_.invocation.root = directory_ / "missing";
+  invocation_.root = directory_ / "missing";
   EXPECT_FALSE(of("/usr/sbin/runc"));
-  behind_.invocation.root = ".";
+  invocation_.root = ".";
   EXPECT_FALSE(of("/usr/sbin/runc")) << "a relative root";
-  behind_.invocation.root = "";
+  invocation_.root = "";
   ::setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);
   std::filesystem::create_directory(directory_ / "runc");
   EXPECT_FALSE(of("/usr/sbin/runc"));
@@ -123,8 +124,8 @@ TEST_F(StateBehind, RequiresExistingKnownRoot) {
   EXPECT_EQ(of("/usr/sbin/runc").has_value(), std::filesystem::exists("/run/runc")) << "as Podman sets it";
   ::unsetenv("XDG_RUNTIME_DIR");
   EXPECT_EQ(of("/usr/sbin/runc").has_value(), std::filesystem::exists("/run/runc"));
-  behind_.invocation.root = directory_.path();
-  behind_.invocation.id = "../c";
+  invocation_.root = directory_.path();
+  invocation_.id = "../c";
   EXPECT_FALSE(of("/usr/sbin/runc"));
 }
 

@@ -35,7 +35,7 @@ TEST_F(Prepare, OmitsHookWhenRuntimeStateIsKnown) {
   EXPECT_EQ(config()["hooks"]["poststop"][0]["args"][1], "poststop");
   // The same bundle with another runtime.
   end_grants();
-  runtime_ = "/usr/bin/another-runtime";
+  invocation_.runtime = "/usr/bin/another-runtime";
   ASSERT_TRUE(start());
   EXPECT_FALSE(state());
   EXPECT_TRUE(config()["hooks"].contains("createRuntime"));
@@ -105,7 +105,7 @@ TEST_F(Prepare, BooksContainerRestoredByCrunWithoutHook) {
     write_config_for_runc();
     if (is_pod_shared) write_config(kAsking);
     ASSERT_TRUE(start());
-    runtime_ = "/usr/bin/crun";
+    invocation_.runtime = "/usr/bin/crun";
     const std::string before = read_file(config_path());
     end_grants();
     ASSERT_EQ(!restore(shim::Dialect::kCrun), is_pod_shared) << "its processes may outlive its init";
@@ -117,7 +117,7 @@ TEST_F(Prepare, BooksContainerRestoredByCrunWithoutHook) {
   }
   write_config_for_runc();
   ASSERT_TRUE(start());
-  runtime_ = "/usr/bin/crun";
+  invocation_.runtime = "/usr/bin/crun";
   end_grants();
   // As after a boot of the node.
   invocation_.root = directory_ / "root";

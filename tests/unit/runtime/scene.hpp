@@ -51,6 +51,7 @@ class Prepare : public testing::Test {
     invocation_.id = "ID";
     invocation_.log = directory_ / "log";
     invocation_.json_log = true;
+    invocation_.runtime = "/usr/bin/another-runtime";
   }
 
   void write_config(const std::string& text) { test_support::write_file(config_path(), text); }
@@ -58,7 +59,7 @@ class Prepare : public testing::Test {
   std::string write_config_for_runc() {
     base::Json requesting = base::Json::parse(kAsking);
     requesting["linux"]["namespaces"] = {{{"type", "pid"}}, {{"type", "mount"}}};
-    runtime_ = "/usr/sbin/runc";
+    invocation_.runtime = "/usr/sbin/runc";
     invocation_.root = directory_ / "bundle";
     write_config(requesting.dump());
     return requesting.dump();
@@ -103,14 +104,15 @@ class Prepare : public testing::Test {
 
   base::Result<void> prepare(shim::Dialect dialect) {
     settings_.admin = hook::read_config(settings_.node.config);
-    const shim::RuntimeLog log(invocation_, dialect);
-    return shim::prepare_new({runtime_, invocation_, dialect}, settings_, self_, log);
+    invocation_.dialect = dialect;
+    return shim::prepare_new(invocation_, settings_, self_, shim::RuntimeLog(invocation_));
   }
 
   void exec(const std::string& file) {
     invocation_.process_file = file;
     invocation_.root = directory_ / "root";
-    shim::prepare_exec(invocation_, shim::Dialect::kRunc, self_, shim::RuntimeLog(invocation_, shim::Dialect::kRunc));
+    invocation_.dialect = shim::Dialect::kRunc;
+    shim::prepare_exec(invocation_, self_, shim::RuntimeLog(invocation_));
   }
 
   void write_state(const std::string& bundle) {
@@ -122,7 +124,6 @@ class Prepare : public testing::Test {
   test_support::TempDir directory_;
   shim::Settings settings_;
   shim::Invocation invocation_;
-  std::string runtime_ = "/usr/bin/another-runtime";
 };
 
 }  // namespace shim_scene
