@@ -15,11 +15,6 @@ namespace {
 
 using hook::NodeHca;
 
-struct Counting {
-  const hook::PlanInput& input;
-  const HcaHolds& holds;
-};
-
 HcaHold hold_of(const HcaHolds& holds, const std::string& hca) {
   const auto found = holds.find(hca);
   return found == holds.end() ? HcaHold() : found->second;
@@ -43,8 +38,8 @@ struct Problem {
 
 // Returns the problem that an HCA has as a whole, and therefore each of its devices.
 Problem problem_of(const NodeHca& node, const hook::Terms& terms, const Result<std::vector<hook::PlannedNode>>& nodes,
-                   const Counting& counting) {
-  const hook::Room room = hook::room_for(node, terms, counting.input);
+                   const hook::PlanInput& input) {
+  const hook::Room room = hook::room_for(node, terms, input);
   // An owner outside of Kubernetes holds the HCA and may keep it for long. may_pass stays false, so that
   // keep_settling() does not delay the announcement: the kubelet must not assign this HCA.
   if (room.held && room.units == 0) return {room.why};
@@ -90,16 +85,15 @@ void add_device(std::string id, const Problem& problem, Resource& resource) {
                               problem.text.empty() ? "" : name + " " + problem.text, problem.may_pass});
 }
 
-void add_devices(const NodeHca& node, const Counting& counting, Resource& resource) {
-  const hook::Config& config = counting.input.among.config;
-  const fabric::Inventory& inventory = counting.input.among.inventory;
-  const auto nodes =
-      node.hca->uverbs ? hook::planned_nodes(config.nodes, inventory, {&node}) : Error{"has no device node"};
-  const auto terms = hook::terms_for(node, counting.input.among.request, config);
+void add_devices(const NodeHca& node, const hook::PlanInput& input, const HcaHolds& holds, Resource& resource) {
+  const hook::Candidates& among = input.among;
+  const auto nodes = node.hca->uverbs ? hook::planned_nodes(among.config.nodes, among.inventory, {&node})
+                                      : Error{"has no device node"};
+  const auto terms = hook::terms_for(node, among.request, among.config);
   resource.hcas.push_back(counted(node, nodes));
-  const Problem problem = terms ? problem_of(node, *terms, nodes, counting) : Problem{terms.error().message};
+  const Problem problem = terms ? problem_of(node, *terms, nodes, input) : Problem{terms.error().message};
   if (!terms || terms->mode == hook::Mode::kExclusive) return add_device(node.name(), problem, resource);
-  const HcaHold hold = hold_of(counting.holds, node.name());
+  const HcaHold hold = hold_of(holds, node.name());
   const unsigned limit = terms->limit.value_or(1);
   const auto gids = gids_of_children(node, *terms);
   // Devices beyond the size of the GID table could never be used, so they are not announced.
@@ -147,39 +141,31 @@ hook::Holdings foreign_holdings(const HcaHolds& holds) {
   return foreign;
 }
 
-// Nearness of two HCAs as a number: 1 plus the number of common upstream ports; without a common port, 1 on the same
+// Returns the nearness of two HCAs: 1 plus the number of common upstream ports; without a common port, 1 on the same
 // NUMA node, else 0.
-class Nearness {
- public:
-  explicit Nearness(const std::vector<CountedHca>& hcas) : hcas_(hcas) {}
-  unsigned of(std::size_t left, std::size_t right) const {
-    constexpr unsigned kSameNode = 1;
-    const CountedHca& one = hcas_[left];
-    const CountedHca& other = hcas_[right];
-    const auto [end, ignored] =
-        std::mismatch(one.pci_path.begin(), one.pci_path.end(), other.pci_path.begin(), other.pci_path.end());
-    const auto shared = static_cast<unsigned>(end - one.pci_path.begin());
-    // HCAs below a common PCI port are also on the same NUMA node, so a common port counts more than a common node.
-    if (shared > 0) return kSameNode + shared;
-    return one.numa_node && one.numa_node == other.numa_node ? kSameNode : 0;
-  }
-  // Returns how well the HCA completes the planes of `chosen`. 2: well. 1: its PCI address is not in the order of the
-  // planes. 0: `chosen` has its plane.
-  unsigned fits_planes(const std::vector<std::size_t>& chosen, std::size_t hca) const {
-    unsigned fits = 2;
-    const auto& own = hcas_[hca].plane;
-    for (const std::size_t one : chosen) {
-      const auto& other = hcas_[one].plane;
-      if (!own || !other || own->rail != other->rail) continue;
-      if (own->plane == other->plane) return 0;
-      if ((own->plane < other->plane) != hook::pci_less(own->pci, other->pci)) fits = 1;
-    }
-    return fits;
-  }
+unsigned nearness_of(const CountedHca& one, const CountedHca& other) {
+  constexpr unsigned kSameNode = 1;
+  const auto [end, ignored] =
+      std::mismatch(one.pci_path.begin(), one.pci_path.end(), other.pci_path.begin(), other.pci_path.end());
+  const auto shared = static_cast<unsigned>(end - one.pci_path.begin());
+  // HCAs below a common PCI port are also on the same NUMA node, so a common port counts more than a common node.
+  if (shared > 0) return kSameNode + shared;
+  return one.numa_node && one.numa_node == other.numa_node ? kSameNode : 0;
+}
 
- private:
-  const std::vector<CountedHca>& hcas_;
-};
+// Returns how well an HCA completes the planes of `chosen`. 2: well. 1: its PCI address is not in the order of the
+// planes. 0: `chosen` has its plane.
+unsigned fits_planes(const std::vector<CountedHca>& hcas, const std::vector<std::size_t>& chosen, std::size_t hca) {
+  unsigned fits = 2;
+  const auto& own = hcas[hca].plane;
+  for (const std::size_t one : chosen) {
+    const auto& other = hcas[one].plane;
+    if (!own || !other || own->rail != other->rail) continue;
+    if (own->plane == other->plane) return 0;
+    if ((own->plane < other->plane) != hook::pci_less(own->pci, other->pci)) fits = 1;
+  }
+  return fits;
+}
 
 // The available IDs of each HCA, by the HCA's index in Resource::hcas. HCAs without available IDs have no entry.
 using IdsOfHcas = std::map<std::size_t, std::vector<std::string>>;
@@ -187,13 +173,13 @@ using IdsOfHcas = std::map<std::size_t, std::vector<std::string>>;
 // Adds count HCAs to chosen, one after the other. Each time adds the HCA that is nearest to all HCAs in chosen. Returns
 // the sum of the nearness of the added HCAs, and chosen with the added HCAs.
 std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> chosen, std::size_t count,
-                                                      const IdsOfHcas& free, const Nearness& near) {
+                                                      const IdsOfHcas& free, const std::vector<CountedHca>& hcas) {
   unsigned sum = 0;
   std::map<std::size_t, unsigned> others;
   for (const auto& [hca, ids] : free) {
     if (std::find(chosen.begin(), chosen.end(), hca) != chosen.end()) continue;
     for (const std::size_t one : chosen)
-      others[hca] += near.of(hca, one);
+      others[hca] += nearness_of(hcas[hca], hcas[one]);
     // If chosen is empty, all candidates start with the same nearness.
     others.try_emplace(hca, 0);
   }
@@ -201,7 +187,7 @@ std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> c
     const auto best = std::max_element(others.begin(), others.end(), [&](const auto& left, const auto& right) {
       // With equal nearness the HCA with most free IDs is preferred, so that all HCAs fill evenly.
       const auto worth = [&](const auto& hca) {
-        return std::tuple(hca.second, near.fits_planes(chosen, hca.first), free.at(hca.first).size());
+        return std::tuple(hca.second, fits_planes(hcas, chosen, hca.first), free.at(hca.first).size());
       };
       return worth(left) < worth(right);
     });
@@ -210,7 +196,7 @@ std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> c
     chosen.push_back(hca);
     others.erase(best);
     for (auto& [other, nearness] : others)
-      nearness += near.of(other, hca);
+      nearness += nearness_of(hcas[other], hcas[hca]);
   }
   return {sum, std::move(chosen)};
 }
@@ -218,15 +204,15 @@ std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> c
 // Adds HCAs to chosen until it has `count`. If chosen is empty, starts a search at each free HCA and takes the nearest
 // set. kMostBeginnings bounds the time on nodes with thousands of VFs.
 std::vector<std::size_t> nearest_set(std::vector<std::size_t> chosen, std::size_t count, const IdsOfHcas& free,
-                                     const Nearness& near) {
+                                     const std::vector<CountedHca>& hcas) {
   constexpr std::size_t kMostBeginnings = 32;
   if (count <= chosen.size()) return chosen;
   count -= chosen.size();
-  if (!chosen.empty() || count == 1) return nearest(std::move(chosen), count, free, near).second;
+  if (!chosen.empty() || count == 1) return nearest(std::move(chosen), count, free, hcas).second;
   std::optional<std::pair<unsigned, std::vector<std::size_t>>> best;
   std::size_t begun = 0;
   for (const auto& [hca, ids] : free) {
-    auto set = nearest({hca}, count - 1, free, near);
+    auto set = nearest({hca}, count - 1, free, hcas);
     if (!best || set.first > best->first) best = std::move(set);
     if (++begun == kMostBeginnings) break;
   }
@@ -261,7 +247,7 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
             [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
   for (const Kind& kind : order) {
     const std::size_t size = std::min(std::max(count, chosen.size()), chosen.size() + kinds[kind].size());
-    chosen = nearest_set(std::move(chosen), size, kinds[kind], Nearness(hcas));
+    chosen = nearest_set(std::move(chosen), size, kinds[kind], hcas);
   }
   return chosen;
 }
@@ -313,7 +299,7 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
     // announced before, because pods may use it, and its link may have come up at a lower rate: a pod cannot select
     // among the HCAs of a resource, and a training job cannot combine such HCAs.
     if (is_other && !was_announced(before, node->name())) continue;
-    if (node->pool && node->pool->resource) add_devices(*node, {input, holds}, resources.at(*node->pool->resource));
+    if (node->pool && node->pool->resource) add_devices(*node, input, holds, resources.at(*node->pool->resource));
   }
   for (const Resource& old : before) {
     if (const auto same = resources.find(old.name); same != resources.end())

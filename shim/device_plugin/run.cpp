@@ -176,8 +176,7 @@ class Endpoint {
     // The identity of the kubelet's socket is stored before the call: if the kubelet restarts before it answers, the
     // identity differs, and the plugin registers again.
     asked_ = kubelet;
-    registration_ =
-        Registration::begin({settings_.directory + "/kubelet.sock", socket_name(resource_), resource_}, wake_.call());
+    registration_ = Registration::begin(settings_.directory, resource_, wake_.call());
     return kNever;
   }
 
@@ -368,7 +367,7 @@ class DevicePlugin {
   // Returns true if a signal arrived.
   Result<bool> wait_until(Clock::time_point time) {
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
-    fds.push_back({directory_ ? directory_->fd() : -1, POLLIN, 0});
+    fds.push_back({directory_ ? directory_->events().fd() : -1, POLLIN, 0});
     fds.push_back({files_.fd(), POLLIN, 0});
     for (const int fd : kept_.fds())
       fds.push_back({fd, POLLIN, 0});
@@ -378,7 +377,7 @@ class DevicePlugin {
     if (ready <= 0) return false;
     if (fds[0].revents != 0) return true;
     wake_.take();
-    if (directory_) directory_->take();
+    if (directory_) directory_->events().take();
     if (kept_.take_events()) look_after_event(kBetweenLooks);
     if (files_.take()) look_after_event(std::min(poll_time(), kBetweenFileLooks));
     return false;

@@ -93,19 +93,9 @@ Result<KubeletDirectory> KubeletDirectory::open(const std::string& path) {
   directory.lock_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.lock_.ok()) return sys_error(errno, "cannot open `{}`", base::printable(path));
   directory.inner_lock_ = TRY(lock_for_root(directory.lock_.get(), path));
-  directory.watch_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  constexpr std::uint32_t kEvents = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_ATTRIB | IN_MOVE_SELF;
-  if (!directory.watch_.ok() || ::inotify_add_watch(directory.watch_.get(), path.c_str(), kEvents) < 0)
-    return sys_error(errno, "cannot watch `{}`", base::printable(path));
+  if (!directory.events_.watch({path})) return sys_error(errno, "cannot watch `{}`", base::printable(path));
   directory.identity_ = file_identity(path);
   return directory;
-}
-
-void KubeletDirectory::take() const {
-  alignas(inotify_event) std::array<char, 4096> events;
-  // The events are discarded, because callers compare the identity of the files (file_identity()) instead.
-  while (::read(watch_.get(), events.data(), events.size()) > 0) {
-  }
 }
 
 bool KubeletDirectory::is_there() const {

@@ -36,10 +36,7 @@ class KubeletDirectory {
   // Watches and locks the directory, so that one instance of this plugin uses it at a time. Errors: no such directory;
   // EWOULDBLOCK: another instance has the lock.
   static Result<KubeletDirectory> open(const std::string& path);
-  // Readable when a file was created or removed, its mode or owner was changed, or the directory was renamed.
-  int fd() const { return watch_.get(); }
-  // Reads and discards all pending events.
-  void take() const;
+  const FileEvents& events() const { return events_; }
   // Returns false if the directory was removed or replaced. The kernel sends no inotify event for a removal, because
   // lock_ keeps the directory's inode open.
   bool is_there() const;
@@ -49,7 +46,7 @@ class KubeletDirectory {
   FileIdentity identity_;
   base::UniqueFd lock_;
   base::UniqueFd inner_lock_;  // invalid unless other users can open the directory
-  base::UniqueFd watch_;
+  FileEvents events_;
 };
 
 }  // namespace shim

@@ -377,17 +377,17 @@ class Service final : public DeviceServer {
 // The call is made in a thread of its own, which ends with the call.
 class Call final : public Registration {
  public:
-  Call(const Request& request, std::function<void()> wake) : wake_(std::move(wake)) {
+  Call(const std::string& directory, const std::string& resource, std::function<void()> wake) : wake_(std::move(wake)) {
     request_.set_version(kVersion);
-    request_.set_endpoint(request.endpoint);
-    request_.set_resource_name(request.resource);
+    request_.set_endpoint(socket_name(resource));
+    request_.set_resource_name(resource);
     request_.mutable_options()->set_get_preferred_allocation_available(true);
     // Each call uses a new connection. A shared connection that failed before would first wait for the end of gRPC's
     // reconnection backoff.
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    stub_ = v1beta1::Registration::NewStub(
-        grpc::CreateCustomChannel("unix:" + request.kubelet, grpc::InsecureChannelCredentials(), arguments));
+    stub_ = v1beta1::Registration::NewStub(grpc::CreateCustomChannel("unix:" + directory + "/kubelet.sock",
+                                                                     grpc::InsecureChannelCredentials(), arguments));
     context_.set_deadline(std::chrono::system_clock::now() + kPatience);
     thread_ = std::thread([this] { make(); });
   }
@@ -435,8 +435,9 @@ Result<std::unique_ptr<DeviceServer>> DeviceServer::start(Settings settings, Res
   return std::unique_ptr<DeviceServer>(std::move(service));
 }
 
-std::unique_ptr<Registration> Registration::begin(const Request& request, std::function<void()> wake) {
-  return std::make_unique<Call>(request, std::move(wake));
+std::unique_ptr<Registration> Registration::begin(const std::string& directory, const std::string& resource,
+                                                  std::function<void()> wake) {
+  return std::make_unique<Call>(directory, resource, std::move(wake));
 }
 
 }  // namespace shim

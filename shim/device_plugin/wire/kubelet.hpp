@@ -47,13 +47,10 @@ class DeviceServer {
 // A call of the kubelet's Register, which runs in the background.
 class Registration {
  public:
-  struct Request {
-    std::string kubelet;   // path of the kubelet's socket
-    std::string endpoint;  // file name of the plugin's socket
-    std::string resource;
-  };
-  // Starts the call. wake: called from another thread when the call has ended.
-  static std::unique_ptr<Registration> begin(const Request& request, std::function<void()> wake);
+  // Starts the call. directory: the kubelet's, with the sockets of kubelet and resource (socket_name()). wake: called
+  // from another thread when the call has ended.
+  static std::unique_ptr<Registration> begin(const std::string& directory, const std::string& resource,
+                                             std::function<void()> wake);
   virtual ~Registration() = default;  // waits until the call has ended
   // Returns the result of the call; nullptr: the call has not ended.
   virtual const Result<void>* result() const = 0;
