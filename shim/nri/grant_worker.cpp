@@ -147,10 +147,10 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
   // Another instance of this plugin, or an earlier attempt, may have made a grant for this container, which is then
   // used.
   if (auto holder = TRY(about(FailureReason::kLedger, find_grant_of(open.ledger, requesting.spec, id))))
-    who = {std::move(holder->owner), std::move(holder->user)};
+    who = *std::move(holder);
   who.user.pod = request.pod.id;
   who.user.name = request.container.name;
-  for (const GrantPart& earlier :
+  for (const Grantee& earlier :
        TRY(about(FailureReason::kLedger, find_earlier_tries(open.ledger, requesting.spec, who.user))))
     // Earlier attempts to create this container are removed from their grants. Otherwise the HCAs of these attempts
     // would stay booked until the pod ends.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "hook/grant/container_request.hpp"
 #include "hook/ledger/gone.hpp"
 
 namespace shim {
@@ -42,9 +41,9 @@ Result<Doubtful> doubtful_containers(const Ledger& ledger) {
   return found;
 }
 
-Result<std::optional<GrantPart>> find_grant_of(const Ledger& ledger, const hook::ContainerSpec& spec,
-                                               const std::string& id) {
-  using Found = std::optional<GrantPart>;
+Result<std::optional<hook::Grantee>> find_grant_of(const Ledger& ledger, const hook::ContainerSpec& spec,
+                                                   const std::string& id) {
+  using Found = std::optional<hook::Grantee>;
   const Owner nobody = hook::container_owner(id, "");
   const Owner owner = TRY(hook::owner_of(spec, nobody));
   if (owner.kind == Owner::Kind::kNetns) {
@@ -79,9 +78,9 @@ Result<std::vector<hook::Grant>> find_pod_grants(const Ledger& ledger, const hoo
   return grants;
 }
 
-Result<std::vector<GrantPart>> find_earlier_tries(const Ledger& ledger, const hook::ContainerSpec& spec,
-                                                  const GrantUser& now) {
-  std::vector<GrantPart> earlier;
+Result<std::vector<hook::Grantee>> find_earlier_tries(const Ledger& ledger, const hook::ContainerSpec& spec,
+                                                      const GrantUser& now) {
+  std::vector<hook::Grantee> earlier;
   if (now.pod.empty() || now.name.empty()) return earlier;
   Ledger::Unread unread;  // recover() reports them
   const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(now.id, "")));

@@ -10,15 +10,11 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/oci/container_spec.hpp"
 
 namespace shim {
-
-struct GrantPart {
-  hook::Owner owner;
-  hook::GrantUser user;
-};
 
 // Returns true if the user's recorded process lives or cannot be checked. Its grant then stays, even if the runtime
 // reports the end of the container.
@@ -42,16 +38,17 @@ struct Doubtful {
 // Errors: of the ledger.
 Result<Doubtful> doubtful_containers(const hook::Ledger& ledger);
 
-// Returns the container's part in the pod's grant, or its own grant; nullopt: it has none. Errors: of the ledger.
-Result<std::optional<GrantPart>> find_grant_of(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
-                                               const std::string& id);
+// Returns the container's part in the pod's grant, or its own grant, without a token; nullopt: it has none. Errors: of
+// the ledger.
+Result<std::optional<hook::Grantee>> find_grant_of(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
+                                                   const std::string& id);
 
 // Returns earlier attempts to create the container `now`: users of the same pod and container name, with another id and
 // without a process. Their creation failed after CreateContainer, and the runtime did not report that. They cannot be
 // alive: the kubelet creates a container only after the previous container of that name has ended. Source:
 // kuberuntime_manager.go, computePodActions, Kubernetes 1.20 to 1.36. Errors: of the ledger.
-Result<std::vector<GrantPart>> find_earlier_tries(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
-                                                  const hook::GrantUser& now);
+Result<std::vector<hook::Grantee>> find_earlier_tries(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
+                                                      const hook::GrantUser& now);
 
 // Returns the pod's grant, and the grants that its containers own. unread: receives the grants that cannot be read.
 // CRI-O and containerd 1.7 report the end of a pod after its network namespace is gone (recorded: CRI-O 1.37.0; tried:

@@ -107,12 +107,13 @@ Result<void> NamespaceEnds::watch(const std::string& path, const std::string& ke
   return {};
 }
 
-NamespaceEnds::Ended NamespaceEnds::take() {
-  Ended ended;
+std::optional<std::set<std::string>> NamespaceEnds::take() {
+  std::set<std::string> ended;
+  bool are_lost = false;
   alignas(inotify_event) std::array<char, 4096> buffer;
   for (;;) {
     const ssize_t count = events_.ok() ? ::read(events_.get(), buffer.data(), buffer.size()) : -1;
-    if (count <= 0) return ended;
+    if (count <= 0) return are_lost ? std::nullopt : std::optional(std::move(ended));
     for (std::size_t at = 0; at < static_cast<std::size_t>(count);) {
       // memcpy(3) is used, because reading a char array as an inotify_event would break strict aliasing.
       inotify_event event{};
@@ -120,11 +121,11 @@ NamespaceEnds::Ended NamespaceEnds::take() {
       const std::string_view name(buffer.data() + at + sizeof event, event.len);
       at += sizeof event + event.len;
       // The queue overflowed and lost events, or the directory itself is gone, so any watched namespace may have ended.
-      ended.all = ended.all || (event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0;
+      are_lost = are_lost || (event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0;
       const auto directory = directories_.find(event.wd);
       if (directory == directories_.end()) continue;
       const auto gone = paths_.find(fmt::format("{}/{}", directory->second, name.substr(0, name.find('\0'))));
-      if (gone != paths_.end()) ended.keys.merge(paths_.extract(gone).mapped());
+      if (gone != paths_.end()) ended.merge(paths_.extract(gone).mapped());
       if ((event.mask & IN_IGNORED) != 0) directories_.erase(directory);
     }
   }
@@ -258,12 +259,12 @@ void RdmaPlugin::end_unknown(std::set<std::string> ids) {
 }
 
 void RdmaPlugin::return_what_is_left() {
-  NamespaceEnds::Ended ended = ends_.take();
-  if (std::exchange(returns_due_, false) || ended.all) return recover_all();
-  while (!ended.keys.empty()) {
+  auto ended = ends_.take();
+  if (std::exchange(returns_due_, false) || !ended) return recover_all();
+  while (!ended->empty()) {
     std::set<std::string> some;
-    while (some.size() < kEndedAtOnce && !ended.keys.empty())
-      some.insert(ended.keys.extract(ended.keys.begin()));
+    while (some.size() < kEndedAtOnce && !ended->empty())
+      some.insert(ended->extract(ended->begin()));
     const auto done = worker_.ask(ended_job(some), within(kPodShare));
     if (done) continue;
     log_.warning(base::wrap(done.error(), "cannot release the grants of ended pods").message);

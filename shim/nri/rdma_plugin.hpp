@@ -41,13 +41,9 @@ class NamespaceEnds {
   // Watches a namespace's file. key: of the grant that the namespace may own. A second call for the same file and key
   // costs only a lookup. Errors: the directory cannot be watched.
   Result<void> watch(const std::string& path, const std::string& key);
-  // The keys of the namespaces that may have ended. all: events were lost, so any watched namespace may have ended.
-  struct Ended {
-    std::set<std::string> keys;
-    bool all = false;
-  };
-  // Returns the ends since the last call of take(). Stops watching the namespaces that have ended.
-  Ended take();
+  // Returns the keys of the namespaces that may have ended since the last call. Stops watching these namespaces.
+  // nullopt: events were lost, so any watched namespace may have ended.
+  std::optional<std::set<std::string>> take();
 
  private:
   base::UniqueFd events_;

@@ -59,8 +59,6 @@ struct DeviceRule {
   friend bool operator==(const DeviceRule&, const DeviceRule&) = default;
 };
 
-inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
-
 struct Rlimit {
   std::string type;  // "RLIMIT_MEMLOCK"
   std::uint64_t hard = 0;

@@ -484,7 +484,7 @@ TEST(RunInMountNamespace, ReturnsErrorsAndExitOfChild) {
             "cannot work in the container's mount namespace: the child process ended with exit status 3");
 }
 
-constexpr std::uint64_t kUnlimited = UINT64_MAX;
+constexpr std::uint64_t UINT64_MAX = UINT64_MAX;
 
 const char* const kNoCapability =
     "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is enough for ibv_reg_mr";
@@ -503,7 +503,7 @@ PlannedNode node(std::string path, std::uint32_t major, std::uint32_t minor) {
 Plan usual_plan() {
   Plan plan;
   plan.nodes = {node("/dev/infiniband/uverbs0", 231, 192), node("/dev/infiniband/rdma_cm", 10, 57)};
-  plan.memlock = kUnlimited;
+  plan.memlock = UINT64_MAX;
   plan.capabilities = {"CAP_IPC_LOCK"};
   plan.mounts = {{"/sys/class/infiniband", "/run/rdma-hook/views/k/infiniband", "bind", {"ro"}}};
   return plan;
@@ -523,7 +523,7 @@ TEST(LiveSteps, OrdersNodesMountsRulesMemlock) {
       MakeNode{"/dev/infiniband/rdma_cm", 10, 57, 0660, 1, 2, false, ""},
       BindDirectory{"/run/rdma-hook/views/k/infiniband", "/sys/class/infiniband"},
       AllowDevices{{{231, 192}, {10, 57}}},
-      SetMemlock{kUnlimited, kNoCapability},
+      SetMemlock{UINT64_MAX, kNoCapability},
   };
   EXPECT_TRUE(live.steps == expected);
   EXPECT_EQ(live.warnings, (std::vector<std::string>{kNotInExec}));
@@ -598,16 +598,16 @@ TEST(LiveSteps, RaisesMemlockUnlessRuntimeSetsIt) {
     spec.memlock = listed;
     return memlock_steps(planned, spec, from_crun, podman());
   };
-  const std::string raised = fmt::format("raise to {}: {}\n{}\n", kUnlimited, kNoCapability, kNotInExec);
-  EXPECT_EQ(with(kUnlimited, std::nullopt, false), raised);
-  EXPECT_EQ(with(kUnlimited, Rlimit{65536, 65536}, true), raised) << "crun, less listed";
+  const std::string raised = fmt::format("raise to {}: {}\n{}\n", UINT64_MAX, kNoCapability, kNotInExec);
+  EXPECT_EQ(with(UINT64_MAX, std::nullopt, false), raised);
+  EXPECT_EQ(with(UINT64_MAX, Rlimit{65536, 65536}, true), raised) << "crun, less listed";
   EXPECT_EQ(
-      with(kUnlimited, Rlimit{65536, 131072}, false),
+      with(UINT64_MAX, Rlimit{65536, 131072}, false),
       "cannot set RLIMIT_MEMLOCK to unlimited at createRuntime: the runtime sets 65536 bytes from config.json after "
       "this hook; remove the limit from the engine's options, raise it (--ulimit memlock=-1:-1), or use rdma-runtime\n"
       "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is 65536 bytes, and ibv_reg_mr fails beyond it: use "
       "rdma-runtime, or --cap-add IPC_LOCK\n");
-  EXPECT_EQ(with(65536, Rlimit{kUnlimited, kUnlimited}, false), std::string(kNoCapability) + "\n");
+  EXPECT_EQ(with(65536, Rlimit{UINT64_MAX, UINT64_MAX}, false), std::string(kNoCapability) + "\n");
   EXPECT_EQ(with(std::nullopt, std::nullopt, false),
             "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is the engine's limit, and ibv_reg_mr fails "
             "beyond it: use rdma-runtime, or --cap-add IPC_LOCK\n");
@@ -635,7 +635,7 @@ TEST(LiveSteps, WarnsWithFinalMemlock) {
   EXPECT_EQ(with(kEight, kSix, false, false), "raise to 8388608: " + cannot + "8388608 bytes" + beyond + add + exec);
   EXPECT_EQ(with(std::nullopt, kSix, false, false), cannot + "6291456 bytes" + beyond + add) << "no limit is planned";
   EXPECT_EQ(with(kEight, kSix, true, false), "raise to 8388608: \n" + exec) << "it has the capability";
-  EXPECT_EQ(with(kEight, kUnlimited, true, false), "") << "nothing is missing";
+  EXPECT_EQ(with(kEight, UINT64_MAX, true, false), "") << "nothing is missing";
   EXPECT_EQ(with(kSix, kEight, true, true),
             "CAP_IPC_LOCK has no effect in a user namespace; RLIMIT_MEMLOCK is 8388608 bytes" + beyond +
                 "raise the limit " + raise);

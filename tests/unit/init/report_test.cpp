@@ -17,7 +17,7 @@ using namespace fabric;
 using namespace init;
 using namespace test_support;
 
-constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t UINT64_MAX = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kIpcLock = 1ULL << 14;
 
 const Check* find(const std::vector<Check>& checks, const char* name) {
@@ -69,8 +69,8 @@ TEST(ProviderCheck, IsBadIfItsPortWouldBeUsed) {
 
 TEST(Memlock, ReportsTheLimitOfIbvRegMr) {
   const std::tuple<const char*, Limits, Verdict, const char*> rows[] = {
-      {"unlimited", {kUnlimited, kUnlimited, 0, 1000, true}, Verdict::kGood, "RLIMIT_MEMLOCK is unlimited"},
-      {"soft is raised to hard", {65536, kUnlimited, 0, 1000, true}, Verdict::kGood, "unlimited"},
+      {"unlimited", {UINT64_MAX, UINT64_MAX, 0, 1000, true}, Verdict::kGood, "RLIMIT_MEMLOCK is unlimited"},
+      {"soft is raised to hard", {65536, UINT64_MAX, 0, 1000, true}, Verdict::kGood, "unlimited"},
       {"8 MiB", {8 << 20, 8 << 20, 0, 0, true}, Verdict::kBad, "RLIMIT_MEMLOCK is 8.0 MiB and CAP_IPC_LOCK is not"},
       {"64 KiB", {65536, 65536, 0, 0, true}, Verdict::kBad, "RLIMIT_MEMLOCK is 64 KiB"},
       {"64 GiB", {1, 64ULL << 30, 0, 0, true}, Verdict::kGood, "RLIMIT_MEMLOCK is 64.0 GiB: enough"},

@@ -124,7 +124,7 @@ TEST(NriAdjustment, ContainsWholePlan) {
   const auto adjustment = must(answer_to(two_rails(), "abc", container));
   EXPECT_EQ(adjustment.devices, (std::vector<Device>{{"/dev/infiniband/uverbs0", "c", 231, 192, 0666, 0, 0},
                                                      {"/dev/infiniband/uverbs1", "c", 231, 193, 0660, 7, 44}}));
-  EXPECT_EQ(adjustment.rlimits, (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", kUnlimited, kUnlimited}}));
+  EXPECT_EQ(adjustment.rlimits, (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", UINT64_MAX, UINT64_MAX}}));
   EXPECT_EQ(adjustment.env, (std::map<std::string, std::string>{{"RDMA_INIT_REQUIRE", "2"}}));
   EXPECT_EQ(
       adjustment.mounts,
@@ -152,7 +152,7 @@ TEST(NriAdjustment, LeavesOutItemsThatAreSet) {
   NriContainer container = worker();
   container.env.emplace_back("RDMA_INIT_REQUIRE=1");
   container.devices.push_back({"/dev/infiniband/uverbs1", "c", 231, 193, 0600, {}, {}});
-  container.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, kUnlimited}};
+  container.rlimits = {{"RLIMIT_MEMLOCK", UINT64_MAX, UINT64_MAX}};
   hook::Plan plan = two_rails();
   plan.mounts.clear();
   EXPECT_EQ(must(answer_to(plan, "", container)), ContainerAdjustment());
@@ -167,7 +167,7 @@ TEST(NriAdjustment, LeavesOutItemsThatAreSet) {
 
 TEST(NriAdjustment, RaisesLimitButNeverLowersIt) {
   NriContainer low = worker();
-  low.rlimits = {{"RLIMIT_MEMLOCK", kUnlimited, 65536}};
+  low.rlimits = {{"RLIMIT_MEMLOCK", UINT64_MAX, 65536}};
   EXPECT_EQ(answer_to(two_rails(), "", low)->rlimits.size(), 1U);
   hook::Plan plan = two_rails();
   plan.memlock = 4096;
