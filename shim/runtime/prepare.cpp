@@ -25,14 +25,6 @@ namespace {
 constexpr const char* kConfigName = "config.json";
 constexpr const char* kStage = "create";
 
-#if defined(__x86_64__)
-constexpr std::string_view kArchitecture = "amd64";
-#elif defined(__aarch64__)
-constexpr std::string_view kArchitecture = "arm64";
-#else
-constexpr std::string_view kArchitecture = "";
-#endif
-
 // crun resolves a relative --config against its own working directory, except the name config.json, which is the
 // bundle's file. runc first resolves a relative --config against the bundle.
 Result<std::optional<SpecFile>> open_config(const Invocation& invocation) {
@@ -46,23 +38,11 @@ Result<std::optional<SpecFile>> open_config(const Invocation& invocation) {
   return SpecFile::open(path);
 }
 
-SeccompContext seccomp_context(const Json& config) {
-  SeccompContext context{kArchitecture, {}};
-  const Json* process = base::member(config, "process");
-  const Json* sets = process ? base::member(*process, "capabilities") : nullptr;
-  const Json* bounding = sets ? base::member(*sets, "bounding") : nullptr;
-  if (!bounding || !bounding->is_array()) return context;
-  for (const Json& name : *bounding) {
-    if (name.is_string()) context.capabilities.push_back(name.get<std::string>());
-  }
-  return context;
-}
-
 Result<void> check_profile(const Settings& settings, const RuntimeLog& log, Json& config) {
   const Json* linux_part = base::member(config, "linux");
   const Json* seccomp = linux_part ? base::member(*linux_part, "seccomp") : nullptr;
   if (!seccomp) return {};
-  const auto refused = refused_calls(*seccomp, seccomp_context(config));
+  const auto refused = refused_calls(*seccomp);
   if (refused.empty()) return {};
   if (settings.allow_system_calls) return allow_calls(refused, config);
   log.warning(seccomp_warning(refused));

@@ -64,40 +64,17 @@ bool refuses(std::string_view action) {
   return action.starts_with("SCMP_ACT_KILL") || action == "SCMP_ACT_ERRNO" || action == "SCMP_ACT_TRAP";
 }
 
-bool has_capability(const SeccompContext& context, const Json& name) {
-  const auto* string = name.get_ptr<const std::string*>();
-  return string &&
-         std::find(context.capabilities.begin(), context.capabilities.end(), *string) != context.capabilities.end();
-}
-
-bool is_for(const Json& rule, const SeccompContext& context) {
-  const auto has = [&](const Json& name) { return has_capability(context, name); };
-  if (const Json* includes = base::member(rule, "includes")) {
-    const Json* arches = list_of(*includes, "arches");
-    const Json* caps = list_of(*includes, "caps");
-    if (arches && !arches->empty() && !contains(*arches, context.architecture)) return false;
-    if (caps && !std::all_of(caps->begin(), caps->end(), has)) return false;
-  }
-  if (const Json* excludes = base::member(rule, "excludes")) {
-    const Json* arches = list_of(*excludes, "arches");
-    const Json* caps = list_of(*excludes, "caps");
-    if (arches && contains(*arches, context.architecture)) return false;
-    if (caps && std::any_of(caps->begin(), caps->end(), has)) return false;
-  }
-  return true;
-}
-
 bool has_conditions(const Json& rule) {
   const Json* arguments = list_of(rule, "args");
   return arguments && !arguments->empty();
 }
 
-bool is_refused(const Json& seccomp, const Json* rules, std::string_view call, const SeccompContext& context) {
+bool is_refused(const Json& seccomp, const Json* rules, std::string_view call) {
   bool refused = refuses(text_of(seccomp, "defaultAction"));
   if (!rules) return refused;
   for (const Json& rule : *rules) {
     const Json* names = list_of(rule, "names");
-    if (!names || !contains(*names, call) || !is_for(rule, context)) continue;
+    if (!names || !contains(*names, call)) continue;
     // A rule that allows the call only for some arguments counts as allowing it, because RDMA libraries are assumed to
     // use these arguments.
     if (!refuses(text_of(rule, "action"))) return false;
@@ -127,11 +104,11 @@ std::span<const NeededCall> needed_calls() {
   return kNeeded;
 }
 
-std::vector<NeededCall> refused_calls(const Json& seccomp, const SeccompContext& context) {
+std::vector<NeededCall> refused_calls(const Json& seccomp) {
   std::vector<NeededCall> refused;
   const Json* rules = list_of(seccomp, "syscalls");
   for (const NeededCall& call : kNeeded) {
-    if (is_refused(seccomp, rules, call.name, context)) refused.push_back(call);
+    if (is_refused(seccomp, rules, call.name)) refused.push_back(call);
   }
   return refused;
 }

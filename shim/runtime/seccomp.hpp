@@ -20,18 +20,12 @@ struct NeededCall {
 // Returns the system calls that libibverbs, NCCL, UCX, NVSHMEM and libnuma need and that a profile may refuse.
 std::span<const NeededCall> needed_calls();
 
-// Values for the members `includes` and `excludes` of a rule. Only Docker's profile files have these members: Docker
-// resolves them before it writes the container's config.json.
-struct SeccompContext {
-  std::string_view architecture;          // Docker's name: "amd64", "arm64"
-  std::vector<std::string> capabilities;  // of the bounding set
-};
-
 // Returns the needed calls that linux.seccomp refuses by its default action, or by a rule without conditions on
 // arguments. A rule with conditions counts only if it allows the call. So a returned call is refused for all arguments.
 // SCMP_ACT_NOTIFY and SCMP_ACT_TRACE leave the decision to another process and do not count as refusal. If seccomp is
-// not a profile, the result is empty.
-std::vector<NeededCall> refused_calls(const base::Json& seccomp, const SeccompContext& context);
+// not a profile, the result is empty. The members `includes` and `excludes` of a rule do not count: Docker resolves
+// those of its profile files before it writes the container's config.json.
+std::vector<NeededCall> refused_calls(const base::Json& seccomp);
 
 // Returns a warning of one line with its remedy; empty if `refused` is empty.
 std::string seccomp_warning(std::span<const NeededCall> refused);

@@ -10,12 +10,9 @@ namespace {
 using base::Json;
 using namespace shim;
 
-const SeccompContext kPlain{"amd64", {}};
-const SeccompContext kNice{"amd64", {"CAP_SYS_NICE"}};
-
-std::set<std::string_view> refused(const char* profile, const SeccompContext& context = kPlain) {
+std::set<std::string_view> refused(const char* profile) {
   std::set<std::string_view> names;
-  for (const NeededCall& call : shim::refused_calls(Json::parse(profile), context))
+  for (const NeededCall& call : shim::refused_calls(Json::parse(profile)))
     names.insert(call.name);
   return names;
 }
@@ -61,30 +58,11 @@ TEST(Seccomp, AppliesRules) {
        R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO"},
            {"names": ["mbind"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0}]}])",
        {}},
-      {"asked for", R"([{"names": ["mbind"], "action": "SCMP_ACT_NOTIFY"}])", {}},
-      {"without the capability",
-       R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "excludes": {"caps": ["CAP_SYS_NICE"]}}])",
-       {"mbind"}},
-      {"of another architecture",
-       R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "includes": {"arches": ["s390x"]}}])",
-       {}},
-      {"but not of this one",
-       R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "excludes": {"arches": ["amd64"]}}])",
-       {}},
-      {"of this one",
-       R"([{"names": ["mbind"], "action": "SCMP_ACT_ERRNO", "includes": {"arches": ["amd64"]}}])",
-       {"mbind"}}};
+      {"asked for", R"([{"names": ["mbind"], "action": "SCMP_ACT_NOTIFY"}])", {}}};
   for (const auto& [name, rules, expected] : rows) {
     const Json profile{{"defaultAction", "SCMP_ACT_ALLOW"}, {"syscalls", Json::parse(rules)}};
     EXPECT_EQ(refused(profile.dump().c_str()), expected) << name;
   }
-  // A rule that requires a capability.
-  constexpr const char* kProfile = R"({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
-    {"names": ["mlock", "mlock2"], "action": "SCMP_ACT_ALLOW"},
-    {"names": ["mbind"], "action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_SYS_NICE"]}}]})";
-  EXPECT_TRUE(refused(kProfile).contains("mbind"));
-  EXPECT_FALSE(refused(kProfile, kNice).contains("mbind"));
-  EXPECT_FALSE(refused(kProfile).contains("mlock"));
 }
 
 TEST(Seccomp, WarningNamesCallsAndTheirLibraries) {
@@ -103,8 +81,8 @@ TEST(Seccomp, AllowsRefusedCalls) {
                  {"names": ["read", "mlock"], "action": "SCMP_ACT_KILL"},
                  {"names": ["ioctl"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 1}]},
                  {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "x": 1}]}}})");
-  ASSERT_TRUE(shim::allow_calls(shim::refused_calls(config["linux"]["seccomp"], kPlain), config));
-  EXPECT_TRUE(shim::refused_calls(config["linux"]["seccomp"], kPlain).empty());
+  ASSERT_TRUE(shim::allow_calls(shim::refused_calls(config["linux"]["seccomp"]), config));
+  EXPECT_TRUE(shim::refused_calls(config["linux"]["seccomp"]).empty());
   const Json& seccomp = config["linux"]["seccomp"];
   EXPECT_EQ(seccomp["defaultErrnoRet"].dump(), "18446744073709551615");
   ASSERT_EQ(seccomp["syscalls"].size(), 4U);
