@@ -98,7 +98,7 @@ Result<std::string> grant_to_pod(const NriRequest& request, const ContainerReque
 void warn_about_memlock(const hook::Plan& plan, const ContainerRequest& requesting, const ContainerAdjustment& answer,
                         const base::Log& log) {
   const std::optional<hook::Rlimit>& before = requesting.spec.memlock;
-  const bool is_set = !answer.rlimits.empty();
+  const bool is_set = answer.memlock.has_value();
   if (plan.memlock && !before && !is_set) {
     log.warning(
         fmt::format("RLIMIT_MEMLOCK is not changed: the limit of {} cannot be read from another PID namespace; "
@@ -107,7 +107,7 @@ void warn_about_memlock(const hook::Plan& plan, const ContainerRequest& requesti
   }
   if (plan.capabilities.empty()) return;
   std::optional<std::uint64_t> limit;
-  if (is_set) limit = std::min(answer.rlimits[0].soft, answer.rlimits[0].hard);
+  if (is_set) limit = std::min(answer.memlock->soft, answer.memlock->hard);
   if (!is_set && before) limit = hook::usable(*before);
   if (limit != UINT64_MAX) {
     log.warning(

@@ -11,10 +11,10 @@
 namespace shim {
 namespace {
 
-const LinuxNamespace* find_namespace(const std::vector<LinuxNamespace>& namespaces, std::string_view type) {
-  const auto found =
-      std::find_if(namespaces.begin(), namespaces.end(), [&](const LinuxNamespace& one) { return one.type == type; });
-  return found == namespaces.end() ? nullptr : &*found;
+// Returns the path of a namespace; nullptr: there is none of this type.
+const std::string* find_namespace(const LinuxNamespaces& namespaces, const char* type) {
+  const auto found = namespaces.find(type);
+  return found == namespaces.end() ? nullptr : &found->second;
 }
 
 // Sets the annotations that engines write into the container's config.json (hook::pod_identity).
@@ -32,12 +32,10 @@ void set_identity(const NriPod& pod, const std::string& container, hook::Engine 
 
 // Returns the path of the pod's network namespace; nullopt: the pod is in the node's network namespace.
 std::optional<std::string> netns_of(const NriPod& pod) {
-  const LinuxNamespace* network = find_namespace(pod.namespaces, "network");
-  if (!network || network->path.empty()) return std::nullopt;
-  return network->path;
+  const std::string* network = find_namespace(pod.namespaces, "network");
+  return network && !network->empty() ? std::optional(*network) : std::nullopt;
 }
 
-constexpr const char* kMemlock = "RLIMIT_MEMLOCK";
 constexpr const char* kRdmaMax = "rdma.max";
 
 Result<void> add_device(const hook::AdjustedNode& adjusted, ContainerAdjustment& answer) {
@@ -90,18 +88,16 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
     spec.mounts.push_back({mount.destination, mount.type == "bind"});
   // If the runtime reports no network namespace of the pod, the namespace in the container's own list counts.
   if (!spec.netns_path) {
-    const LinuxNamespace* network = find_namespace(container.namespaces, "network");
+    const std::string* network = find_namespace(container.namespaces, "network");
     spec.has_netns = network != nullptr;
-    if (network && !network->path.empty()) spec.netns_path = network->path;
+    if (network && !network->empty()) spec.netns_path = *network;
   }
   spec.moved_netdevs = container.net_devices;
-  const LinuxNamespace* user = find_namespace(container.namespaces, "user");
+  const std::string* user = find_namespace(container.namespaces, "user");
   spec.has_userns = user != nullptr;
-  if (user && !user->path.empty()) spec.userns_path = user->path;
+  if (user && !user->empty()) spec.userns_path = *user;
   spec.may_remount = true;  // assumed, because NRI does not report capabilities
-  for (const Rlimit& limit : container.rlimits) {
-    if (limit.type == kMemlock) spec.memlock = hook::Rlimit{limit.soft, limit.hard};
-  }
+  spec.memlock = container.memlock;
   // Its value stays: a runtime refuses a container if two plugins set the same item.
   spec.has_rdma_max = container.unified.contains(kRdmaMax);
   return spec;
@@ -123,10 +119,8 @@ Result<ContainerAdjustment> nri_adjustment(const hook::Adjustment& adjustment,
   for (const hook::AdjustedNode& node : adjustment.nodes)
     TRY_VOID(add_device(node, answer));
   // If the container already has this rlimit, the answer's value replaces it, because it comes later in the list.
-  if (adjustment.memlock && (memlock || *adjustment.memlock == UINT64_MAX)) {
-    const hook::Rlimit raised = hook::raised_memlock(*adjustment.memlock, memlock);
-    answer.rlimits.push_back({kMemlock, raised.hard, raised.soft});
-  }
+  if (adjustment.memlock && (memlock || *adjustment.memlock == UINT64_MAX))
+    answer.memlock = hook::raised_memlock(*adjustment.memlock, memlock);
   for (const hook::PlannedMount& mount : adjustment.mounts)
     answer.mounts.push_back({mount.destination, mount.type, mount.source, mount.options});
   if (can_limit_rdma(adjustment.rdma_limits, controller))

@@ -44,7 +44,7 @@ class Mirror : public shim::NriHandler {
                                   .mounts = container.mounts,
                                   .env = pod.annotations,
                                   .devices = container.devices,
-                                  .rlimits = container.rlimits});
+                                  .memlock = container.memlock});
   }
 };
 

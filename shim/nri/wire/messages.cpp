@@ -21,6 +21,7 @@ constexpr std::size_t kMaxMessage = std::size_t{4} << 20;
 // Limit of the fields of one message, because an empty list element takes only two bytes on the wire but about 200 in
 // memory. Annotations, arguments and environment that Kubernetes and execve accept stay below the limit.
 constexpr std::size_t kMaxFields = std::size_t{1} << 18;
+constexpr const char* kMemlock = "RLIMIT_MEMLOCK";
 constexpr std::int32_t kStopped = 4;       // CONTAINER_STOPPED of NRI's enum ContainerState
 constexpr std::int32_t kDevicesField = 4;  // of NRI's enum Field
 
@@ -80,12 +81,11 @@ std::map<std::string, std::string> take_map(RepeatedPtrField<wire::KeyValue>& en
   return values;
 }
 
-std::vector<LinuxNamespace> take_namespaces(RepeatedPtrField<wire::LinuxNamespace>& namespaces) {
-  std::vector<LinuxNamespace> values;
-  values.reserve(static_cast<std::size_t>(namespaces.size()));
+LinuxNamespaces take_namespaces(RepeatedPtrField<wire::LinuxNamespace>& namespaces) {
+  LinuxNamespaces paths;
   for (auto& each : namespaces)
-    values.push_back({.type = std::move(*each.mutable_type()), .path = std::move(*each.mutable_path())});
-  return values;
+    paths.emplace(std::move(*each.mutable_type()), std::move(*each.mutable_path()));
+  return paths;
 }
 
 NriPod take_pod(wire::PodSandbox& pod) {
@@ -118,8 +118,9 @@ NriContainer take_container(wire::Container& container) {
                std::move_iterator(container.mutable_env()->end())};
   for (auto& mount : *container.mutable_mounts())
     value.mounts.push_back({std::move(*mount.mutable_destination()), std::move(*mount.mutable_type()), {}, {}});
-  for (auto& limit : *container.mutable_rlimits())
-    value.rlimits.push_back({std::move(*limit.mutable_type()), limit.hard(), limit.soft()});
+  for (const auto& limit : container.rlimits()) {
+    if (limit.type() == kMemlock) value.memlock = {limit.soft(), limit.hard()};
+  }
   value.pid = container.pid();
   auto& part = *container.mutable_linux_container();
   value.namespaces = take_namespaces(*part.mutable_namespaces());
@@ -171,12 +172,6 @@ void add_device(wire::LinuxDevice& to, const Device& device) {
   if (device.file_mode) to.mutable_file_mode()->set_value(*device.file_mode);
   if (device.uid) to.mutable_uid()->set_value(*device.uid);
   if (device.gid) to.mutable_gid()->set_value(*device.gid);
-}
-
-void add_rlimit(wire::POSIXRlimit& to, const Rlimit& limit) {
-  to.set_type(limit.type);
-  to.set_hard(limit.hard);
-  to.set_soft(limit.soft);
 }
 
 }  // namespace
@@ -262,8 +257,12 @@ std::string create_response(const ContainerAdjustment& adjustment) {
   add_map(*adjust.mutable_env(), adjustment.env);
   for (const Device& device : adjustment.devices)
     add_device(*adjust.mutable_linux_adjustment()->add_devices(), device);
-  for (const Rlimit& limit : adjustment.rlimits)
-    add_rlimit(*adjust.add_rlimits(), limit);
+  if (adjustment.memlock) {
+    auto& limit = *adjust.add_rlimits();
+    limit.set_type(kMemlock);
+    limit.set_hard(adjustment.memlock->hard);
+    limit.set_soft(adjustment.memlock->soft);
+  }
   if (!adjustment.unified.empty())
     add_map(*adjust.mutable_linux_adjustment()->mutable_resources()->mutable_unified(), adjustment.unified);
   return response.SerializeAsString();

@@ -10,14 +10,12 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "hook/oci/container_spec.hpp"
 
 namespace shim {
 
-struct LinuxNamespace {
-  std::string type;  // "network", "pid", ...
-  std::string path;  // empty: a new namespace
-  friend bool operator==(const LinuxNamespace&, const LinuxNamespace&) = default;
-};
+// Paths by type: "network", "pid", ... An empty path is a new namespace.
+using LinuxNamespaces = std::map<std::string, std::string>;
 
 struct NriPod {
   std::string id;
@@ -25,7 +23,7 @@ struct NriPod {
   std::string uid;            // Kubernetes' pod uid
   std::string pod_namespace;  // Kubernetes' namespace
   std::map<std::string, std::string> annotations;
-  std::vector<LinuxNamespace> namespaces;
+  LinuxNamespaces namespaces;
   friend bool operator==(const NriPod&, const NriPod&) = default;
 };
 
@@ -59,13 +57,6 @@ struct DeviceRule {
   friend bool operator==(const DeviceRule&, const DeviceRule&) = default;
 };
 
-struct Rlimit {
-  std::string type;  // "RLIMIT_MEMLOCK"
-  std::uint64_t hard = 0;
-  std::uint64_t soft = 0;
-  friend bool operator==(const Rlimit&, const Rlimit&) = default;
-};
-
 struct NriContainer {
   std::string id;
   std::string pod_id;
@@ -77,8 +68,8 @@ struct NriContainer {
   std::vector<Device> devices;  // includes the devices of earlier plugins
   std::vector<DeviceRule> device_rules;
   std::map<std::string, std::string> unified = {};  // cgroup v2 files of the container, and their values
-  std::vector<Rlimit> rlimits;                      // always empty before containerd 2.3 and CRI-O 1.36
-  std::vector<LinuxNamespace> namespaces;
+  std::optional<hook::Rlimit> memlock;  // RLIMIT_MEMLOCK; always nullopt before containerd 2.3 and CRI-O 1.36
+  LinuxNamespaces namespaces;
   std::uint32_t pid = 0;                      // 0: not started
   std::vector<std::string> cdi_devices = {};  // such as "rdma-init.io/hca=mlx5_0"; empty before NRI 0.10
   std::set<std::string> net_devices = {};     // netdevs that the runtime moves in; empty before NRI 0.11
@@ -93,7 +84,7 @@ struct ContainerAdjustment {
   std::vector<Mount> mounts;
   std::map<std::string, std::string> env;
   std::vector<Device> devices;
-  std::vector<Rlimit> rlimits;
+  std::optional<hook::Rlimit> memlock;
   // Values for files of the container's cgroup (v2), by file name. A value should have one line: runc before 1.2 and
   // crun write several lines with one write(2), which the kernel refuses for rdma.max.
   std::map<std::string, std::string> unified = {};

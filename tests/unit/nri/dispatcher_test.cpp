@@ -116,7 +116,7 @@ TEST_F(DispatcherTest, WritesAdjustmentOfContainer) {
                           .env = {{"A", "1"}, {"B", ""}},
                           .devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}},
                                       {"/dev/infiniband/rdma_cm", "c", 10, 58, 0666, 0, 5}},
-                          .rlimits = {{"RLIMIT_MEMLOCK", UINT64_MAX, UINT64_MAX}}};
+                          .memlock = hook::Rlimit{UINT64_MAX, UINT64_MAX}};
   const std::string uverbs = text(1, "/dev/infiniband/uverbs0") + text(2, "c") + number(3, 231) + number(4, 192);
   const std::string cm = text(1, "/dev/infiniband/rdma_cm") + text(2, "c") + number(3, 10) + number(4, 58) +
                          text(5, number(1, 0666)) + text(6, "") + text(7, number(1, 5));

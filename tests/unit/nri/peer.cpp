@@ -189,9 +189,9 @@ std::string container_message(std::string_view id) {
   return text(1, id) + text(2, "pod") + text(3, "main") + number(4, 1) + entry(5, "l", "v") + entry(6, "k", "v") +
          text(7, "python") + text(8, "A=1") + text(8, "B=") + text(9, mount) + text(10, text(1, text(1, "/hook"))) +
          text(11, part) + number(12, 4712) +
-         text(13, text(1, "RLIMIT_MEMLOCK") + number(2, UINT64_MAX) + number(3, 65536)) + number(14, 1) +
-         text(18, "reason") + text(20, text(1, "vendor.com/net=0")) + text(21, number(1, 1000)) +
-         text(22, text(1, "image"));
+         text(13, text(1, "RLIMIT_MEMLOCK") + number(2, UINT64_MAX) + number(3, 65536)) +
+         text(13, text(1, "RLIMIT_NOFILE") + number(2, 9) + number(3, 8)) + number(14, 1) + text(18, "reason") +
+         text(20, text(1, "vendor.com/net=0")) + text(21, number(1, 1000)) + text(22, text(1, "image"));
 }
 
 std::string create_message() {
@@ -216,7 +216,7 @@ shim::NriContainer container_value(std::string_view id) {
           .mounts = {{"/data", "bind", {}, {}}},
           .devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}},
           .device_rules = {{"c", true, false, true, "rwm"}},
-          .rlimits = {{"RLIMIT_MEMLOCK", UINT64_MAX, 65536}},
+          .memlock = hook::Rlimit{65536, UINT64_MAX},
           .namespaces = {{"pid", ""}},
           .pid = 4712,
           .cdi_devices = {"vendor.com/net=0"},

@@ -46,7 +46,7 @@ TEST(NriSpec, TakesRequestFromPodAnnotations) {
 
 TEST(NriSpec, CombinesContainerWithPod) {
   NriContainer container = worker();
-  container.rlimits = {{"RLIMIT_NOFILE", 9, 8}, {"RLIMIT_MEMLOCK", 65536, 32768}};
+  container.memlock = {32768, 65536};
   container.annotations = {{"rdma-init.io/mode", "shared"}};
   const auto spec = spec_of(train_pod(), container, Engine::kContainerd);
   EXPECT_EQ(spec.annotations.at("rdma-init.io/devices"), "all");
@@ -94,7 +94,7 @@ TEST(NriSpec, DetectsNetworkNamespaceOfNode) {
 TEST(NriSpec, AssumesThatContainerMayWriteToMounts) {
   NriContainer container = worker();
   EXPECT_EQ(may_write_to_mounts(spec_of(train_pod(), container, Engine::kContainerd)), hook::MayWrite::kYes);
-  container.namespaces.push_back({"user", "/proc/7/ns/user"});
+  container.namespaces["user"] = "/proc/7/ns/user";
   const auto spec = spec_of(train_pod(), container, Engine::kContainerd);
   EXPECT_EQ(may_write_to_mounts(spec), hook::MayWrite::kUnknown);
   EXPECT_EQ(spec.userns_path, "/proc/7/ns/user");
@@ -124,7 +124,7 @@ TEST(NriAdjustment, ContainsWholePlan) {
   const auto adjustment = must(answer_to(two_rails(), "abc", container));
   EXPECT_EQ(adjustment.devices, (std::vector<Device>{{"/dev/infiniband/uverbs0", "c", 231, 192, 0666, 0, 0},
                                                      {"/dev/infiniband/uverbs1", "c", 231, 193, 0660, 7, 44}}));
-  EXPECT_EQ(adjustment.rlimits, (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", UINT64_MAX, UINT64_MAX}}));
+  EXPECT_EQ(adjustment.memlock, (hook::Rlimit{UINT64_MAX, UINT64_MAX}));
   EXPECT_EQ(adjustment.env, (std::map<std::string, std::string>{{"RDMA_INIT_REQUIRE", "2"}}));
   EXPECT_EQ(
       adjustment.mounts,
@@ -152,7 +152,7 @@ TEST(NriAdjustment, LeavesOutItemsThatAreSet) {
   NriContainer container = worker();
   container.env.emplace_back("RDMA_INIT_REQUIRE=1");
   container.devices.push_back({"/dev/infiniband/uverbs1", "c", 231, 193, 0600, {}, {}});
-  container.rlimits = {{"RLIMIT_MEMLOCK", UINT64_MAX, UINT64_MAX}};
+  container.memlock = {UINT64_MAX, UINT64_MAX};
   hook::Plan plan = two_rails();
   plan.mounts.clear();
   EXPECT_EQ(must(answer_to(plan, "", container)), ContainerAdjustment());
@@ -167,23 +167,21 @@ TEST(NriAdjustment, LeavesOutItemsThatAreSet) {
 
 TEST(NriAdjustment, RaisesLimitButNeverLowersIt) {
   NriContainer low = worker();
-  low.rlimits = {{"RLIMIT_MEMLOCK", UINT64_MAX, 65536}};
-  EXPECT_EQ(answer_to(two_rails(), "", low)->rlimits.size(), 1U);
+  low.memlock = {65536, UINT64_MAX};
+  EXPECT_TRUE(answer_to(two_rails(), "", low)->memlock);
   hook::Plan plan = two_rails();
   plan.memlock = 4096;
-  const auto limits = [&](std::optional<hook::Rlimit> inherited, std::vector<Rlimit> own = {}) {
+  const auto limits = [&](std::optional<hook::Rlimit> inherited, std::optional<hook::Rlimit> own = {}) {
     NriContainer container = worker();
-    container.rlimits = std::move(own);
+    container.memlock = own;
     auto spec = spec_of({}, container, Engine::kContainerd);
     if (!spec.memlock) spec.memlock = inherited;
-    return nri_adjustment(hook::adjust(plan, spec), spec.memlock)->rlimits;
+    return nri_adjustment(hook::adjust(plan, spec), spec.memlock)->memlock;
   };
-  const std::vector<Rlimit> none;
-  EXPECT_EQ(limits(hook::Rlimit{64, 8192}), (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", 8192, 4096}}));
-  EXPECT_EQ(limits(hook::Rlimit{8192, 8192}), none);
-  EXPECT_EQ(limits(std::nullopt), none) << "the runtime's limit is unknown";
-  EXPECT_EQ(limits(hook::Rlimit{8192, 8192}, {{"RLIMIT_MEMLOCK", 64, 64}}),
-            (std::vector<Rlimit>{{"RLIMIT_MEMLOCK", 4096, 4096}}))
+  EXPECT_EQ(limits(hook::Rlimit{64, 8192}), (hook::Rlimit{4096, 8192}));
+  EXPECT_EQ(limits(hook::Rlimit{8192, 8192}), std::nullopt);
+  EXPECT_EQ(limits(std::nullopt), std::nullopt) << "the runtime's limit is unknown";
+  EXPECT_EQ(limits(hook::Rlimit{8192, 8192}, hook::Rlimit{64, 64}), (hook::Rlimit{4096, 4096}))
       << "the container's own limit counts";
 }
 
