@@ -46,8 +46,8 @@ class GrantWorkerTest : public testing::Test {
   }
 
   // Returns the plugin's job for a request of the runtime.
-  std::string job(Event method, std::string_view payload) const {
-    const NriRequest request = must(parse_nri_request(method, payload));
+  base::Result<std::string> job(Event method, std::string_view payload) const {
+    const NriRequest request = TRY(parse_nri_request(method, payload));
     return job_of(request, spec_of(request, node_.engine));
   }
   base::Result<std::string> run(const std::string& job) {
@@ -57,7 +57,10 @@ class GrantWorkerTest : public testing::Test {
     if (answer.afterwards) answer.afterwards();
     return std::move(answer.result);
   }
-  base::Result<std::string> run(Event method, std::string_view payload) { return run(job(method, payload)); }
+  base::Result<std::string> run(Event method, std::string_view payload) {
+    const auto whole = job(method, payload);
+    return whole ? run(*whole) : whole;
+  }
 
   // Creates containers of the pod `pod`.
   void create(std::initializer_list<const char*> ids) {
@@ -124,8 +127,8 @@ TEST_F(GrantWorkerTest, GrantsRequestedHcas) {
 }
 
 TEST_F(GrantWorkerTest, RefusesCutOffJob) {
-  const std::string whole = job(Event::kCreateContainer, request("c1", "mlx5_1"));
-  for (std::size_t size = 1; size < whole.size(); size += 7)
+  const std::string whole = must(job(Event::kCreateContainer, request("c1", "mlx5_1")));
+  for (std::size_t size = 1; size < whole.size(); size += 29)
     EXPECT_FALSE(run(whole.substr(0, size))) << size;
   EXPECT_FALSE(run(whole + "x"));
   EXPECT_EQ(grants(), 0U);
@@ -172,7 +175,7 @@ TEST_F(GrantWorkerTest, LogsAfterAnswer) {
   auto worker = GrantWorker::begin(node_, hook::read_config(node_.config), base::Log::to_stderr("rdma-nri"));
   ASSERT_TRUE(worker);
   testing::internal::CaptureStderr();
-  const auto answer = worker->run(job(Event::kCreateContainer, request("c1", "mlx5_1")));
+  const auto answer = worker->run(must(job(Event::kCreateContainer, request("c1", "mlx5_1"))));
   const std::string before = testing::internal::GetCapturedStderr();
   EXPECT_EQ(before.find("granted container=c1"), std::string::npos) << before;
   testing::internal::CaptureStderr();
