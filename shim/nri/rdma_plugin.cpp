@@ -57,7 +57,7 @@ bool can_validate(std::string_view nri_version) {
   return version && *version >= std::pair(0U, 10U);
 }
 
-bool is_rdma_node(const Device& device) {
+bool is_rdma_node(const hook::SpecDevice& device) {
   return device.path.starts_with("/dev/infiniband/");
 }
 
@@ -313,11 +313,10 @@ void RdmaPlugin::note_granted_nodes(const NriContainer& container, std::string_v
 
 std::string RdmaPlugin::refusal(const NriValidation& validation) {
   if (validation.container_id.empty() || validation.container_id != granted_.id) return {};
-  for (const Device& node : granted_.nodes) {
+  for (const hook::SpecDevice& node : granted_.nodes) {
     const auto now = validation.devices.find(node.path);
     const bool is_there = now != validation.devices.end();
-    if (is_there && now->second.major_number == node.major_number && now->second.minor_number == node.minor_number)
-      continue;
+    if (is_there && now->second.major == node.major && now->second.minor == node.minor) continue;
     // The name of the other plugin is known only if NRI recorded an owner of the device.
     const auto owner = validation.owners.find(node.path);
     const std::string plugin = owner == validation.owners.end()

@@ -160,7 +160,7 @@ class RdmaPlugin : public NriHandler {
   // container before it creates the next one.
   struct {
     std::string id;
-    std::vector<Device> nodes;
+    std::vector<hook::SpecDevice> nodes;
   } granted_;
 
   Clock::time_point synchronize_began_;

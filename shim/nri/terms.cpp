@@ -47,7 +47,7 @@ Result<void> add_device(const hook::AdjustedNode& adjusted, ContainerAdjustment&
                              other->major, other->minor, *node.major, *node.minor),
                  0, "remove that device, or restart the device plugin that added it"};
   }
-  answer.devices.push_back({node.path, "c", *node.major, *node.minor, node.mode, node.uid, node.gid});
+  answer.devices.push_back(node);
   return {};
 }
 
@@ -76,16 +76,14 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
     spec.annotations[name] = value;
   set_identity(pod, container.name, engine, spec);
   spec.env = container.env;
-  for (const Device& device : container.devices)
-    spec.devices.push_back({device.path, device.type == "b" ? 'b' : 'c', device.major_number, device.minor_number});
+  spec.devices = container.devices;
   for (const DeviceRule& rule : container.device_rules) {
     // The last matching rule decides, as in the device cgroup.
     if (hook::is_of_all_devices(rule.type, rule.has_major, rule.has_minor, rule.access, rule.allow)) {
       spec.may_use_all_devices = rule.allow;
     }
   }
-  for (const Mount& mount : container.mounts)
-    spec.mounts.push_back({mount.destination, mount.type == "bind"});
+  spec.mounts = container.mounts;
   // If the runtime reports no network namespace of the pod, the namespace in the container's own list counts.
   if (!spec.netns_path) {
     const std::string* network = find_namespace(container.namespaces, "network");
@@ -121,8 +119,7 @@ Result<ContainerAdjustment> nri_adjustment(const hook::Adjustment& adjustment,
   // If the container already has this rlimit, the answer's value replaces it, because it comes later in the list.
   if (adjustment.memlock && (memlock || *adjustment.memlock == UINT64_MAX))
     answer.memlock = hook::raised_memlock(*adjustment.memlock, memlock);
-  for (const hook::PlannedMount& mount : adjustment.mounts)
-    answer.mounts.push_back({mount.destination, mount.type, mount.source, mount.options});
+  answer.mounts = adjustment.mounts;
   if (can_limit_rdma(adjustment.rdma_limits, controller))
     answer.unified.emplace(kRdmaMax, hook::rdma_max_line(adjustment.rdma_limits.front()));
   if (!adjustment.token.empty()) answer.annotations[hook::kGrantAnnotation] = adjustment.token;

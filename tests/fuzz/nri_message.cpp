@@ -40,11 +40,16 @@ class Mirror : public shim::NriHandler {
     const auto& container = request.container;
     if (refuses) return base::make_error("refused {}", container.id.size());
     if (request.event != shim::Event::kCreateContainer) return std::string();
-    return shim::create_response({.annotations = container.annotations,
-                                  .mounts = container.mounts,
-                                  .env = pod.annotations,
-                                  .devices = container.devices,
-                                  .memlock = container.memlock});
+    shim::ContainerAdjustment adjustment{.annotations = container.annotations,
+                                         .mounts = {},
+                                         .env = pod.annotations,
+                                         .devices = {},
+                                         .memlock = container.memlock};
+    for (const auto& mount : container.mounts)
+      adjustment.mounts.push_back({mount.destination, "", "bind", {}});
+    for (const auto& device : container.devices)
+      adjustment.devices.push_back({device.path, 1, 2});
+    return shim::create_response(adjustment);
   }
 };
 

@@ -97,14 +97,9 @@ NriPod take_pod(wire::PodSandbox& pod) {
           .namespaces = take_namespaces(*pod.mutable_linux_pod()->mutable_namespaces())};
 }
 
-Device take_device(wire::LinuxDevice& device) {
-  return {std::move(*device.mutable_path()),
-          std::move(*device.mutable_type()),
-          device.major_number(),
-          device.minor_number(),
-          {},
-          {},
-          {}};
+hook::SpecDevice take_device(wire::LinuxDevice& device) {
+  return {std::move(*device.mutable_path()), device.type() == "b" ? 'b' : 'c', device.major_number(),
+          device.minor_number()};
 }
 
 NriContainer take_container(wire::Container& container) {
@@ -117,7 +112,7 @@ NriContainer take_container(wire::Container& container) {
   value.env = {std::move_iterator(container.mutable_env()->begin()),
                std::move_iterator(container.mutable_env()->end())};
   for (auto& mount : *container.mutable_mounts())
-    value.mounts.push_back({std::move(*mount.mutable_destination()), std::move(*mount.mutable_type()), {}, {}});
+    value.mounts.push_back({std::move(*mount.mutable_destination()), mount.type() == "bind"});
   for (const auto& limit : container.rlimits()) {
     if (limit.type() == kMemlock) value.memlock = {limit.soft(), limit.hard()};
   }
@@ -156,7 +151,7 @@ void add_map(RepeatedPtrField<wire::KeyValue>& to, const std::map<std::string, s
   }
 }
 
-void add_mount(wire::Mount& to, const Mount& mount) {
+void add_mount(wire::Mount& to, const hook::PlannedMount& mount) {
   to.set_destination(mount.destination);
   to.set_type(mount.type);
   to.set_source(mount.source);
@@ -164,14 +159,14 @@ void add_mount(wire::Mount& to, const Mount& mount) {
     to.add_options(option);
 }
 
-void add_device(wire::LinuxDevice& to, const Device& device) {
-  to.set_path(device.path);
-  to.set_type(device.type);
-  to.set_major_number(device.major_number);
-  to.set_minor_number(device.minor_number);
-  if (device.file_mode) to.mutable_file_mode()->set_value(*device.file_mode);
-  if (device.uid) to.mutable_uid()->set_value(*device.uid);
-  if (device.gid) to.mutable_gid()->set_value(*device.gid);
+void add_device(wire::LinuxDevice& to, const hook::PlannedNode& node) {
+  to.set_path(node.path);
+  to.set_type("c");
+  to.set_major_number(node.major.value_or(0));
+  to.set_minor_number(node.minor.value_or(0));
+  to.mutable_file_mode()->set_value(node.mode);
+  to.mutable_uid()->set_value(node.uid);
+  to.mutable_gid()->set_value(node.gid);
 }
 
 }  // namespace
@@ -212,7 +207,7 @@ Result<NriValidation> parse_validation(std::string_view payload) {
   NriValidation validation;
   validation.container_id = message.container().id();
   const auto set = [&](wire::LinuxDevice& device) {
-    Device value = take_device(device);
+    hook::SpecDevice value = take_device(device);
     const std::string path = value.path;
     validation.devices.insert_or_assign(path, std::move(value));
   };
@@ -237,10 +232,10 @@ Result<NriValidation> parse_validation(std::string_view payload) {
   return validation;
 }
 
-Result<std::vector<Device>> devices_of_response(std::string_view response) {
+Result<std::vector<hook::SpecDevice>> devices_of_response(std::string_view response) {
   wire::CreateContainerResponse message;
   TRY_VOID(parse(message, response, "CreateContainerResponse"));
-  std::vector<Device> devices;
+  std::vector<hook::SpecDevice> devices;
   for (auto& device : *message.mutable_adjust()->mutable_linux_adjustment()->mutable_devices())
     devices.push_back(take_device(device));
   return devices;
@@ -252,11 +247,11 @@ std::string create_response(const ContainerAdjustment& adjustment) {
   if (adjustment == ContainerAdjustment{}) return {};
   auto& adjust = *response.mutable_adjust();
   add_map(*adjust.mutable_annotations(), adjustment.annotations);
-  for (const Mount& mount : adjustment.mounts)
+  for (const hook::PlannedMount& mount : adjustment.mounts)
     add_mount(*adjust.add_mounts(), mount);
   add_map(*adjust.mutable_env(), adjustment.env);
-  for (const Device& device : adjustment.devices)
-    add_device(*adjust.mutable_linux_adjustment()->add_devices(), device);
+  for (const hook::PlannedNode& node : adjustment.devices)
+    add_device(*adjust.mutable_linux_adjustment()->add_devices(), node);
   if (adjustment.memlock) {
     auto& limit = *adjust.add_rlimits();
     limit.set_type(kMemlock);

@@ -11,6 +11,7 @@
 
 #include "base/result.hpp"
 #include "hook/oci/container_spec.hpp"
+#include "hook/plan/plan.hpp"
 
 namespace shim {
 
@@ -25,26 +26,6 @@ struct NriPod {
   std::map<std::string, std::string> annotations;
   LinuxNamespaces namespaces;
   friend bool operator==(const NriPod&, const NriPod&) = default;
-};
-
-struct Mount {
-  std::string destination;
-  std::string type;
-  std::string source;                // empty in a request
-  std::vector<std::string> options;  // empty in a request
-  friend bool operator==(const Mount&, const Mount&) = default;
-};
-
-struct Device {
-  std::string path;  // in the container
-  std::string type;  // "c" or "b"
-  std::int64_t major_number = 0;
-  std::int64_t minor_number = 0;
-  // The next three members are always nullopt in a request. In an adjustment, nullopt means the runtime's default.
-  std::optional<std::uint32_t> file_mode;
-  std::optional<std::uint32_t> uid;
-  std::optional<std::uint32_t> gid;
-  friend bool operator==(const Device&, const Device&) = default;
 };
 
 // A rule of the device cgroup.
@@ -63,9 +44,9 @@ struct NriContainer {
   std::string name;
   bool stopped = false;
   std::map<std::string, std::string> annotations;
-  std::vector<std::string> env;  // NAME=value
-  std::vector<Mount> mounts;
-  std::vector<Device> devices;  // includes the devices of earlier plugins
+  std::vector<std::string> env;           // NAME=value
+  std::vector<hook::SpecMount> mounts;    // without their sources
+  std::vector<hook::SpecDevice> devices;  // includes the devices of earlier plugins
   std::vector<DeviceRule> device_rules;
   std::map<std::string, std::string> unified = {};  // cgroup v2 files of the container, and their values
   std::optional<hook::Rlimit> memlock;  // RLIMIT_MEMLOCK; always nullopt before containerd 2.3 and CRI-O 1.36
@@ -81,9 +62,9 @@ struct NriContainer {
 // removes the item; rlimits cannot be removed. The runtime allows access to the devices by itself.
 struct ContainerAdjustment {
   std::map<std::string, std::string> annotations;
-  std::vector<Mount> mounts;
+  std::vector<hook::PlannedMount> mounts;
   std::map<std::string, std::string> env;
-  std::vector<Device> devices;
+  std::vector<hook::PlannedNode> devices;  // with their numbers
   std::optional<hook::Rlimit> memlock;
   // Values for files of the container's cgroup (v2), by file name. A value should have one line: runc before 1.2 and
   // crun write several lines with one write(2), which the kernel refuses for rdma.max.
@@ -94,8 +75,8 @@ struct ContainerAdjustment {
 // The devices of a container after all plugins have adjusted it.
 struct NriValidation {
   std::string container_id;
-  std::map<std::string, Device> devices;      // final devices by path
-  std::map<std::string, std::string> owners;  // by path: the plugin that set or removed it, "INDEX-NAME"
+  std::map<std::string, hook::SpecDevice> devices;  // final devices by path
+  std::map<std::string, std::string> owners;        // by path: the plugin that set or removed it, "INDEX-NAME"
 };
 
 // Content of a Configure request.
@@ -148,7 +129,7 @@ Result<NriRequest> parse_nri_request(Event method, std::string_view payload);
 
 Result<NriValidation> parse_validation(std::string_view payload);
 // Returns the devices of an answer to CreateContainer.
-Result<std::vector<Device>> devices_of_response(std::string_view response);
+Result<std::vector<hook::SpecDevice>> devices_of_response(std::string_view response);
 
 // Returns the answer to CreateContainer.
 std::string create_response(const ContainerAdjustment& adjustment);

@@ -111,15 +111,16 @@ TEST_F(DispatcherTest, ReadsAllFieldsOfCreateContainer) {
 
 TEST_F(DispatcherTest, WritesAdjustmentOfContainer) {
   configure();
-  recorder_.adjustment = {.annotations = {{"rdma-init.io/grant", "token"}},
-                          .mounts = {{"/etc/rdma", "bind", "/run/rdma", {"ro"}}},
-                          .env = {{"A", "1"}, {"B", ""}},
-                          .devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}},
-                                      {"/dev/infiniband/rdma_cm", "c", 10, 58, 0666, 0, 5}},
-                          .memlock = hook::Rlimit{UINT64_MAX, UINT64_MAX}};
-  const std::string uverbs = text(1, "/dev/infiniband/uverbs0") + text(2, "c") + number(3, 231) + number(4, 192);
+  recorder_.adjustment = {
+      .annotations = {{"rdma-init.io/grant", "token"}},
+      .mounts = {{"/etc/rdma", "/run/rdma", "bind", {"ro"}}},
+      .env = {{"A", "1"}, {"B", ""}},
+      .devices = {{"/dev/infiniband/uverbs0", 231, 192}, {"/dev/infiniband/rdma_cm", 10, 58, 0600, 0, 5}},
+      .memlock = hook::Rlimit{UINT64_MAX, UINT64_MAX}};
+  const std::string uverbs = text(1, "/dev/infiniband/uverbs0") + text(2, "c") + number(3, 231) + number(4, 192) +
+                             text(5, number(1, 0666)) + text(6, "") + text(7, "");
   const std::string cm = text(1, "/dev/infiniband/rdma_cm") + text(2, "c") + number(3, 10) + number(4, 58) +
-                         text(5, number(1, 0666)) + text(6, "") + text(7, number(1, 5));
+                         text(5, number(1, 0600)) + text(6, "") + text(7, number(1, 5));
   const std::string limit = text(1, "RLIMIT_MEMLOCK") + number(2, UINT64_MAX) + number(3, UINT64_MAX);
   const std::string mount = text(1, "/etc/rdma") + text(2, "bind") + text(3, "/run/rdma") + text(4, "ro");
   EXPECT_EQ(ask("CreateContainer", shim_peer::create_message()),

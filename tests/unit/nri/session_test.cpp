@@ -65,7 +65,7 @@ class PluginTest : public testing::Test {
 const std::map<unsigned, std::string> kIdentity{{1, "rdma"}, {2, "10"}, {3, "v0.12.2"}};
 
 TEST_F(PluginTest, ServesRuntimeOfNri061) {
-  recorder_.adjustment.devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}};
+  recorder_.adjustment.devices = {{"/dev/infiniband/uverbs0", 231, 192}};
   run([&] {
     EXPECT_EQ(registration(), kIdentity);
     // Configure arrives before the answer to RegisterPlugin.
@@ -162,7 +162,7 @@ std::size_t resident() {
 // One thread is enough: each request and its answer fit into the socket.
 TEST_F(PluginTest, UsesConstantMemory) {
   if (kIsSanitized) GTEST_SKIP() << "memory cannot be measured under the address sanitizer";
-  recorder_.adjustment.devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}};
+  recorder_.adjustment.devices = {{"/dev/infiniband/uverbs0", 231, 192}};
   recorder_.told.reserve(10'000);
   const std::string create = shim_peer::create_message();
   const std::string large = text(2, shim_peer::container_message("c") + text(8, std::string(50'000, 'e')));

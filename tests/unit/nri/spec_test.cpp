@@ -28,8 +28,8 @@ NriContainer worker() {
   container.pod_id = "p1";
   container.name = "worker";
   container.env = {"PATH=/bin", "RDMA_VISIBLE_DEVICES=0"};
-  container.mounts = {{"/sys", "sysfs", {}, {}}, {"/data", "bind", {}, {}}};
-  container.devices = {{"/dev/infiniband/uverbs0", "c", 231, 192, {}, {}, {}}};
+  container.mounts = {{"/sys", false}, {"/data", true}};
+  container.devices = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
   container.namespaces = {{"network", "/proc/77/ns/net"}};
   return container;
 }
@@ -122,13 +122,13 @@ TEST(NriAdjustment, ContainsWholePlan) {
   NriContainer container = worker();
   container.devices.clear();
   const auto adjustment = must(answer_to(two_rails(), "abc", container));
-  EXPECT_EQ(adjustment.devices, (std::vector<Device>{{"/dev/infiniband/uverbs0", "c", 231, 192, 0666, 0, 0},
-                                                     {"/dev/infiniband/uverbs1", "c", 231, 193, 0660, 7, 44}}));
+  EXPECT_EQ(adjustment.devices, (std::vector<hook::PlannedNode>{{"/dev/infiniband/uverbs0", 231, 192, 0666, 0, 0},
+                                                                {"/dev/infiniband/uverbs1", 231, 193, 0660, 7, 44}}));
   EXPECT_EQ(adjustment.memlock, (hook::Rlimit{UINT64_MAX, UINT64_MAX}));
   EXPECT_EQ(adjustment.env, (std::map<std::string, std::string>{{"RDMA_INIT_REQUIRE", "2"}}));
-  EXPECT_EQ(
-      adjustment.mounts,
-      (std::vector<Mount>{{"/sys/class/infiniband", "bind", "/run/rdma-hook/views/t/infiniband", {"bind", "ro"}}}));
+  EXPECT_EQ(adjustment.mounts,
+            (std::vector<hook::PlannedMount>{
+                {"/sys/class/infiniband", "/run/rdma-hook/views/t/infiniband", "bind", {"bind", "ro"}}}));
   EXPECT_EQ(adjustment.annotations, (std::map<std::string, std::string>{{hook::kGrantAnnotation, "abc"}}));
   EXPECT_EQ(*answer_to({}, "abc", worker()), ContainerAdjustment()) << "no adjustment without HCAs";
 }
@@ -151,7 +151,7 @@ TEST(NriAdjustment, SetsNoteWithoutHcas) {
 TEST(NriAdjustment, LeavesOutItemsThatAreSet) {
   NriContainer container = worker();
   container.env.emplace_back("RDMA_INIT_REQUIRE=1");
-  container.devices.push_back({"/dev/infiniband/uverbs1", "c", 231, 193, 0600, {}, {}});
+  container.devices.push_back({"/dev/infiniband/uverbs1", 'c', 231, 193});
   container.memlock = {UINT64_MAX, UINT64_MAX};
   hook::Plan plan = two_rails();
   plan.mounts.clear();
@@ -187,7 +187,7 @@ TEST(NriAdjustment, RaisesLimitButNeverLowersIt) {
 
 TEST(NriAdjustment, RefusesOtherDeviceAtPath) {
   NriContainer container = worker();
-  container.devices[0].minor_number = 200;
+  container.devices[0].minor = 200;
   EXPECT_EQ(answer_to(two_rails(), "", container).error().message,
             "the container has `/dev/infiniband/uverbs0` as c 231:200, on this node it is c 231:192");
 }
