@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/config/read_config.hpp"
+#include "hook/plan/parts.hpp"
 
 namespace shim {
 namespace {
@@ -77,15 +78,6 @@ std::map<std::string, std::string> problems_of(const std::vector<Resource>& reso
       problems.emplace(resource.name + " " + device.id, device.problem);
   }
   return problems;
-}
-
-// Returns the error that made the list of HCAs unreadable; nullptr: the list is usable, even if other parts could not
-// be read.
-const fabric::Unread* unread_hcas(const fabric::Inventory& inventory) {
-  const auto found = std::find_if(inventory.unread.begin(), inventory.unread.end(), [](const fabric::Unread& unread) {
-    return unread.part == fabric::Unread::Part::kHcas;
-  });
-  return found == inventory.unread.end() ? nullptr : &*found;
 }
 
 }  // namespace
@@ -263,14 +255,6 @@ void NodeReader::log_changes(const std::vector<Resource>& now) const {
   }
 }
 
-void NodeReader::log_other_kinds(const std::vector<std::string>& others) {
-  log_once(kOtherKinds, others.empty()
-                            ? ""
-                            : fmt::format("HCAs are not announced, because their rate or link layer differs from most "
-                                          "HCAs of their pool: {}",
-                                          base::printable(base::join(others, ", "))));
-}
-
 void NodeReader::note_moved(const HcaHolds& now) {
   const auto time = std::chrono::steady_clock::now();
   std::map<std::string, unsigned> held;
@@ -356,21 +340,21 @@ bool NodeReader::read() {
   log_once("ledger", held ? "" : held.error().message + "; the grants of the last successful read stay in use");
   log_once("grants", unread.empty() ? "" : unread.front().message);
   const auto inventory = hook::read_whole_node(*config_, node_, facts());
-  if (!inventory) {
-    log_once("node", inventory.error().message);
-    return true;
-  }
-  if (const fabric::Unread* hidden = unread_hcas(*inventory)) {
-    log_once("node", sys_error(hidden->code, "cannot read `{}`", base::printable(hidden->path)).message);
-    return true;
-  }
-  log_once("node", "");
+  // Other parts may be unread: then the list of HCAs is still usable.
+  const auto listed =
+      inventory ? hook::was_read(*inventory, fabric::Unread::Part::kHcas) : Result<void>(inventory.error());
+  log_once("node", listed ? "" : listed.error().message);
+  if (!listed) return true;
   const HcaHolds holds = holders_.of(*inventory, node_.root);
   // note_moved() comes first: keep_settling() needs to know which HCAs were granted or released a short time ago.
   note_moved(holds);
   std::vector<std::string> others;
   auto now = count_resources(*inventory, *config_, holds, known_resources(*inventory, holds), &others);
-  log_other_kinds(others);
+  log_once(kOtherKinds, others.empty()
+                            ? ""
+                            : fmt::format("HCAs are not announced, because their rate or link layer differs from most "
+                                          "HCAs of their pool: {}",
+                                          base::printable(base::join(others, ", "))));
   keep_settling(resources_, moved_at_, std::chrono::steady_clock::now(), now);
   log_changes(now);
   resources_ = std::move(now);

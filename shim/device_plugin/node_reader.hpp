@@ -108,7 +108,6 @@ class NodeReader {
  private:
   void read_config();
   void log_changes(const std::vector<Resource>& now) const;
-  void log_other_kinds(const std::vector<std::string>& others);
   void note_moved(const HcaHolds& now);
   std::vector<Resource> known_resources(const fabric::Inventory& inventory, const HcaHolds& holds) const;
   void log_once(const std::string& about, const std::string& what);
