@@ -7,7 +7,6 @@
 
 #include "base/failure.hpp"
 #include "base/text.hpp"
-#include "fabric/kept_node.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/grant/refused.hpp"
@@ -265,8 +264,6 @@ std::string ended_job(const std::set<std::string>& keys) {
 
 GrantWorker::GrantWorker(hook::NodeSettings node, Result<hook::Config> config, base::Log log)
     : node_(std::move(node)), config_(std::move(config)), log_(std::move(log)) {}
-GrantWorker::GrantWorker(GrantWorker&&) noexcept = default;
-GrantWorker::~GrantWorker() = default;
 
 Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Config> config, base::Log log) {
   GrantWorker giver(std::move(node), std::move(config), std::move(log));

@@ -11,16 +11,13 @@
 
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "fabric/kept_node.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/oci/container_spec.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "shim/nri/worker.hpp"
-
-namespace fabric {
-class KeptNode;
-}
 
 namespace shim {
 
@@ -40,8 +37,6 @@ class GrantWorker {
   // Prepares a worker with the configuration that the plugin has read. A new configuration needs a new worker. Errors:
   // a required IPAM helper cannot be started.
   static Result<GrantWorker> begin(hook::NodeSettings node, Result<hook::Config> config, base::Log log);
-  GrantWorker(GrantWorker&&) noexcept;
-  ~GrantWorker();
 
   // Runs a job of job_of(), recover_job() or ended_job(). Errors: of the hook's createRuntime and of the ledger.
   // CreateContainer: grants the requested HCAs. Its answer is the result of create_response(); other answers are empty.

@@ -9,9 +9,8 @@
 namespace shim {
 namespace {
 
-template <std::string NriPluginOptions::*member>
-Result<void> set_text(NriPluginOptions& options, std::string_view value) {
-  options.*member = value;
+Result<void> set_socket(NriPluginOptions& options, std::string_view value) {
+  options.socket = value;
   return {};
 }
 
@@ -32,7 +31,7 @@ Result<void> set_engine(NriPluginOptions& options, std::string_view value) {
 }
 
 constexpr base::Option<NriPluginOptions> kOptions[] = {
-    {"socket", "PATH", "the runtime's socket (/var/run/nri/nri.sock)", set_text<&NriPluginOptions::socket>},
+    {"socket", "PATH", "the runtime's socket (/var/run/nri/nri.sock)", set_socket},
     {"index", "NN", "two digits: runtimes call plugins in this order (10)", set_identity<&PluginIdentity::index>},
     {"name", "NAME", "the plugin's name (rdma)", set_identity<&PluginIdentity::name>},
     {"engine", "NAME", "containerd or crio, if the runtime has another name", set_engine},
