@@ -67,19 +67,6 @@ std::string netns_of(const Grantee& who) {
   return who.owner.netns ? who.owner.netns->path : "";
 }
 
-// Logs the error of a call and returns the answer. The answer's afterwards() writes the metrics' counters, so that
-// the runtime does not wait for this write. It also notes the refusal.
-Worker::Answer answer(const char* stage, std::shared_ptr<Call> call, Result<std::string> done,
-                      hook::RefusedContainer container) {
-  if (!done) call->log.error(done.error());
-  // The result is copied, because `done` moves into the answer before the counters are written.
-  const auto result = done ? Result<void>() : Result<void>(done.error());
-  return {std::move(done), [stage, call = std::move(call), result, container = std::move(container)] {
-            hook::count_stage(stage, *call, result);
-            if (!result) hook::note_refused(call->node.ledger, stage, container, result.error());
-          }};
-}
-
 Result<std::string> grant_to_pod(const NriRequest& request, const ContainerRequest& requesting, Call& call) {
   // The pod's sandbox counts as a user, so that the grant stays until the pod ends, even without a container.
   const Grantee who = TRY(hook::grantee_of(
@@ -327,7 +314,15 @@ Worker::Answer GrantWorker::give(const NriRequest& request, hook::ContainerSpec 
   const auto requesting = hook::understand_spec(std::move(spec), config_, {node_.engine}, std::nullopt);
   const auto steps = pod ? grant_to_pod : grant_to_container;
   auto done = requesting ? steps(request, *requesting, *call) : Result<std::string>(requesting.error());
-  return answer(pod ? kPodStage : kContainerStage, std::move(call), std::move(done), std::move(container));
+  if (!done) call->log.error(done.error());
+  // The result is copied, because `done` moves into the answer before the counters are written.
+  const auto result = done ? Result<void>() : Result<void>(done.error());
+  const auto* const stage = pod ? kPodStage : kContainerStage;
+  // The runtime does not wait for the metrics' counters and the note of the refusal.
+  return {std::move(done), [stage, call = std::move(call), result, container = std::move(container)] {
+            hook::count_stage(stage, *call, result);
+            if (!result) hook::note_refused(call->node.ledger, stage, container, result.error());
+          }};
 }
 
 Worker::Answer GrantWorker::release_by(hook::Releaser by, const ReleaseSteps& steps) {

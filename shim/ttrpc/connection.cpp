@@ -164,7 +164,9 @@ Result<std::optional<Connection::Ended>> Connection::receive() {
   // recv(2) on a Unix socket fails with ECONNRESET if the peer closed its end before it had read all data.
   if (count == 0 || (count < 0 && errno == ECONNRESET)) return Answer(TRY(end_of_input()));
   if (count < 0) return sys_error(errno, "cannot read from the runtime");
-  TRY_VOID(take(std::string_view(input_.data(), static_cast<std::size_t>(count))));
+  std::string_view bytes(input_.data(), static_cast<std::size_t>(count));
+  while (const auto piece = TRY(mux_.next(bytes)))
+    TRY_VOID(take_piece(*piece));
   return Answer();
 }
 
@@ -197,12 +199,6 @@ Result<void> Connection::flush() {
       return sys_error(errno, "cannot send to the runtime");
     }
   }
-  return {};
-}
-
-Result<void> Connection::take(std::string_view bytes) {
-  while (const auto piece = TRY(mux_.next(bytes)))
-    TRY_VOID(take_piece(*piece));
   return {};
 }
 

@@ -112,7 +112,6 @@ class Connection {
   Result<std::optional<Ended>> round(int stop_fd, std::optional<Clock::time_point> until);
   Result<std::optional<Ended>> receive();
   Result<Ended> end_of_input();
-  Result<void> take(std::string_view bytes);
   Result<void> take_piece(const MuxPiece& piece);
   Result<void> take_answer(const Message& message);
   Result<void> serve_request(const Message& message);

@@ -74,7 +74,8 @@ TEST_F(PluginTest, ServesRuntimeOfNri061) {
     EXPECT_EQ(ask("Synchronize", text(1, shim_peer::pod_message("p"))), "");
     EXPECT_EQ(ask("StateChange", number(1, 1) + text(2, shim_peer::pod_message("q"))), "");
     EXPECT_EQ(fields(fields(fields(ask("CreateContainer", shim_peer::create_message()))[1])[6])[1],
-              text(1, "/dev/infiniband/uverbs0") + text(2, "c") + number(3, 231) + number(4, 192));
+              text(1, "/dev/infiniband/uverbs0") + text(2, "c") + number(3, 231) + number(4, 192) +
+                  text(5, number(1, 0666)) + text(6, "") + text(7, ""));
     EXPECT_EQ(ask("StopContainer", shim_peer::create_message()), "");
     EXPECT_EQ(ask("StateChange", number(1, 11) + text(2, text(1, "q")) + text(3, text(1, "c"))), "");
     EXPECT_EQ(ask("StateChange", number(1, 3) + text(2, text(1, "q"))), "");
