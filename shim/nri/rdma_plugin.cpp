@@ -78,10 +78,6 @@ bool asks(const hook::ContainerRequest& container) {
   return container.request && container.request->selection.kind != hook::HcaSelection::Kind::kNone;
 }
 
-Error in_pod(Error error, const NriPod& pod) {
-  return base::wrap(std::move(error), base::printable(fmt::format("pod {}/{}", pod.pod_namespace, pod.name)));
-}
-
 }  // namespace
 
 Result<NamespaceEnds> NamespaceEnds::open() {
@@ -285,7 +281,8 @@ void RdmaPlugin::recover_all() {
 Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
   auto answer = call_worker(request);
   if (answer || request.event == Event::kCreateContainer) return answer;
-  log_.error(in_pod(answer.error(), request.pod));
+  const NriPod& pod = request.pod;
+  log_.error(base::wrap(answer.error(), base::printable(fmt::format("pod {}/{}", pod.pod_namespace, pod.name))));
   if (request.event == Event::kStopContainer) {
     // The runtime may send no other request about this container for a long time. So the plugin itself tries the
     // release again, between requests.

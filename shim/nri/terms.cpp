@@ -1,9 +1,8 @@
 #include "shim/nri/terms.hpp"
 
-#include <algorithm>
 #include <array>
 #include <initializer_list>
-#include <utility>
+#include <optional>
 
 #include "hook/apply/memlock.hpp"
 #include "hook/config/config.hpp"
@@ -11,10 +10,10 @@
 namespace shim {
 namespace {
 
-// Returns the path of a namespace; nullptr: there is none of this type.
-const std::string* find_namespace(const LinuxNamespaces& namespaces, const char* type) {
+// Returns the path of the namespace of this type; nullopt: it is a new one, or there is none.
+std::optional<std::string> path_of(const LinuxNamespaces& namespaces, const char* type) {
   const auto found = namespaces.find(type);
-  return found == namespaces.end() ? nullptr : &found->second;
+  return found == namespaces.end() || found->second.empty() ? std::nullopt : std::optional(found->second);
 }
 
 // Sets the annotations that engines write into the container's config.json (hook::pod_identity).
@@ -28,12 +27,6 @@ void set_identity(const NriPod& pod, const std::string& container, hook::Engine 
            {"pod.uid", "cri.sandbox-uid", pod.uid},
            {"cri-o.SandboxID", "cri.sandbox-id", pod.id}})
     spec.annotations[fmt::format("io.kubernetes.{}", crio ? of_crio : of_containerd)] = value;
-}
-
-// Returns the path of the pod's network namespace; nullopt: the pod is in the node's network namespace.
-std::optional<std::string> netns_of(const NriPod& pod) {
-  const std::string* network = find_namespace(pod.namespaces, "network");
-  return network && !network->empty() ? std::optional(*network) : std::nullopt;
 }
 
 constexpr const char* kRdmaMax = "rdma.max";
@@ -63,7 +56,8 @@ hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine) {
   hook::ContainerSpec spec;
   spec.annotations = pod.annotations;
   set_identity(pod, "", engine, spec);
-  spec.netns_path = netns_of(pod);
+  // A pod without a path is in the node's network namespace.
+  spec.netns_path = path_of(pod.namespaces, "network");
   spec.has_netns = spec.netns_path.has_value();
   return spec;
 }
@@ -86,14 +80,12 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
   spec.mounts = container.mounts;
   // If the runtime reports no network namespace of the pod, the namespace in the container's own list counts.
   if (!spec.netns_path) {
-    const std::string* network = find_namespace(container.namespaces, "network");
-    spec.has_netns = network != nullptr;
-    if (network && !network->empty()) spec.netns_path = *network;
+    spec.has_netns = container.namespaces.contains("network");
+    spec.netns_path = path_of(container.namespaces, "network");
   }
   spec.moved_netdevs = container.net_devices;
-  const std::string* user = find_namespace(container.namespaces, "user");
-  spec.has_userns = user != nullptr;
-  if (user && !user->empty()) spec.userns_path = *user;
+  spec.has_userns = container.namespaces.contains("user");
+  spec.userns_path = path_of(container.namespaces, "user");
   spec.may_remount = true;  // assumed, because NRI does not report capabilities
   spec.memlock = container.memlock;
   // Its value stays: a runtime refuses a container if two plugins set the same item.
