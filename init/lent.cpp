@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,6 +15,7 @@
 #include "fabric/libraries.hpp"
 #include "fabric/provider_names.hpp"
 #include "init/providers.hpp"
+#include "init/settings.hpp"
 
 namespace init {
 namespace {
@@ -41,11 +41,6 @@ bool may_be_used(const std::optional<fabric::SelectorList>& chosen, const Hca& h
   if (!chosen || std::ranges::any_of(chosen->selectors, is_of_netdev)) return true;
   return std::ranges::any_of(hca.ports,
                              [&](const fabric::Port& port) { return fabric::selects(*chosen, hca, port, {}); });
-}
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
 }
 
 class Borrower {
@@ -274,8 +269,8 @@ class Borrower {
       if (auto provider = read_provider(image_.files(), path, name)) hca->provider = std::move(provider);
     }
     // RDMAV_DRIVERS replaces IBV_DRIVERS. A name in it with a slash is a path without the ending "-rdmavNN.so".
-    std::string drivers = variable("RDMAV_DRIVERS");
-    if (drivers.empty()) drivers = variable("IBV_DRIVERS");
+    std::string drivers = own_variable("RDMAV_DRIVERS");
+    if (drivers.empty()) drivers = own_variable("IBV_DRIVERS");
     for (const std::string& name : providers) {
       const std::string path = lent_path("lib" + name);
       const auto listed = base::split(drivers, ':');
@@ -285,7 +280,7 @@ class Borrower {
     if (use != Use::kProviders) {
       std::string path = fabric::kLentDirectory;
       if (use == Use::kAll && !needed_.empty()) path += std::string(":") + fabric::kNeededDirectory;
-      const std::string others = variable("LD_LIBRARY_PATH");
+      const std::string others = own_variable("LD_LIBRARY_PATH");
       const bool is_first = (others + ":").starts_with(path + ":");  // a run of rdma-init before this one
       lent.env.emplace_back("LD_LIBRARY_PATH", is_first         ? others
                                                : others.empty() ? path

@@ -130,14 +130,13 @@ int run_program(const Options& options, char* const* environment, const Log& log
   return options.reap ? run_reaping(options.program, trainer.envp()) : exec_command(options.program, trainer.envp());
 }
 
-int run_command(Options& options, char* const* environment) {
+int run_command(const Options& options, char* const* environment) {
   const Log log(options.log);
   if (options.command == Command::kHelp) return print(log, help_text(options.topic));
   if (options.command == Command::kVersion) return print(log, "rdma-init " RDMA_INIT_VERSION "\n");
   for (const std::string& warning : options.warnings)
     log.warning(warning, kUnknownRemedy);
-  const bool full = options.command != Command::kExec && options.command != Command::kEnv;
-  auto resolved = resolve(options, environment, log, full);
+  auto resolved = resolve(options, environment, log);
   if (!resolved) {
     log.error(resolved.error().message, base::remedy_of(resolved.error()));
     return kExitFailure;

@@ -35,6 +35,8 @@ struct Options {
   std::vector<std::string> warnings;    // about RDMA_INIT_* variables that are unknown
   Variables narrowing;                  // options of the command line that narrow the choice, as RDMA_INIT_* variables
 
+  // Returns true if the command needs every fact of the snapshot format.
+  bool reads_all() const { return command != Command::kExec && command != Command::kEnv; }
   // Returns the prefix of all files that are read, except those of --environ and --snapshot.
   const std::string& tree() const { return rootfs.empty() ? root : rootfs; }
 };

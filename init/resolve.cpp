@@ -83,21 +83,22 @@ bool selected(const Policy& policy, const Candidate& candidate) {
 // Describes the GID that the port still lacks: an open RoCE port with a netdev in this namespace has no usable GID, and
 // the options filter GIDs or --hca names the port. nullopt: no GID is awaited, for example because another port has a
 // matching GID and the options exclude all addresses of this port.
-std::optional<std::string> pending_match(const Inventory& inventory, const Policy& policy, const Candidate& candidate,
+std::optional<std::string> pending_match(const Inventory& inventory, const Candidate& candidate,
+                                         const std::optional<fabric::SelectorList>& hcas, const GidFilter& filter,
                                          bool others_match) {
   if (!is_open_ethernet(candidate) || candidate.usable() || !candidate.port->netdev) return std::nullopt;
-  const bool included = policy.hcas && !policy.hcas->exclude;
-  if (!policy.gids.narrows() && !included) return std::nullopt;
+  const bool included = hcas && !hcas->exclude;
+  if (!filter.narrows() && !included) return std::nullopt;
   bool has_address = false;
   bool matching_address = false;
   for (const Netdev& netdev : inventory.netdevs) {
     if (!is_over(inventory, *candidate.port, netdev)) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
       has_address |= !own.address.is_link_local();
-      matching_address |= policy.gids.allows(own.address);
+      matching_address |= filter.allows(own.address);
     }
   }
-  const bool settled = policy.gids.narrows() && others_match && has_address && !matching_address;
+  const bool settled = filter.narrows() && others_match && has_address && !matching_address;
   if (settled) return std::nullopt;
   return fmt::format("a GID on {} ({}) that the options allow", printable(candidate.name()),
                      printable(*candidate.port->netdev));
@@ -181,41 +182,34 @@ fabric::Limits read_limits() {
   return limits;
 }
 
-// Adds the configuration files in NCCL's order; settings that exist stay.
-void add_conf_files(const std::map<std::string, std::string>& files, const std::vector<std::string>& order,
-                    Settings& settings) {
-  for (const std::string& path : order) {
-    const auto file = files.find(path);
-    if (file != files.end()) add_conf(file->second, path, settings);
-  }
+// Returns the settings of the environment. Marks those that an earlier run of rdma-init exported.
+Settings read_environment(const char* const* environment) {
+  Settings settings;
+  add_environment(environment, settings);
+  const std::string exported = own_variable(kExportsName);
+  if (!exported.empty()) mark_own(exported, settings, this_host());
+  return settings;
 }
 
 constexpr std::size_t kMaxPasswd = 4 << 20;
 
-// The configuration files of a start.
-struct ConfFiles {
-  std::vector<std::string> paths;
-  std::map<std::string, std::string> texts;  // of the files that were read, by path
-};
-
-// Warns if files were read from two homes, or from one that only some versions of NCCL use.
-void warn_about_homes(const ConfFiles& files, const std::string& home, const std::string& passwd,
-                      std::vector<std::string>& problems) {
+// Returns a warning if files were read from two homes, or from one that only some versions of NCCL use.
+std::optional<std::string> warning_about_homes(const ConfFiles& files, const std::string& home,
+                                               const std::string& passwd) {
   std::vector<std::string> read;
   for (const std::string& path : files.paths) {
     if (!path.starts_with("/etc/") && files.texts.contains(path)) read.push_back(printable(path));
   }
-  if (read.empty() || home == passwd) return;
-  problems.push_back(fmt::format(
+  if (read.empty() || home == passwd) return std::nullopt;
+  return fmt::format(
       "{}: NCCL before 2.30 reads such a file only in the home of /etc/passwd ({}), later versions only in $HOME ({}); "
       "remedy: name the file in NCCL_CONF_FILE, or the version with --nccl-version",
-      base::join(read, ", "), passwd.empty() ? "none" : printable(passwd), home.empty() ? "unset" : printable(home)));
+      base::join(read, ", "), passwd.empty() ? "none" : printable(passwd), home.empty() ? "unset" : printable(home));
 }
 
-// Reads the configuration files and adds their variables; settings that exist stay. problems: as for read_conf_files().
-ConfFiles read_conf(const Options& options, Settings& settings, std::vector<std::string>& problems) {
-  const char* variable = getenv("HOME");
-  const std::string home = variable ? variable : "";
+// Reads the configuration files. settings: those with precedence, which may name the file and the version of NCCL.
+ConfFiles read_conf(const Options& options, const Settings& settings) {
+  const std::string home = own_variable("HOME");
   const bool named = find_setting(settings, "NCCL_CONF_FILE") != nullptr;
   auto version = options.policy.nccl_version;
   const Setting* image = find_setting(settings, "NCCL_VERSION");
@@ -225,11 +219,9 @@ ConfFiles read_conf(const Options& options, Settings& settings, std::vector<std:
     const auto text = base::read_below(options.tree(), "/etc/passwd", kMaxPasswd);
     passwd = passwd_home(base::value_or(text, std::string()), ::getuid());
   }
-  ConfFiles files;
-  files.paths = conf_paths(settings, conf_homes(version, home, passwd));
-  files.texts = read_conf_files(settings, files.paths, options.tree(), problems);
-  if (!named && !version) warn_about_homes(files, home, passwd, problems);
-  add_conf_files(files.texts, files.paths, settings);
+  ConfFiles files = read_conf_files(settings, conf_paths(settings, conf_homes(version, home, passwd)), options.tree());
+  if (named || version) return files;
+  if (auto warning = warning_about_homes(files, home, passwd)) files.problems.push_back(std::move(*warning));
   return files;
 }
 
@@ -255,9 +247,9 @@ Settings snapshot_settings(const Inventory& inventory) {
       named.push_back(path);
     }
   }
-  add_conf_files(*inventory.conf, named, settings);
-  add_conf_files(*inventory.conf, conf_paths(settings, homes), settings);
-  return settings;
+  settings = with_conf(std::move(settings), named, *inventory.conf);
+  const std::vector<std::string> paths = conf_paths(settings, homes);
+  return with_conf(std::move(settings), paths, *inventory.conf);
 }
 
 // Returns the value of a variable of the node in the environment of a snapshot.
@@ -267,26 +259,32 @@ std::string value_in(const Inventory& inventory, const char* name) {
   return found == inventory.env->end() ? "" : found->second;
 }
 
-// Reads the value of fabric::kRailsName.
-void take_rails(std::string_view text, Policy& policy, std::vector<std::string>& problems) {
-  if (text.empty()) return;
+// Adds the rails in the value of fabric::kRailsName.
+SitePolicy with_rails(SitePolicy node, std::string_view text) {
+  if (text.empty()) return node;
   if (auto rails = parse_rails(text)) {
-    policy.rails = *std::move(rails);
+    node.rails = *std::move(rails);
   } else {
-    problems.push_back(
+    node.problems.push_back(
         fmt::format("{}: ignored, because it is not HCA=RAIL or HCA=RAIL.PLANE, joined by commas", fabric::kRailsName));
   }
+  return node;
 }
 
 // Drops the node's topology file if the container does not have it: NCCL would then use none, not even its default.
-void check_topology(const std::string& root, SitePolicy& node) {
+SitePolicy without_missing_topology(SitePolicy node, const std::string& root) {
   const auto named = node.settings.find("NCCL_TOPO_FILE");
-  if (named == node.settings.end()) return;
-  const int code = error_of(base::Rooted(root).open(named->second.value));
-  if (code == 0) return;
+  const int code = named == node.settings.end() ? 0 : error_of(base::Rooted(root).open(named->second.value));
+  if (code == 0) return node;
   node.problems.push_back(fmt::format("NCCL_TOPO_FILE={} ({}) is not set: {}", printable(named->second.value),
                                       kNodeSource, std::strerror(code)));
   node.settings.erase(named);
+  return node;
+}
+
+Policy with_rails(Policy policy, const Rails& rails) {
+  policy.rails = rails;
+  return policy;
 }
 
 // Returns true if the decision certainly needs the models of the HCAs: --hca names GUIDs, or a port is down, and the
@@ -302,32 +300,38 @@ bool needs_models(const Inventory& inventory, const Policy& policy) {
 // Reads as much of the GID tables as the decision needs. The decision requests complete tables (needs_full) if it must
 // simulate NCCL's choice, or if a fixed index is beyond the part that was read. It requests the models of the HCAs
 // (needs_models) if a port cannot be used, or four HCAs are in one PCI slot.
-void read_and_decide(const Options& options, bool full, Providers& providers, Resolved& resolved) {
+Resolved read_and_decide(const Options& options, const Policy& policy, const Settings& settings, Providers& providers) {
+  Resolved resolved;
+  const bool full = options.reads_all();
   bool models = full;
   // kept_family() searches all netdevs.
-  const bool all_netdevs = find_setting(resolved.settings, "NCCL_IB_ADDR_FAMILY") != nullptr;
+  const bool all_netdevs = find_setting(settings, "NCCL_IB_ADDR_FAMILY") != nullptr;
   for (const bool whole_tables : {false, true}) {
     resolved.inventory =
         fabric::read_inventory({options.tree(), full, whole_tables, all_netdevs, !options.rootfs.empty()});
     providers.add_to(resolved.inventory);
-    if (options.lent) resolved.lent = borrow(options.tree(), options.policy.hcas, resolved.inventory);
-    const bool early = !full && (models || needs_models(resolved.inventory, options.policy));
+    if (options.lent) resolved.lent = borrow(options.tree(), policy.hcas, resolved.inventory);
+    const bool early = !full && (models || needs_models(resolved.inventory, policy));
     if (early) fabric::read_models(options.tree(), resolved.inventory);
     models |= early;
-    resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
+    resolved.decision = decide(resolved.inventory, settings, policy);
     if (resolved.decision.needs_models && !models) {
       fabric::read_models(options.tree(), resolved.inventory);
       models = true;
-      resolved.decision = decide(resolved.inventory, resolved.settings, options.policy);
+      resolved.decision = decide(resolved.inventory, settings, policy);
     }
-    if (!resolved.decision.needs_full || full) return;
+    if (!resolved.decision.needs_full || full) break;
   }
+  return resolved;
 }
 
-void wait_for_pending(const Options& options, bool full, const Log& log, Providers& providers, Resolved& resolved) {
+// Reads and decides until nothing is pending.
+Resolved wait_for_pending(const Options& options, const Policy& policy, const Settings& settings, const Log& log) {
+  Providers providers(options.tree());
+  Resolved resolved = read_and_decide(options, policy, settings, providers);
   // Without a pending resource, the wait costs no system call, and signals stay unchanged.
-  auto pending = find_pending(resolved.inventory, resolved.settings, options.policy);
-  if (!pending || options.wait_seconds <= 0) return;
+  auto pending = find_pending(resolved.inventory, settings, policy);
+  if (!pending || options.wait_seconds <= 0) return resolved;
   const double start = now_seconds();
   const StopSignals signals;
   double settled_since = 0;  // 0: a resource is still pending
@@ -336,14 +340,15 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Provide
     const double left = start + options.wait_seconds - now_seconds();
     if (left <= 0) {
       log.warning(fmt::format("waited {:g} s in vain for {}", options.wait_seconds, *pending));
-      return;
+      return resolved;
     }
     resolved.stopped_by = signals.sleep_ms(std::min(pause, static_cast<long>(left * 1000) + 1));
     if (resolved.stopped_by) {
-      return log.warning(fmt::format("signal {} ended the wait for {}", *resolved.stopped_by, *pending));
+      log.warning(fmt::format("signal {} ended the wait for {}", *resolved.stopped_by, *pending));
+      return resolved;
     }
-    read_and_decide(options, full, providers, resolved);
-    pending = find_pending(resolved.inventory, resolved.settings, options.policy);
+    resolved = read_and_decide(options, policy, settings, providers);
+    pending = find_pending(resolved.inventory, settings, policy);
     if (pending) {
       settled_since = 0;
       continue;
@@ -354,122 +359,124 @@ void wait_for_pending(const Options& options, bool full, const Log& log, Provide
     if (!settled && resolved.decision.uses(is_link_local)) pending = "a global address";
   }
   log.info(fmt::format("waited {:.2f} s", now_seconds() - start));
+  return resolved;
 }
 
-// Returns the variables of the environment that a snapshot keeps.
-std::map<std::string, std::string> snapshot_env(const Settings& settings) {
-  std::map<std::string, std::string> env;
+// Adds the facts of this process that a snapshot has. A snapshot is attached to bug reports, so it has only the lines
+// of the configuration files and the variables that the decision reads.
+Inventory with_facts(Inventory inventory, const Settings& settings, ConfFiles files, const SitePolicy& node) {
+  inventory.limits = read_limits();
+  for (auto& [path, text] : files.texts)
+    text = conf_lines(text);
+  inventory.conf = std::move(files.texts);
+  auto& env = inventory.env.emplace();
   for (const auto& [name, setting] : settings)
     if (setting.source == "environment" && fabric::is_library_variable(name)) env[name] = setting.value;
-  return env;
+  if (const char* exported = getenv(kExportsName)) env[kExportsName] = exported;
+  if (!node.settings.empty()) env[fabric::kSiteName] = own_variable(fabric::kSiteName);
+  if (!node.rails.empty()) env[fabric::kRailsName] = own_variable(fabric::kRailsName);
+  return inventory;
+}
+
+// Adds problems that no decision has, which are warnings.
+Decision with_problems(Decision decision, const std::vector<std::string>& problems) {
+  auto& warnings = decision.status == Status::kNone ? decision.asides : decision.warnings;
+  warnings.insert(warnings.end(), problems.begin(), problems.end());
+  if (decision.status == Status::kOk && !warnings.empty()) decision.status = Status::kOkWarn;
+  return decision;
 }
 
 // Exports the variables of the site's policy files and of the node. A variable that the decision replaced (--override)
 // is exported already.
-void export_policy(const Settings& applied, const std::vector<std::string>& problems, Decision& decision) {
-  for (const auto& [name, setting] : applied) {
-    if (std::ranges::find(decision.env, name, &Variables::value_type::first) != decision.env.end()) continue;
+Decision with_policy(Decision decision, const Settings& settings) {
+  for (const auto& [name, setting] : settings) {
+    const auto same = std::ranges::find(decision.env, name, &Variables::value_type::first);
+    if (!setting.of_policy || same != decision.env.end()) continue;
     decision.env.emplace_back(name, setting.value);
     decision.kept.try_emplace(name, KeptValue{setting.value, setting.source, std::nullopt});
   }
-  auto& warnings = decision.status == Status::kNone ? decision.asides : decision.warnings;
-  warnings.insert(warnings.end(), problems.begin(), problems.end());
-  if (decision.status == Status::kOk && !warnings.empty()) decision.status = Status::kOkWarn;
+  return decision;
 }
 
 // Exports the variables by which libibverbs finds the node's libraries, if ports are used.
-void export_lent(const Lent& lent, Decision& decision) {
-  if (!lent.problem.empty())
-    (decision.status == Status::kNone ? decision.asides : decision.warnings).push_back(lent.problem);
-  if (decision.status == Status::kOk && !lent.problem.empty()) decision.status = Status::kOkWarn;
-  if (decision.status == Status::kNone) return;
+Decision with_lent(Decision decision, const Lent& lent) {
+  if (!lent.problem.empty()) decision = with_problems(std::move(decision), {lent.problem});
+  if (decision.status == Status::kNone) return decision;
   decision.env.insert(decision.env.end(), lent.env.begin(), lent.env.end());
   if (!lent.note.empty()) decision.remarks.push_back(lent.note);
+  return decision;
 }
 
-base::Result<Resolved> resolve_snapshot(const std::string& snapshot, Policy& policy) {
+base::Result<Resolved> resolve_snapshot(const Options& options) {
   Resolved resolved;
-  resolved.inventory = TRY(fabric::read_snapshot(snapshot));
-  resolved.settings = snapshot_settings(resolved.inventory);
-  SitePolicy node = read_node_values(value_in(resolved.inventory, fabric::kSiteName));
-  take_rails(value_in(resolved.inventory, fabric::kRailsName), policy, node.problems);
-  const Settings from_node = apply_policy(node, resolved.settings);
-  resolved.decision = decide(resolved.inventory, resolved.settings, policy);
-  export_policy(from_node, node.problems, resolved.decision);
+  resolved.inventory = TRY(fabric::read_snapshot(*options.snapshot));
+  const SitePolicy node = with_rails(read_node_values(value_in(resolved.inventory, fabric::kSiteName)),
+                                     value_in(resolved.inventory, fabric::kRailsName));
+  const Settings& settings = resolved.settings = with_policy(snapshot_settings(resolved.inventory), node);
+  Decision decision = decide(resolved.inventory, settings, with_rails(options.policy, node.rails));
+  resolved.decision = with_problems(with_policy(std::move(decision), settings), node.problems);
   return resolved;
 }
 
 }  // namespace
 
-std::optional<std::string> find_pending(const Inventory& inventory, const Settings& settings, const Policy& asked) {
-  Policy policy = asked;
-  if (!policy.gids.family) policy.gids.family = kept_family(inventory, settings);
+std::optional<std::string> find_pending(const Inventory& inventory, const Settings& settings, const Policy& policy) {
+  GidFilter filter = policy.gids;
+  if (!filter.family) filter.family = kept_family(inventory, settings);
   // GIDs of the node do not count: the wait is for addresses of this network namespace.
-  GidFilter own = policy.gids;
+  GidFilter own = filter;
   own.node_gids = false;
   GidFilter unfiltered;
   unfiltered.node_gids = false;
   const auto matching = find_candidates(inventory, own);
-  const auto all = policy.gids.narrows() || !policy.gids.link_local ? find_candidates(inventory, unfiltered) : matching;
+  const auto all = filter.narrows() || !filter.link_local ? find_candidates(inventory, unfiltered) : matching;
   std::optional<std::string> awaited;
   for (const Candidate& candidate : all) {
-    if (!awaited && selected(policy, candidate)) awaited = pending_gid(inventory, candidate, policy.gids.family);
+    if (!awaited && selected(policy, candidate)) awaited = pending_gid(inventory, candidate, filter.family);
   }
   const bool others_match = std::ranges::any_of(matching, [&](const Candidate& candidate) {
     return candidate.usable() && candidate.port->is_ethernet() && selected(policy, candidate);
   });
   for (const Candidate& candidate : matching) {
-    if (!awaited && selected(policy, candidate)) awaited = pending_match(inventory, policy, candidate, others_match);
+    if (!awaited && selected(policy, candidate))
+      awaited = pending_match(inventory, candidate, policy.hcas, filter, others_match);
   }
   // Without an RDMA driver in the kernel, no HCA will appear.
   const std::size_t required = inventory.rdma_error == ENOENT ? 0 : std::max(policy.require, policy.require_used);
   std::size_t usable = count_usable_hcas(matching);
   if (usable >= required) return awaited;
   // --require also accepts HCAs that use the node's GIDs.
-  usable = count_usable_hcas(find_candidates(inventory, policy.gids));
+  usable = count_usable_hcas(find_candidates(inventory, filter));
   if (usable >= required) return awaited;
   return fmt::format("{} of {} HCAs with a usable port{}{}", required - usable, required,
                      awaited ? ", among them " : "", awaited.value_or(""));
 }
 
-base::Result<Resolved> resolve(Options& options, const char* const* environment, const Log& log, bool full) {
-  Resolved resolved;
-  if (options.snapshot) return resolve_snapshot(*options.snapshot, options.policy);
-  add_environment(environment, resolved.settings);
-  const char* exported = getenv(kExportsName);
-  mark_own(exported ? exported : "", resolved.settings, exported ? this_host() : "");
+base::Result<Resolved> resolve(const Options& options, const char* const* environment, const Log& log) {
+  if (options.snapshot) return resolve_snapshot(options);
   const SitePolicy site = read_site_policy(base::Rooted(options.tree()), options.env_file, options.tree().empty());
-  Settings from_site = apply_policy(site, resolved.settings);
-  std::vector<std::string> problems = site.problems;
   // The other commands report the problems of the decision.
-  if (full && options.command != Command::kDoctor) {
-    for (const std::string& problem : problems)
+  if (options.reads_all() && options.command != Command::kDoctor) {
+    for (const std::string& problem : site.problems)
       log.warning(problem);
   }
-  auto files = read_conf(options, resolved.settings, problems).texts;  // after the environment, which has precedence
-  const char* of_node = getenv(fabric::kSiteName);
-  SitePolicy node = read_node_values(of_node ? of_node : "");
-  check_topology(options.tree(), node);
-  const char* rails = getenv(fabric::kRailsName);
-  take_rails(rails ? rails : "", options.policy, node.problems);
-  from_site.merge(apply_policy(node, resolved.settings));  // last: a user's value anywhere has precedence
-  problems.insert(problems.end(), node.problems.begin(), node.problems.end());
-  Providers providers(options.tree());
-  read_and_decide(options, full, providers, resolved);
-  wait_for_pending(options, full, log, providers, resolved);
-  export_policy(from_site, problems, resolved.decision);
-  export_lent(resolved.lent, resolved.decision);
-  if (full) {
-    resolved.inventory.limits = read_limits();
-    for (auto& [path, text] : files)
-      // A snapshot is attached to bug reports, so other lines of the files must not be in it.
-      text = conf_lines(text);
-    resolved.inventory.conf = std::move(files);
-    resolved.inventory.env = snapshot_env(resolved.settings);
-    if (exported) (*resolved.inventory.env)[kExportsName] = exported;
-    if (!node.settings.empty()) (*resolved.inventory.env)[fabric::kSiteName] = of_node;
-    if (!options.policy.rails.empty()) (*resolved.inventory.env)[fabric::kRailsName] = rails;
-  }
+  // The first source of a variable has precedence: the environment, the site, NCCL's files, and last the node, because
+  // a user's value anywhere has precedence over it.
+  Settings settings = with_policy(read_environment(environment), site);
+  ConfFiles files = read_conf(options, settings);
+  settings = with_conf(std::move(settings), files.paths, files.texts);
+  const SitePolicy node =
+      with_rails(without_missing_topology(read_node_values(own_variable(fabric::kSiteName)), options.tree()),
+                 own_variable(fabric::kRailsName));
+  settings = with_policy(std::move(settings), node);
+  Resolved resolved = wait_for_pending(options, with_rails(options.policy, node.rails), settings, log);
+  Decision decision = with_policy(std::move(resolved.decision), settings);
+  for (const auto& problems : {site.problems, files.problems, node.problems})
+    decision = with_problems(std::move(decision), problems);
+  resolved.decision = with_lent(std::move(decision), resolved.lent);
+  if (options.reads_all())
+    resolved.inventory = with_facts(std::move(resolved.inventory), settings, std::move(files), node);
+  resolved.settings = std::move(settings);
   return resolved;
 }
 

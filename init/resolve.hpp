@@ -25,7 +25,7 @@ namespace init {
 //    on a node without an RDMA driver.
 // Pure.
 std::optional<std::string> find_pending(const fabric::Inventory& inventory, const Settings& settings,
-                                        const Policy& asked);
+                                        const Policy& policy);
 
 struct Resolved {
   fabric::Inventory inventory;
@@ -35,9 +35,7 @@ struct Resolved {
   Lent lent = {};                 // applied to the decision
 };
 
-// Reads, waits and decides. full: read every fact of the snapshot format (doctor, topo, snapshot).
-// options: gets the rails that the node tells, in its policy.
-// Errors: an unreadable snapshot. All other failures are in the decision.
-base::Result<Resolved> resolve(Options& options, const char* const* environment, const Log& log, bool full);
+// Reads, waits and decides. Errors: an unreadable snapshot. All other failures are in the decision.
+base::Result<Resolved> resolve(const Options& options, const char* const* environment, const Log& log);
 
 }  // namespace init

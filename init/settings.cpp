@@ -10,6 +10,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -75,6 +76,11 @@ void read_policy_file(const base::Rooted& files, const std::string& path, int fl
 const Setting* find_setting(const Settings& settings, std::string_view name) {
   const auto found = settings.find(name);
   return found == settings.end() || found->second.value.empty() ? nullptr : &found->second;
+}
+
+std::string own_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
 }
 
 void add_conf(std::string_view text, const std::string& path, Settings& settings) {
@@ -179,23 +185,32 @@ std::vector<std::string> conf_paths(const Settings& settings, const std::vector<
   return paths;
 }
 
-std::map<std::string, std::string> read_conf_files(const Settings& settings, const std::vector<std::string>& paths,
-                                                   const std::string& root, std::vector<std::string>& problems) {
+ConfFiles read_conf_files(const Settings& settings, std::vector<std::string> paths, const std::string& root) {
   const Setting* named = find_setting(settings, "NCCL_CONF_FILE");
-  std::map<std::string, std::string> files;
-  for (const std::string& path : paths) {
+  ConfFiles files{std::move(paths), {}, {}};
+  for (const std::string& path : files.paths) {
     auto text = base::read_below(root, path, kMaxConfSize);
     const int code = error_of(text);
-    if (code == 0) files.emplace(path, std::get<std::string>(std::move(text)));
+    if (code == 0) files.texts.emplace(path, std::get<std::string>(std::move(text)));
     const bool asked = named && named->value == path;
     // NCCL runs as the same user, so it cannot read the file either.
     if (code == 0 || (!asked && (base::is_gone(code) || code == EACCES))) continue;
-    problems.push_back(fmt::format("{}{}: {}; its values are unknown", asked ? "NCCL_CONF_FILE=" : "", printable(path),
-                                   code == EFBIG    ? "has more than 64 MiB"
-                                   : code == EINVAL ? "is no regular file"
-                                                    : std::strerror(code)));
+    files.problems.push_back(fmt::format("{}{}: {}; its values are unknown", asked ? "NCCL_CONF_FILE=" : "",
+                                         printable(path),
+                                         code == EFBIG    ? "has more than 64 MiB"
+                                         : code == EINVAL ? "is no regular file"
+                                                          : std::strerror(code)));
   }
   return files;
+}
+
+Settings with_conf(Settings settings, const std::vector<std::string>& paths,
+                   const std::map<std::string, std::string>& texts) {
+  for (const std::string& path : paths) {
+    const auto text = texts.find(path);
+    if (text != texts.end()) add_conf(text->second, path, settings);
+  }
+  return settings;
 }
 
 void add_policy(std::string_view text, const std::string& path, SitePolicy& policy) {
@@ -268,17 +283,16 @@ SitePolicy read_node_values(std::string_view text) {
   return policy;
 }
 
-Settings apply_policy(const SitePolicy& policy, Settings& settings) {
-  Settings applied;
+Settings with_policy(Settings settings, const SitePolicy& policy) {
   for (const auto& [name, setting] : policy.settings) {
     // An empty value of the environment counts as unset.
     Setting& present = settings[name];
     if (setting.of_node && present.own && present.value == setting.value) present.of_node = true;
     if (!present.value.empty()) continue;
     present = setting;
-    applied[name] = setting;
+    present.of_policy = true;
   }
-  return applied;
+  return settings;
 }
 
 }  // namespace init

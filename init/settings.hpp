@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "init/nccl_rules.hpp"
+#include "init/rails.hpp"
 
 namespace base {
 class Rooted;
@@ -31,11 +32,12 @@ namespace init {
 
 struct Setting {
   std::string value;
-  std::string source;    // "environment", kNodeSource or the path of a file
-  bool had_cr = false;   // the line in that file ends with CR LF
-  bool own = false;      // an earlier run of rdma-init exported it (mark_own())
-  bool was_cut = false;  // NCCL's buffer is shorter than the value in that file; `value` is its first part
-  bool of_node = false;  // of read_node_values(), also if an earlier run exported it: --override keeps it
+  std::string source;      // "environment", kNodeSource or the path of a file
+  bool had_cr = false;     // the line in that file ends with CR LF
+  bool own = false;        // an earlier run of rdma-init exported it (mark_own())
+  bool was_cut = false;    // NCCL's buffer is shorter than the value in that file; `value` is its first part
+  bool of_policy = false;  // with_policy() added it: this run exports it
+  bool of_node = false;    // of read_node_values(), also if an earlier run exported it: --override keeps it
 };
 
 inline constexpr const char* kNodeSource = "config.json of the node";
@@ -46,6 +48,9 @@ using Settings = std::map<std::string, Setting, std::less<>>;
 // Returns the setting of a variable, nullptr if it is not set or empty. An empty value has no meaning to the libraries
 // and is replaced.
 const Setting* find_setting(const Settings& settings, std::string_view name);
+
+// Returns the value of a variable of this process, "" if it is not set.
+std::string own_variable(const char* name);
 
 // Adds the NAME=value lines of a file; settings that exist stay. Lines are read as NCCL does: split at the first '=',
 // only a final CR trimmed, lines that begin with '#' skipped, no quotes. A value ends after 1,023 bytes, because NCCL
@@ -88,10 +93,18 @@ std::vector<std::string> conf_homes(const std::optional<nccl::Version>& version,
 // Returns the paths of the configuration files, NCCL's in NCCL's order and then RCCL's. homes: conf_homes().
 std::vector<std::string> conf_paths(const Settings& settings, const std::vector<std::string>& homes);
 
-// Reads the configuration files. Returns the text of each readable file by path. problems: receives a line for each
-// unreadable file that exists or that NCCL_CONF_FILE names. A file above 64 MiB is not read.
-std::map<std::string, std::string> read_conf_files(const Settings& settings, const std::vector<std::string>& paths,
-                                                   const std::string& root, std::vector<std::string>& problems);
+struct ConfFiles {
+  std::vector<std::string> paths;            // conf_paths()
+  std::map<std::string, std::string> texts;  // of the readable files, by path
+  std::vector<std::string> problems;         // a line for each unreadable file that exists or that NCCL_CONF_FILE names
+};
+
+// Reads the configuration files. A file above 64 MiB is not read.
+ConfFiles read_conf_files(const Settings& settings, std::vector<std::string> paths, const std::string& root);
+
+// Adds the variables of the files, in the order of the paths; settings that exist stay. texts: ConfFiles::texts.
+Settings with_conf(Settings settings, const std::vector<std::string>& paths,
+                   const std::map<std::string, std::string>& texts);
 
 // Variables that a site or an image sets for all trainers: the file RDMA_INIT_ENV_FILE, or /etc/rdma-init/env.d/*.conf
 // in order of their names. The files have NAME=value lines, '#' lines and empty lines. Values have no quoting; a CR at
@@ -102,6 +115,7 @@ std::map<std::string, std::string> read_conf_files(const Settings& settings, con
 struct SitePolicy {
   Settings settings;                  // the first file that sets a variable has precedence
   std::vector<std::string> problems;  // lines and files that were ignored, one line each
+  Rails rails = {};                   // of the node; empty: not stated
 };
 
 // Adds the lines of one file. A problem names the file and the line number, and the variable of a well-formed line.
@@ -116,7 +130,7 @@ SitePolicy read_site_policy(const base::Rooted& files, const std::string& file, 
 // text that the node cannot have written is ignored as a whole, with a problem.
 SitePolicy read_node_values(std::string_view text);
 
-// Adds the variables that are not set yet to the settings. Returns the added variables.
-Settings apply_policy(const SitePolicy& policy, Settings& settings);
+// Adds the variables of the policy that are not set yet.
+Settings with_policy(Settings settings, const SitePolicy& policy);
 
 }  // namespace init

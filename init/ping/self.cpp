@@ -47,7 +47,7 @@ Result<Self> read_self(const Options& options, char* const* environment, const L
   std::array<char*, 3> arguments{name, command, nullptr};
   init::Options reading = TRY(init::parse_options(2, arguments.data(), environment));
   reading.wait_seconds = 0;
-  Resolved resolved = TRY(resolve(reading, environment, log, true));
+  Resolved resolved = TRY(resolve(reading, environment, log));
   const Setting* const image = find_setting(resolved.settings, "NCCL_VERSION");
   auto version = reading.policy.nccl_version;
   if (!version && image) version = nccl::parse_version(image->value);

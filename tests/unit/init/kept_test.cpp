@@ -122,7 +122,7 @@ TEST(KeptValues, OfTheNodeAreCheckedAndNeverReplaced) {
   for (fabric::Hca& hca : node.hcas)
     hca.ports[0].gids[3].index = 7;
   Settings settings;
-  apply_policy(read_node_values("NCCL_IB_GID_INDEX=3;NCCL_IB_TC=106"), settings);
+  settings = with_policy(std::move(settings), read_node_values("NCCL_IB_GID_INDEX=3;NCCL_IB_TC=106"));
   const auto decision = decide(node, settings, kOverriding);
   EXPECT_EQ(decision.warnings,
             std::vector<std::string>{"NCCL_IB_GID_INDEX=3 (config.json of the node): GID 3 of mlx5_0:1 is empty, not a "

@@ -32,7 +32,7 @@ class Resolve : public testing::Test {
 
   init::Resolved resolve(std::vector<const char*> environment = {}) {
     environment.push_back(nullptr);
-    auto resolved = init::resolve(options_, environment.data(), init::Log(init::LogLevel::kQuiet), false);
+    auto resolved = init::resolve(options_, environment.data(), init::Log(init::LogLevel::kQuiet));
     EXPECT_TRUE(resolved);
     return std::move(resolved).value();
   }

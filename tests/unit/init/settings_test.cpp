@@ -149,9 +149,8 @@ TEST(ReadConfFiles, SkipsMissingFiles) {
   const TempDir root;
   write_file(root / "etc/nccl.conf", "NCCL_A=1\n");
   ASSERT_EQ(mkfifo((root / "fifo.conf").c_str(), 0600), 0);
-  std::vector<std::string> problems;
-  const auto files =
-      init::read_conf_files({}, {"/root/.nccl.conf", "/etc", "/fifo.conf", "/etc/nccl.conf"}, root.path(), problems);
+  const auto [paths, files, problems] =
+      init::read_conf_files({}, {"/root/.nccl.conf", "/etc", "/fifo.conf", "/etc/nccl.conf"}, root.path());
   EXPECT_EQ(files.at("/etc/nccl.conf"), "NCCL_A=1\n");
   EXPECT_FALSE(files.contains("/root/.nccl.conf"));
   EXPECT_FALSE(files.contains("/etc"));
@@ -162,14 +161,13 @@ TEST(ReadConfFiles, SkipsMissingFiles) {
 
 TEST(ReadConfFiles, ReportsAnUnreadableNamedFile) {
   const TempDir root;
-  std::vector<std::string> problems;
   const Settings settings = {{"NCCL_CONF_FILE", {"/none.conf", "environment"}}};
-  init::read_conf_files(settings, init::conf_paths(settings, {}), root.path(), problems);
+  auto problems = init::read_conf_files(settings, init::conf_paths(settings, {}), root.path()).problems;
   ASSERT_EQ(problems.size(), 1U) << "/etc/nccl.conf is optional";
   EXPECT_EQ(problems[0], "NCCL_CONF_FILE=/none.conf: No such file or directory; its values are unknown");
   write_file(root / "none.conf", "");
   ASSERT_EQ(::truncate((root / "none.conf").c_str(), (64 << 20) + 1), 0);
-  init::read_conf_files(settings, {"/none.conf"}, root.path(), problems);
+  problems = init::read_conf_files(settings, {"/none.conf"}, root.path()).problems;
   EXPECT_NE(problems.back().find("has more than 64 MiB"), std::string::npos) << problems.back();
 }
 
@@ -216,8 +214,10 @@ TEST(SitePolicy, SetsOnlyUnsetVariables) {
   SitePolicy policy;
   init::add_policy("NCCL_A=1\nNCCL_B=2\nNCCL_C=3\n", "/f", policy);
   Settings settings = {{"NCCL_A", {"x", "environment"}}, {"NCCL_B", {"", "environment"}}};
-  EXPECT_EQ(values(init::apply_policy(policy, settings)), "NCCL_B=2;NCCL_C=3;");
+  settings = init::with_policy(std::move(settings), policy);
   EXPECT_EQ(values(settings), "NCCL_A=x;NCCL_B=2;NCCL_C=3;");
+  EXPECT_FALSE(settings["NCCL_A"].of_policy);
+  EXPECT_TRUE(settings["NCCL_B"].of_policy && settings["NCCL_C"].of_policy);
   EXPECT_EQ(settings["NCCL_C"].source, "/f");
 }
 
@@ -237,8 +237,9 @@ TEST(SitePolicy, NeverReplacesAValueOfTheEnvironment) {
   const std::vector<std::string> names = {"NCCL_IB_TC",   "UCX_IB_SL",    "FI_PROVIDER",   "FI_EFA_X", "OMPI_MCA_btl",
                                           "HCCL_RDMA_TC", "RCCL_SETTING", "NVSHMEM_IB_SL", "MC_IB_TC", "UCCL_IB_TC"};
   for (const std::string& name : names) {
-    Settings settings = from_environment({(name + "=user").c_str()});
-    EXPECT_TRUE(init::apply_policy(init::read_node_values(name + "=site"), settings).empty()) << name;
+    const Settings settings =
+        init::with_policy(from_environment({(name + "=user").c_str()}), init::read_node_values(name + "=site"));
+    EXPECT_FALSE(settings.at(name).of_policy) << name;
     EXPECT_EQ(value_of(settings, name.c_str()), "user");
   }
 }
