@@ -42,19 +42,20 @@ class Chooser {
   // InfiniBand and Ethernet, to which they would add. The default route only hints at a front-end NIC, so its rule
   // drops no port if all ports match. The rule of the default route precedes the count of address families. Otherwise
   // one front-end NIC with IPv4 would outweigh rails with link-local addresses.
-  Choice run(const ChoiceRules& rules) {
+  Choice run(const std::optional<fabric::SelectorList>& hcas, const std::optional<nccl::HcaList>& kept_hcas,
+             std::optional<unsigned> kept_index) {
     if (has_efa()) return std::move(choice_);
     take_usable();
     find_management();
-    if (rules.kept_hcas) {
-      keep([&](const Candidate& c) { return rules.kept_hcas->matches(c.hca->name, c.port->number); },
+    if (kept_hcas) {
+      keep([&](const Candidate& c) { return kept_hcas->matches(c.hca->name, c.port->number); },
            "excluded by NCCL_IB_HCA, which is already set");
-    } else if (rules.hcas) {
-      keep([&](const Candidate& c) { return selects(*rules.hcas, *c.hca, *c.port, c.netdevs); },
-           fmt::format("excluded by --hca {}", base::printable(rules.hcas->text)));
+    } else if (hcas) {
+      keep([&](const Candidate& c) { return selects(*hcas, *c.hca, *c.port, c.netdevs); },
+           fmt::format("excluded by --hca {}", base::printable(hcas->text)));
     }
     // A list of ports to use overrides the heuristics. A list of ports to exclude does not.
-    const bool listed = rules.kept_hcas || (rules.hcas && !rules.hcas->exclude);
+    const bool listed = kept_hcas || (hcas && !hcas->exclude);
     if (!listed) set_management_aside();
     choose_link_layer();
     if (!listed) {
@@ -62,7 +63,7 @@ class Chooser {
       avoid([](const Candidate& c) { return c.hca->is_software(); }, "software RDMA device, and hardware is available");
       leave_default_route();
     }
-    choose_family(rules.kept_index);
+    choose_family(kept_index);
     warn_about_management();
     return std::move(choice_);
   }
@@ -234,8 +235,10 @@ class Chooser {
 
 }  // namespace
 
-Choice choose_ports(const Inventory& inventory, const std::vector<Candidate>& candidates, const ChoiceRules& rules) {
-  return Chooser(inventory, candidates).run(rules);
+Choice choose_ports(const Inventory& inventory, const std::vector<Candidate>& candidates,
+                    const std::optional<fabric::SelectorList>& hcas, const std::optional<nccl::HcaList>& kept_hcas,
+                    std::optional<unsigned> kept_index) {
+  return Chooser(inventory, candidates).run(hcas, kept_hcas, kept_index);
 }
 
 }  // namespace init

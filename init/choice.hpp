@@ -12,12 +12,6 @@
 
 namespace init {
 
-struct ChoiceRules {
-  std::optional<fabric::SelectorList> hcas;  // --hca
-  std::optional<nccl::HcaList> kept_hcas;    // NCCL_IB_HCA of the user: it defines the ports
-  std::optional<unsigned> kept_index;        // NCCL_IB_GID_INDEX of the user: the GIDs at this index define the family
-};
-
 struct Choice {
   std::vector<std::size_t> ports;         // chosen candidates, by index
   std::vector<std::string> drop_reasons;  // per candidate; empty for a chosen one
@@ -27,8 +21,10 @@ struct Choice {
   bool needs_models = false;  // the choice depends on models of HCAs that were not read
 };
 
-// Chooses the ports. rules: lists of the administrator, and values that are already set.
+// Chooses the ports. hcas: --hca. kept_hcas: NCCL_IB_HCA of the user, which defines the ports. kept_index:
+// NCCL_IB_GID_INDEX of the user; the GIDs at this index define the family.
 Choice choose_ports(const fabric::Inventory& inventory, const std::vector<Candidate>& candidates,
-                    const ChoiceRules& rules);
+                    const std::optional<fabric::SelectorList>& hcas, const std::optional<nccl::HcaList>& kept_hcas = {},
+                    std::optional<unsigned> kept_index = {});
 
 }  // namespace init

@@ -80,8 +80,8 @@ std::optional<unsigned> Deciding::index_for_others() const {
     if (!best) return std::nullopt;
     gids.push_back({i, &at(i), *best});
   }
-  const SharedIndex shared = share_index(gids, {});
-  return shared.others.empty() ? std::optional(shared.index) : std::nullopt;
+  const IndexPlan shared = share_index(gids, {});
+  return shared.wrong.empty() ? shared.index : std::nullopt;
 }
 
 std::vector<ChosenPort> Deciding::chosen_ports() const {
@@ -200,25 +200,22 @@ void filter_addresses(Deciding& d) {
 
 // Chooses the ports. If the user has set NCCL_IB_HCA (a kept value), checks it against the choice.
 void choose(Deciding& d) {
-  ChoiceRules rules;
-  rules.kept_index = d.kept.fixed_index();
-  rules.hcas = d.policy.hcas;
+  std::optional<nccl::HcaList> kept_hcas;
   if (const Setting* setting = d.kept.in_effect("NCCL_IB_HCA")) {
-    rules.kept_hcas = nccl::parse_hca_list(setting->value, d.version());
+    kept_hcas = nccl::parse_hca_list(setting->value, d.version());
   } else if (const Setting* wrong = d.kept.find("NCCL_IB_HCA")) {
-    d.meant = meaning_of(wrong->value, d.candidates);
-    rules.kept_hcas = d.meant;
+    kept_hcas = d.meant = meaning_of(wrong->value, d.candidates);
   }
-  d.choice = choose_ports(d.inventory, d.candidates, rules);
+  d.choice = choose_ports(d.inventory, d.candidates, d.policy.hcas, kept_hcas, d.kept.fixed_index());
   d.decision.needs_models |= d.choice.needs_models;
-  if (!rules.kept_hcas || d.choice.efa) return;
+  if (!kept_hcas || d.choice.efa) return;
   if (d.policy.hcas)
     d.decision.remarks.emplace_back("NCCL_IB_HCA is already set and defines the ports: --hca is ignored");
   if (d.meant) return;
   // NCCL uses every port of the user's list, including ports that do not fit the other chosen ports.
   for (std::size_t i = 0; i < d.candidates.size(); ++i) {
     if (d.candidates[i].usable() && !d.choice.drop_reasons[i].empty() &&
-        rules.kept_hcas->matches(d.candidates[i].hca->name, d.candidates[i].port->number)) {
+        kept_hcas->matches(d.candidates[i].hca->name, d.candidates[i].port->number)) {
       d.kept.keep("NCCL_IB_HCA", fmt::format("selects {}: {}", d.list({i}), d.choice.drop_reasons[i]));
       // With --override the meaning of the list replaces it, so the choice is made again.
       if (!d.kept.in_effect("NCCL_IB_HCA")) choose(d);
@@ -297,7 +294,7 @@ void check_gid_rules(Deciding& d, const std::vector<WantedGid>& gids) {
   if (!any || d.kept.fixed_index()) return;
   // If one index serves every port, it will be exported, and NCCL then ignores the three variables.
   const nccl::GidRules rules = d.effective_rules(true);
-  if (!d.kept.in_effect("NCCL_IB_GID_INDEX") && share_index(gids, rules.range).others.empty()) return;
+  if (!d.kept.in_effect("NCCL_IB_GID_INDEX") && share_index(gids, rules.range).wrong.empty()) return;
   const auto wrong = wrong_ports(gids, rules);
   // If NCCL chooses a wrong GID on as many ports without these values, the values are not the cause.
   if (wrong.size() <= wrong_ports(gids, d.effective_rules(false)).size()) return;

@@ -48,10 +48,10 @@ struct PortReport {
 
 struct Decision {
   Status status = Status::kNone;
-  Variables env;     // variables to export, in the order of the decision
-  std::string mark;  // exports_mark(), without the values of a site's policy; empty: nothing is exported
-  KeptValues kept;
-  std::vector<PortReport> ports;      // every port once, in inventory order
+  Variables env;                  // variables to export, in the order of the decision
+  std::string mark;               // exports_mark(), without the values of a site's policy; empty: nothing is exported
+  Settings kept;                  // values of the user that stay, with their problems
+  std::vector<PortReport> ports;  // every port once, in inventory order
   std::vector<std::string> warnings;  // status kOkWarn has at least one, kOk and kNone have none
   std::vector<std::string> asides;    // status kNone: warnings for the log only
   std::vector<std::string> remarks;   // information for the log, not a fault

@@ -41,15 +41,10 @@ unsigned commonest_index(const std::vector<WantedGid>& wanted, const Range& rang
 // An attempt accepts only the wanted GID, or any GID of the port with the rank of the wanted one.
 enum class Aim { kWanted, kAnyOwn };
 
-struct Attempt {
-  Range range;
-  std::vector<std::size_t> wrong;
-  std::map<std::size_t, unsigned> moved;
-};
-
 // Simulates NCCL's choice on every port.
-Attempt simulate(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, Aim aim) {
-  Attempt attempt{rules.range, {}, {}};
+IndexPlan simulate(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, Aim aim) {
+  IndexPlan attempt;
+  attempt.range = rules.range;
   for (const WantedGid& one : wanted) {
     const nccl::GidChoice choice = nccl::choose_gid(*one.candidate->port, rules);
     const bool is_wanted = choice.index == one.gid.index;
@@ -108,53 +103,44 @@ std::vector<std::size_t> wrong_ports(const std::vector<WantedGid>& wanted, const
 }
 
 IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range) {
-  Attempt best = simulate(wanted, rules, Aim::kWanted);
-  const bool is_right = best.wrong.empty();
+  IndexPlan plan = simulate(wanted, rules, Aim::kWanted);
+  const bool is_right = plan.wrong.empty();
   std::vector<Range> ranges = {rules.range};
   if (!is_right && may_set_range) add_ranges(wanted, ranges);
   // The first pass accepts only the wanted GIDs. The second pass also accepts other GIDs of the same port and rank.
   for (const Aim aim : {Aim::kWanted, Aim::kAnyOwn}) {
     for (const Range& range : ranges) {
-      if (best.wrong.empty()) break;
+      if (plan.wrong.empty()) break;
       nccl::GidRules tried = rules;
       tried.range = range;
-      Attempt attempt = simulate(wanted, tried, aim);
-      if (attempt.wrong.size() < best.wrong.size()) best = std::move(attempt);
+      IndexPlan attempt = simulate(wanted, tried, aim);
+      if (attempt.wrong.size() < plan.wrong.size()) plan = std::move(attempt);
     }
   }
-  IndexPlan plan;
   plan.needs_tables = needs_whole_tables(wanted, rules.version) || (!is_right && is_any_incomplete(wanted));
-  if (best.range != rules.range) plan.range = best.range;
-  plan.wrong = std::move(best.wrong);
-  plan.moved = std::move(best.moved);
+  if (plan.range == rules.range) plan.range.reset();  // not exported
   return plan;
 }
 
-SharedIndex share_index(const std::vector<WantedGid>& wanted, const std::optional<fabric::Cidr>& range) {
-  SharedIndex shared;
-  if (wanted.empty()) return shared;
-  shared.index = commonest_index(wanted, range);
+IndexPlan share_index(const std::vector<WantedGid>& wanted, const std::optional<fabric::Cidr>& range) {
+  IndexPlan shared;
+  shared.index = wanted.empty() ? 0 : commonest_index(wanted, range);
   for (const WantedGid& one : wanted) {
-    if (!has_own_at(one, shared.index, range)) shared.others.push_back(one.port);
+    if (!has_own_at(one, *shared.index, range)) shared.wrong.push_back(one.port);
   }
   return shared;
 }
 
 IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range) {
   if (wanted.empty()) return {};
-  SharedIndex shared = share_index(wanted, rules.range);
-  IndexPlan plan;
-  if (!shared.others.empty()) {
-    plan = plan_nccl_choice(wanted, rules, may_set_range);
-    // NCCL's own choice is wrong on some ports. In every version of NCCL, a fixed index is right on the ports that
-    // share it. The fixed index is used if it serves at least as many ports as NCCL's own choice.
-    if (plan.wrong.empty() || plan.wrong.size() < shared.others.size()) return plan;
-  }
-  plan.index = shared.index;
-  plan.range.reset();
-  plan.moved.clear();
-  plan.wrong = std::move(shared.others);
-  return plan;
+  IndexPlan shared = share_index(wanted, rules.range);
+  if (shared.wrong.empty()) return shared;
+  IndexPlan own = plan_nccl_choice(wanted, rules, may_set_range);
+  // NCCL's own choice is wrong on some ports. In every version of NCCL, a fixed index is right on the ports that share
+  // it. The fixed index is used if it serves at least as many ports as NCCL's own choice.
+  if (own.wrong.empty() || own.wrong.size() < shared.wrong.size()) return own;
+  shared.needs_tables = own.needs_tables;
+  return shared;
 }
 
 }  // namespace init

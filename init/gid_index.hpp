@@ -16,25 +16,20 @@ struct WantedGid {
   UsableGid gid;  // the GID that NCCL should choose: the one with the lowest index in its rank
 };
 
-// One index for all ports. It serves a port if the port's GID at this index has the rank of the wanted GID.
-struct SharedIndex {
-  unsigned index = 0;
-  std::vector<std::size_t> others;  // ports that the index does not serve
-};
-
-// Returns the index that serves most ports. If two serve equally many ports, the one that more ports want wins, then
-// the lower one. range: NCCL_IB_ADDR_RANGE that the user has set; no port is moved to an address outside it.
-SharedIndex share_index(const std::vector<WantedGid>& wanted, const std::optional<fabric::Cidr>& range);
-
 struct IndexPlan {
   std::optional<unsigned> index;      // NCCL_IB_GID_INDEX; nullopt: not exported
   std::optional<fabric::Cidr> range;  // NCCL_IB_ADDR_RANGE that makes NCCL choose right GIDs; nullopt: not exported
   // Ports on which NCCL chooses another acceptable GID (same port, same rank) in place of the wanted one. Value: the
   // index of the GID that NCCL chooses.
   std::map<std::size_t, unsigned> moved;
-  std::vector<std::size_t> wrong;  // ports on which NCCL chooses a wrong GID with every setting
+  std::vector<std::size_t> wrong;  // ports on which NCCL uses a wrong GID with every setting
   bool needs_tables = false;       // the simulation of NCCL needs complete tables
 };
+
+// Returns the index that serves most ports: it serves a port if the port's GID at this index has the rank of the wanted
+// GID. If two serve equally many ports, the one that more ports want wins, then the lower one. range:
+// NCCL_IB_ADDR_RANGE that the user has set; no port is moved to an address outside it.
+IndexPlan share_index(const std::vector<WantedGid>& wanted, const std::optional<fabric::Cidr>& range);
 
 // Plans the index. An index that serves every port is always used. rules: the rules of NCCL's own choice, including
 // values that the user has set. may_set_range: NCCL_IB_ADDR_RANGE may be exported.

@@ -198,7 +198,9 @@ std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version&
 
 void Kept::keep(std::string_view name, std::optional<std::string> problem) {
   const Setting* setting = find(name);
-  if (setting && !is_wrong(name)) values_[std::string(name)] = {setting->value, setting->source, std::move(problem)};
+  if (!setting || is_wrong(name)) return;
+  Setting& kept = values_[std::string(name)] = *setting;
+  kept.problem = std::move(problem);
 }
 
 void Kept::hold(std::string_view name) {

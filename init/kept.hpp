@@ -14,14 +14,6 @@
 
 namespace init {
 
-struct KeptValue {
-  std::string value;
-  std::string source;
-  std::optional<std::string> problem;  // one line
-  bool irreplaceable = false;          // wrong, and no better value is known: --override keeps it
-};
-using KeptValues = std::map<std::string, KeptValue, std::less<>>;
-
 // Variables of the rules with which NCCL chooses a GID, in the order family, range, version.
 inline constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE",
                                                                   "NCCL_IB_ROCE_VERSION_NUM"};
@@ -82,13 +74,13 @@ class Kept {
   std::vector<std::string> of_file(std::string_view path) const;
   // Returns the index that NCCL_IB_GID_INDEX fixes, nullopt if NCCL chooses.
   std::optional<unsigned> fixed_index() const;
-  const KeptValues& values() const { return values_; }
+  const Settings& values() const { return values_; }
 
  private:
   const Settings& settings_;
   bool override_wrong_;
   const std::vector<std::string>& exports_;
-  KeptValues values_;
+  Settings values_;
 };
 
 }  // namespace init

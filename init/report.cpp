@@ -14,31 +14,24 @@
 namespace init {
 namespace {
 
-// The cause of a decision without ports.
-struct Cause {
-  std::string reason;  // one line; empty if there is nothing to explain
-  std::string remedy;  // empty if none is known
-};
-
 // Explains an inventory without ports.
-Cause explain_empty(const fabric::Inventory& inventory) {
-  if (!inventory.hcas.empty()) return {"the RDMA devices have no port", {}};
+base::Error explain_empty(const fabric::Inventory& inventory) {
+  if (!inventory.hcas.empty()) return {"the RDMA devices have no port"};
   const int error = inventory.rdma_error.value_or(ENOENT);
-  if (error == ENODEV) return {"no sysfs: /sys is not mounted", "mount /sys into the container"};
-  if (error != ENOENT) {
-    const base::Error unread{fmt::format("read `/sys/class/infiniband`: {}", std::strerror(error)), error,
-                             "mount /sys into the container"};
-    return {unread.message, base::remedy_of(unread)};
-  }
-  return {"no RDMA device in /sys/class/infiniband", "load the HCA's driver on the node, if it has one"};
+  if (error == ENODEV) return {"no sysfs: /sys is not mounted", 0, "mount /sys into the container"};
+  if (error != ENOENT)
+    return {fmt::format("read `/sys/class/infiniband`: {}", std::strerror(error)), error,
+            "mount /sys into the container"};
+  return {"no RDMA device in /sys/class/infiniband", 0, "load the HCA's driver on the node, if it has one"};
 }
 
 std::string rank_name(GidRank rank) {
   return rank == GidRank::kIpv4 ? "IPv4" : rank == GidRank::kIpv6 ? "IPv6" : "link-local";
 }
 
-// Explains the unusable ports by the obstacle that is nearest to a usable port, because its remedy helps most.
-Cause explain_missing(const Deciding& d) {
+// Explains the unusable ports by the obstacle that is nearest to a usable port, because its remedy helps most. Returns
+// no message if all ports are usable.
+base::Error explain_missing(const Deciding& d) {
   if (d.candidates.empty()) return explain_empty(d.inventory);
   const Candidate* nearest = nullptr;
   for (const Candidate& candidate : d.candidates) {
@@ -48,22 +41,20 @@ Cause explain_missing(const Deciding& d) {
   const auto alike = std::ranges::count(d.candidates, nearest->obstacle, &Candidate::obstacle);
   const std::string others =
       alike > 1 ? fmt::format(" (and {} more port{} alike)", alike - 1, alike == 2 ? "" : "s") : "";
-  return {fmt::format("{}: {}{}", printable(nearest->name()), nearest->reason, others), nearest->remedy};
+  return {fmt::format("{}: {}{}", printable(nearest->name()), nearest->reason, others), 0, nearest->remedy};
 }
 
 // Explains why no port was chosen.
-Cause explain_none(const Deciding& d) {
-  if (d.choice.efa) return {"EFA fabric: NCCL reaches it through aws-ofi-nccl, so no NCCL_IB_* is set", {}};
+base::Error explain_none(const Deciding& d) {
+  if (d.choice.efa) return {"EFA fabric: NCCL reaches it through aws-ofi-nccl, so no NCCL_IB_* is set"};
   std::vector<std::size_t> usable;
   for (std::size_t i = 0; i < d.candidates.size(); ++i) {
     if (d.at(i).usable()) usable.push_back(i);
   }
   if (usable.empty()) {
-    Cause cause = explain_missing(d);
-    if (!d.candidates.empty()) {
-      cause.reason = fmt::format("no usable port among {}: {}", d.candidates.size(), cause.reason);
-    }
-    return cause;
+    base::Error cause = explain_missing(d);
+    if (d.candidates.empty()) return cause;
+    return base::wrap(std::move(cause), fmt::format("no usable port among {}", d.candidates.size()));
   }
   const auto& asked = d.policy.hcas;
   const auto is_meant = [&](const Candidate& c) { return selects(*asked, *c.hca, *c.port, c.netdevs); };
@@ -71,12 +62,11 @@ Cause explain_none(const Deciding& d) {
     const auto meant = std::ranges::find_if(d.candidates, is_meant);
     const std::string why =
         meant == d.candidates.end() ? "" : fmt::format(": {}: {}", printable(meant->name()), meant->reason);
-    return {fmt::format("--hca {} selects no usable port{}", printable(asked->text), why),
+    return {fmt::format("--hca {} selects no usable port{}", printable(asked->text), why), 0,
             "select from " + d.list(usable)};
   }
   const std::size_t first = usable.front();
-  return {fmt::format("no port is left to use: {}: {}", printable(d.at(first).name()), d.choice.drop_reasons[first]),
-          {}};
+  return {fmt::format("no port is left to use: {}: {}", printable(d.at(first).name()), d.choice.drop_reasons[first])};
 }
 
 bool is_exported(const Deciding& d, std::string_view name) {
@@ -233,16 +223,13 @@ void warn_about_node_gids(Deciding& d) {
 
 // Warns about HCAs of the same model as the chosen ones that cannot be used: the rails of one node are usually equal.
 void warn_about_unused_rails(Deciding& d) {
-  const UnusedRails rails = find_unused_rails(d);
-  d.decision.needs_models |= rails.needs_models;
-  d.decision.unused_rails = rails.unused.size();
-  d.decision.equal_rails = rails.equal;
-  if (rails.unused.empty()) return;
-  const std::size_t first = rails.unused.front();
+  const auto unused = find_unused_rails(d);
+  if (unused.empty()) return;
   d.decision.warnings.push_back(fmt::format(
       "{} of {} equal rails are not used ({}: {}): NCCL hangs or is slow if the counts of the ranks differ; "
       "--require-used {} refuses such a container",
-      rails.unused.size(), rails.equal, printable(d.at(first).name()), d.choice.drop_reasons[first], rails.equal));
+      unused.size(), d.decision.equal_rails, printable(d.at(unused.front()).name()),
+      d.choice.drop_reasons[unused.front()], d.decision.equal_rails));
 }
 
 // Warns about chosen ports that work with restrictions.
@@ -270,16 +257,14 @@ void keep_the_rest(Deciding& d) {
     d.decision.kept.emplace(name, value);
     if (!value.problem) continue;
     const bool is_final = d.policy.override_wrong || value.irreplaceable;
-    const Setting* setting = d.kept.find(name);
-    const bool of_node = setting && setting->of_node;
-    const char* outlook = of_node    ? "correct its \"env\""
-                          : is_final ? "no replacement is known"
-                                     : "--override replaces it";
+    const char* outlook = value.of_node ? "correct its \"env\""
+                          : is_final    ? "no replacement is known"
+                                        : "--override replaces it";
     d.decision.warnings.push_back(fmt::format("{}: {}; kept, {}", text, *value.problem, outlook));
     if (d.policy.strict) {
-      d.refuse(
-          fmt::format("--strict: {}: {}", text, *value.problem),
-          of_node ? "correct \"env\" in config.json of the node" : fmt::format("correct or unset {}", printable(name)));
+      d.refuse(fmt::format("--strict: {}: {}", text, *value.problem),
+               value.of_node ? "correct \"env\" in config.json of the node"
+                             : fmt::format("correct or unset {}", printable(name)));
     }
   }
 }
@@ -334,29 +319,27 @@ void summarize(Deciding& d) {
 // replaces a refusal by --strict, which concerns only the ports that exist.
 void require(Deciding& d) {
   if (d.decision.usable_hcas < d.policy.require) {
-    Cause cause = explain_missing(d);
-    if (cause.reason.empty()) {
-      cause = {"no other HCAs here", "request more HCAs, or lower --require"};
-    }
+    base::Error cause = explain_missing(d);
+    if (cause.message.empty()) cause = {"no other HCAs here", 0, "request more HCAs, or lower --require"};
     d.decision.refusal = fmt::format("--require {}: only {} HCA{} with a usable port: {}", d.policy.require,
-                                     d.decision.usable_hcas, d.decision.usable_hcas == 1 ? "" : "s", cause.reason);
-    d.decision.refusal_remedy = std::move(cause.remedy);
+                                     d.decision.usable_hcas, d.decision.usable_hcas == 1 ? "" : "s", cause.message);
+    d.decision.refusal_remedy = base::remedy_of(cause);
     return;
   }
   std::set<const fabric::Hca*> used;
   for (const std::size_t i : d.choice.ports)
     used.insert(d.at(i).hca);
   if (used.size() >= d.policy.require_used) return;
-  Cause cause{"no other HCAs here", "request more HCAs, or lower --require-used"};
+  base::Error cause{"no other HCAs here", 0, "request more HCAs, or lower --require-used"};
   const auto left = std::ranges::find_if(d.decision.ports, [](const PortReport& port) { return !port.used; });
   if (used.empty()) {
-    cause = {d.decision.summary, d.decision.remedy};
+    cause = {d.decision.summary, 0, d.decision.remedy};
   } else if (left != d.decision.ports.end()) {
-    cause = {fmt::format("{}:{}: {}", printable(left->device), left->port, left->reason), left->remedy};
+    cause = {fmt::format("{}:{}: {}", printable(left->device), left->port, left->reason), 0, left->remedy};
   }
   d.decision.refusal = fmt::format("--require-used {}: only {} HCA{} chosen: {}", d.policy.require_used, used.size(),
-                                   used.size() == 1 ? " is" : "s are", cause.reason);
-  d.decision.refusal_remedy = std::move(cause.remedy);
+                                   used.size() == 1 ? " is" : "s are", cause.message);
+  d.decision.refusal_remedy = std::move(cause.hint);
 }
 
 // Sets the status, the summary and a refusal by --require or --require-used.
@@ -366,9 +349,9 @@ void finish(Deciding& d) {
   if (d.choice.ports.empty()) {
     d.decision.status = Status::kNone;
     d.decision.efa = d.choice.efa;
-    Cause cause = explain_none(d);
-    d.decision.summary = std::move(cause.reason);
-    d.decision.remedy = std::move(cause.remedy);
+    base::Error cause = explain_none(d);
+    d.decision.remedy = base::remedy_of(cause);
+    d.decision.summary = std::move(cause.message);
     d.decision.asides = std::exchange(d.decision.warnings, {});
     d.decision.env.clear();  // removes exports that were made before the last port was dropped
     if (d.choice.efa && d.kept.writes_for("libfabric")) d.put("FI_PROVIDER", "efa", "the fabric of this machine");

@@ -393,7 +393,7 @@ Decision with_policy(Decision decision, const Settings& settings) {
     const auto same = std::ranges::find(decision.env, name, &Variables::value_type::first);
     if (!setting.of_policy || same != decision.env.end()) continue;
     decision.env.emplace_back(name, setting.value);
-    decision.kept.try_emplace(name, KeptValue{setting.value, setting.source, std::nullopt});
+    decision.kept.try_emplace(name, setting);
   }
   return decision;
 }

@@ -38,6 +38,9 @@ struct Setting {
   bool was_cut = false;    // NCCL's buffer is shorter than the value in that file; `value` is its first part
   bool of_policy = false;  // with_policy() added it: this run exports it
   bool of_node = false;    // of read_node_values(), also if an earlier run exported it: --override keeps it
+  // Results of the decision (Kept):
+  std::optional<std::string> problem = {};  // one line
+  bool irreplaceable = false;               // wrong, and no better value is known: --override keeps it
 };
 
 inline constexpr const char* kNodeSource = "config.json of the node";

@@ -46,8 +46,8 @@ bool is_equal(const Candidate& left, const Candidate& right) {
 
 }  // namespace
 
-UnusedRails find_unused_rails(const Deciding& d) {
-  UnusedRails rails;
+std::vector<std::size_t> find_unused_rails(Deciding& d) {
+  std::vector<std::size_t> unused;
   std::set<std::string_view> slots;
   for (const std::size_t i : d.choice.ports)
     if (d.at(i).hca->pci) slots.insert(fabric::pci::slot_of(*d.at(i).hca->pci));
@@ -55,7 +55,7 @@ UnusedRails find_unused_rails(const Deciding& d) {
   for (std::size_t i = 0; i < d.candidates.size(); ++i) {
     const Candidate& candidate = d.at(i);
     if (!candidate.hca->pci || !is_broken(d, i) || !is_listed(d, candidate)) continue;
-    rails.needs_models |= !candidate.hca->device_id;
+    d.decision.needs_models |= !candidate.hca->device_id;
     if (!candidate.hca->device_id) continue;
     if (!slots.insert(fabric::pci::slot_of(*candidate.hca->pci)).second) continue;
     bool has_equal = false;
@@ -64,10 +64,11 @@ UnusedRails find_unused_rails(const Deciding& d) {
       equal.insert(d.at(used).hca);
       has_equal = true;
     }
-    if (has_equal) rails.unused.push_back(i);
+    if (has_equal) unused.push_back(i);
   }
-  rails.equal = equal.size() + rails.unused.size();
-  return rails;
+  d.decision.unused_rails = unused.size();
+  d.decision.equal_rails = equal.size() + unused.size();
+  return unused;
 }
 
 }  // namespace init

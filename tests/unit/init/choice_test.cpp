@@ -20,12 +20,13 @@ struct Chosen {
 };
 
 Chosen choose(const Inventory& node, const char* hcas = nullptr, const char* kept = nullptr) {
-  init::ChoiceRules rules;
-  if (hcas) rules.hcas = *fabric::parse_selectors(hcas);
-  if (kept) rules.kept_hcas = init::nccl::parse_hca_list(kept);
+  std::optional<fabric::SelectorList> selectors;
+  std::optional<init::nccl::HcaList> list;
+  if (hcas) selectors = *fabric::parse_selectors(hcas);
+  if (kept) list = init::nccl::parse_hca_list(kept);
   const auto candidates = init::find_candidates(node, {});
   Chosen chosen;
-  chosen.choice = choose_ports(node, candidates, rules);
+  chosen.choice = choose_ports(node, candidates, selectors, list);
   for (const std::size_t i : chosen.choice.ports)
     chosen.ports.push_back(candidates[i].name());
   for (std::size_t i = 0; i < candidates.size(); ++i) {

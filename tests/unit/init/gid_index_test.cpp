@@ -123,9 +123,9 @@ TEST(ShareIndex, ServesMostPorts) {
     SCOPED_TRACE(row.name);
     const auto shared = init::share_index(Ports(of_rank(row.tables, row.rank)).wanted(), {});
     EXPECT_EQ(shared.index, row.index);
-    EXPECT_EQ(shared.others, row.others);
+    EXPECT_EQ(shared.wrong, row.others);
   }
-  EXPECT_TRUE(init::share_index({}, {}).others.empty());
+  EXPECT_TRUE(init::share_index({}, {}).wrong.empty());
 }
 
 PortTable own_at(unsigned index, const char* own) {
