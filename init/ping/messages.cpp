@@ -11,8 +11,7 @@
 namespace init::ping {
 namespace {
 
-// Writes fields. The functions of Sink and Source have the same names, so that code() describes a message once for
-// both.
+// Writes fields. Sink and Source have functions of the same names, so that code() describes a message once for both.
 class Sink {
  public:
   template <std::unsigned_integral T>
@@ -25,6 +24,7 @@ class Sink {
     number(static_cast<std::uint16_t>(kept.size()));
     bytes_ += kept;
   }
+  void nonce(const std::string& value) { text(value, kNonce); }
   template <typename T>
   void list(std::vector<T>& values, std::size_t limit, auto element) {
     const std::size_t count = std::min(values.size(), limit);
@@ -55,6 +55,10 @@ class Source {
     number(length);
     if (length > limit) is_bad_ = true;
     value = take(length);
+  }
+  void nonce(std::string& value) {
+    text(value, kNonce);
+    if (value.size() != kNonce) refuse();
   }
   template <typename T>
   void list(std::vector<T>& values, std::size_t limit, auto element) {
@@ -103,68 +107,56 @@ void code(Source& source, Layer& layer) {
   layer = static_cast<Layer>(byte);
 }
 
-void code(auto& codec, std::uint8_t& value) {
+void code(auto& codec, std::unsigned_integral auto& value) {
   codec.number(value);
 }
-void code(auto& codec, std::string& name) {
-  codec.text(name, kLongestText);
+void code(auto& codec, std::string& text) {
+  codec.text(text, kLongestText);
 }
+template <typename T>
+void code(auto& codec, std::vector<T>& values) {
+  codec.list(values, kMostRails, [&](T& value) { code(codec, value); });
+}
+
+void fields(auto& codec, auto&... values) {
+  (code(codec, values), ...);
+}
+
 void code(auto& codec, fabric::Address& address) {
   for (std::uint8_t& byte : address.bytes)
     codec.number(byte);
 }
 void code(auto& codec, Failure& failure) {
-  code(codec, failure.layer);
-  codec.text(failure.detail, kLongestText);
+  fields(codec, failure.layer, failure.detail);
 }
 void code(auto& codec, Rail& rail) {
   codec.text(rail.device, kLongestName);
-  codec.number(rail.port);
-  code(codec, rail.infiniband);
-  codec.number(rail.rate_mbps);
+  fields(codec, rail.port, rail.infiniband, rail.rate_mbps);
   codec.text(rail.netdev, kLongestName);
-  codec.number(rail.gid_index);
-  code(codec, rail.gid);
-  codec.number(rail.mtu);
-  code(codec, rail.problem);
+  fields(codec, rail.gid_index, rail.gid, rail.mtu, rail.problem);
 }
 void code(auto& codec, RailPair& pair) {
-  codec.number(pair.own);
-  codec.number(pair.peer);
+  fields(codec, pair.own, pair.peer);
 }
 void code(auto& codec, Contact& contact) {
-  code(codec, contact.failure);
-  codec.number(contact.queue_pair);
-  codec.number(contact.key);
-  codec.number(contact.address);
-  code(codec, contact.gid);
-  codec.number(contact.lid);
-  codec.number(contact.mtu);
+  fields(codec, contact.failure, contact.queue_pair, contact.key, contact.address, contact.gid, contact.lid,
+         contact.mtu);
 }
 void code(auto& codec, TestResult& result) {
-  code(codec, result.failure);
-  code(codec, result.is_own);
-  codec.number(result.mbps);
-}
-
-template <typename T>
-void list(auto& codec, std::vector<T>& values) {
-  codec.list(values, kMostRails, [&](T& value) { code(codec, value); });
+  fields(codec, result.failure, result.is_own, result.mbps);
 }
 
 // Fields of protocol 1 that this one does not use have no content.
 void code_fields(auto& codec, Hello& hello) {
   unsigned size = 0;
   std::string node;
-  std::vector<Rail> rails;
-  std::vector<std::string> unused;
-  codec.text(hello.nonce, kNonce);
-  codec.number(hello.rank);
-  codec.number(size);
+  std::vector<std::string> none;
+  codec.nonce(hello.nonce);
+  fields(codec, hello.rank, size);
   codec.text(node, 0);
   codec.text(hello.host, kLongestName);
-  codec.list(rails, 0, [](Rail&) {});
-  codec.list(unused, 0, [](std::string&) {});
+  for (int list = 0; list < 2; ++list)  // rails, and ports that NCCL does not use
+    codec.list(none, 0, [](std::string&) {});
 }
 void code(Sink& sink, Hello& hello) {
   sink.number(hello.protocol);
@@ -174,72 +166,49 @@ void code(Source& source, Hello& hello) {
   source.number(hello.protocol);
   if (hello.protocol != kProtocol) return source.skip_rest();
   code_fields(source, hello);
-  if (hello.nonce.size() != kNonce) source.refuse();
 }
 // Protocol 1 has Welcome in its place.
 void code(auto& codec, Refusal& refusal) {
   bool accepted = false;
   std::uint32_t limit_ms = 0;
-  code(codec, accepted);
-  codec.text(refusal.reason, kLongestText);
-  codec.number(limit_ms);
+  fields(codec, accepted, refusal.reason, limit_ms);
 }
-void code(Sink& sink, Challenge& challenge) {
-  sink.text(challenge.nonce, kNonce);
-}
-void code(Source& source, Challenge& challenge) {
-  source.text(challenge.nonce, kNonce);
-  if (challenge.nonce.size() != kNonce) source.refuse();
+void code(auto& codec, Challenge& challenge) {
+  codec.nonce(challenge.nonce);
 }
 void code(auto& /*codec*/, Proof& /*proof*/) {}
 void code(auto& codec, Join& join) {
-  codec.number(join.rank);
-  codec.number(join.size);
+  fields(codec, join.rank, join.size);
   codec.text(join.node, kLongestName);
   codec.text(join.host, kLongestName);
-  list(codec, join.rails);
-  list(codec, join.unused);
+  fields(codec, join.rails, join.unused);
 }
 void code(auto& codec, Welcome& welcome) {
-  code(codec, welcome.accepted);
-  codec.text(welcome.reason, kLongestText);
-  codec.number(welcome.limit_ms);
+  fields(codec, welcome.accepted, welcome.reason, welcome.limit_ms);
 }
 void code(auto& codec, Prepare& prepare) {
-  codec.number(prepare.bytes);
+  code(codec, prepare.bytes);
 }
 void code(auto& codec, Prepared& prepared) {
-  code(codec, prepared.problem);
-  list(codec, prepared.rails);
+  fields(codec, prepared.problem, prepared.rails);
 }
 void code(auto& codec, Round& round) {
-  codec.number(round.number);
-  codec.number(round.bytes);
-  codec.number(round.bandwidth_ms);
-  codec.number(round.limit_ms);
-  codec.number(round.peer);
-  list(codec, round.rails);
+  fields(codec, round.number, round.bytes, round.bandwidth_ms, round.limit_ms, round.peer, round.rails);
 }
 void code(auto& codec, Contacts& contacts) {
-  codec.number(contacts.round);
-  list(codec, contacts.contacts);
+  fields(codec, contacts.round, contacts.contacts);
 }
 void code(auto& codec, Connected& connected) {
-  codec.number(connected.round);
-  list(codec, connected.failures);
+  fields(codec, connected.round, connected.failures);
 }
 void code(auto& codec, Go& go) {
-  codec.number(go.round);
-  list(codec, go.connected);
+  fields(codec, go.round, go.connected);
 }
 void code(auto& codec, Results& results) {
-  codec.number(results.round);
-  list(codec, results.results);
+  fields(codec, results.round, results.results);
 }
 void code(auto& codec, Verdict& verdict) {
-  codec.number(verdict.code);
-  codec.text(verdict.text, kLongestText);
-  codec.text(verdict.remedy, kLongestText);
+  fields(codec, verdict.code, verdict.text, verdict.remedy);
 }
 
 constexpr std::size_t kHeader = 4;
