@@ -9,6 +9,7 @@
 #include "base/options.hpp"
 #include "base/text.hpp"
 #include "init/ping/messages.hpp"
+#include "init/ping/ranks.hpp"
 
 namespace init::ping {
 namespace {
@@ -55,13 +56,13 @@ Result<void> set_timeout(Options& options, std::string_view text) {
 constexpr base::Option<Options> kOptions[] = {
     {"rank", "R",
      "number of this rank, from 0 (RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMIX_RANK, JOB_COMPLETION_INDEX)",
-     [](Options& o, std::string_view t) { return set_number(o.given.rank, t, 0); }},
+     [](Options& o, std::string_view t) { return set_number(o.rank, t, 0); }},
     {"size", "N", "number of ranks (WORLD_SIZE, SLURM_NTASKS, OMPI_COMM_WORLD_SIZE)",
-     [](Options& o, std::string_view t) { return set_number(o.given.size, t, 1); }},
+     [](Options& o, std::string_view t) { return set_number(o.size, t, 1); }},
     {"master", "HOST[:PORT]",
      "where rank 0 listens (MASTER_ADDR and MASTER_PORT, or the first host of Slurm's list; 4792)",
      [](Options& o, std::string_view t) -> Result<void> {
-       o.given.master = std::string(t);
+       o.master = std::string(t);
        return {};
      }},
     {"rails", "same|all", "all: also test two different rails, which is reported and never a failure (same)",

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.hpp"
-#include "init/ping/ranks.hpp"
 
 namespace init::ping {
 
@@ -15,7 +15,9 @@ enum class Command { kTest, kHelp, kVersion };
 
 struct Options {
   Command command = Command::kTest;
-  Given given;
+  std::optional<unsigned> rank;
+  std::optional<unsigned> size;
+  std::optional<std::string> master;  // HOST, HOST:PORT or [IPV6]:PORT
   bool all_rails = false;
   std::uint32_t bytes = 64 << 10;
   bool bandwidth = false;

@@ -3,32 +3,26 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/text.hpp"
 
 namespace init::ping {
 namespace {
 
-class Variables {
- public:
-  explicit Variables(const char* const* environment) : environment_(environment) {}
+using Environment = const char* const*;
 
-  // Returns the value, nullopt if the variable is not set or empty.
-  std::optional<std::string_view> find(std::string_view name) const {
-    for (const char* const* at = environment_; *at != nullptr; ++at) {
-      const std::string_view entry = *at;
-      if (entry.size() > name.size() + 1 && entry.starts_with(name) && entry[name.size()] == '=')
-        return entry.substr(name.size() + 1);
-    }
-    return std::nullopt;
+// Returns the value, nullopt if the variable is not set or empty.
+std::optional<std::string_view> find(Environment environment, std::string_view name) {
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    if (entry.size() > name.size() + 1 && entry.starts_with(name) && entry[name.size()] == '=')
+      return entry.substr(name.size() + 1);
   }
-
- private:
-  const char* const* environment_;
-};
+  return std::nullopt;
+}
 
 // A number and the option or variable that it comes from.
 struct Number {
@@ -38,40 +32,32 @@ struct Number {
 
 // The variables of a launcher.
 struct Launcher {
-  std::span<const std::string_view> rank;
-  std::span<const std::string_view> size;
+  std::vector<std::string_view> rank;
+  std::vector<std::string_view> size;
 };
 
-constexpr std::array<std::string_view, 1> kTorchrunRank = {"RANK"};
-constexpr std::array<std::string_view, 1> kTorchrunSize = {"WORLD_SIZE"};
-constexpr std::array<std::string_view, 3> kOpenMpiRank = {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"};
-constexpr std::array<std::string_view, 2> kOpenMpiSize = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
-constexpr std::array<std::string_view, 1> kKubeflowRank = {"PET_NODE_RANK"};
-constexpr std::array<std::string_view, 1> kKubeflowSize = {"PET_NNODES"};
-constexpr std::array<std::string_view, 4> kAnyRank = {"RANK", "SLURM_PROCID", "PMIX_RANK", "JOB_COMPLETION_INDEX"};
-constexpr std::array<std::string_view, 2> kAnySize = {"WORLD_SIZE", "SLURM_NTASKS"};
-
-bool is_inside_other_launcher(const Variables& variables) {
-  return variables.find("TORCHELASTIC_RUN_ID") || variables.find("OMPI_COMM_WORLD_RANK");
+bool is_inside_other_launcher(Environment environment) {
+  return find(environment, "TORCHELASTIC_RUN_ID") || find(environment, "OMPI_COMM_WORLD_RANK");
 }
 
 // Returns the variables of the innermost launcher. A process inherits those of the launchers around it, whose ranks are
 // nodes or batch steps: torchrun in a Job, mpirun in a batch script of Slurm.
-Launcher launcher_of(const Variables& variables) {
-  if (variables.find("TORCHELASTIC_RUN_ID")) return {kTorchrunRank, kTorchrunSize};
-  if (variables.find("OMPI_COMM_WORLD_RANK")) return {kOpenMpiRank, kOpenMpiSize};
+Launcher launcher_of(Environment environment) {
+  if (find(environment, "TORCHELASTIC_RUN_ID")) return {{"RANK"}, {"WORLD_SIZE"}};
+  if (find(environment, "OMPI_COMM_WORLD_RANK"))
+    return {{"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"}, {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"}};
   // Kubeflow's trainer sets RANK to the number of the pod, and WORLD_SIZE to the processes of all pods.
-  const auto nodes = variables.find("PET_NNODES");
+  const auto nodes = find(environment, "PET_NNODES");
   const bool has_fixed_size = nodes && parse_number<unsigned>(*nodes);
-  if (has_fixed_size && variables.find("PET_NODE_RANK")) return {kKubeflowRank, kKubeflowSize};
-  return {kAnyRank, kAnySize};
+  if (has_fixed_size && find(environment, "PET_NODE_RANK")) return {{"PET_NODE_RANK"}, {"PET_NNODES"}};
+  return {{"RANK", "SLURM_PROCID", "PMIX_RANK", "JOB_COMPLETION_INDEX"}, {"WORLD_SIZE", "SLURM_NTASKS"}};
 }
 
-Result<std::optional<Number>> find_number(const Variables& variables, std::span<const std::string_view> names,
+Result<std::optional<Number>> find_number(Environment environment, std::span<const std::string_view> names,
                                           std::string_view option) {
   std::optional<Number> found;
   for (const std::string_view name : names) {
-    const auto text = variables.find(name);
+    const auto text = find(environment, name);
     if (!text) continue;
     const auto value = parse_number<unsigned>(*text);
     if (!value || *value > kMostRanks)
@@ -89,10 +75,10 @@ Result<std::optional<Number>> find_number(const Variables& variables, std::span<
 }
 
 // Returns the number of the command line, or of the environment. Errors: there is none.
-Result<Number> number_of(const std::optional<unsigned>& given, const Variables& variables,
+Result<Number> number_of(const std::optional<unsigned>& given, Environment environment,
                          std::span<const std::string_view> names, std::string_view option) {
   if (given) return Number{*given, fmt::format("--{}", option)};
-  auto found = TRY(find_number(variables, names, option));
+  auto found = TRY(find_number(environment, names, option));
   if (found) return std::move(*found);
   base::Error error = make_error("the {} of this job is not known", option == "rank" ? "rank" : "number of ranks");
   error.hint = fmt::format("pass --{}, or set {}", option, names.front());
@@ -130,11 +116,11 @@ Result<HostPort> split_master(std::string_view text, std::string_view source) {
   return split;
 }
 
-Result<HostPort> find_master(const std::optional<std::string>& given, const Variables& variables) {
+Result<HostPort> find_master(const std::optional<std::string>& given, Environment environment) {
   if (given) return split_master(*given, "--master");
-  if (const auto address = variables.find("MASTER_ADDR")) {
+  if (const auto address = find(environment, "MASTER_ADDR")) {
     HostPort master = TRY(split_master(*address, "MASTER_ADDR"));
-    const auto port = variables.find("MASTER_PORT");
+    const auto port = find(environment, "MASTER_PORT");
     if (!port) return master;
     const std::uint16_t number = TRY(parse_port(*port, "MASTER_PORT"));
     if (master.port && *master.port != number)
@@ -143,7 +129,7 @@ Result<HostPort> find_master(const std::optional<std::string>& given, const Vari
     return master;
   }
   for (const std::string_view name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
-    const auto list = variables.find(name);
+    const auto list = find(environment, name);
     if (!list) continue;
     HostPort master{first_host(*list), std::nullopt};
     if (master.host.empty()) return make_error("{}: `{}` names no host", name, printable(*list));
@@ -153,14 +139,14 @@ Result<HostPort> find_master(const std::optional<std::string>& given, const Vari
 }
 
 // Returns the same text for all ranks of a job, and another one for most other jobs.
-std::string token_of(const Variables& variables, unsigned size) {
-  if (const auto token = variables.find("RDMA_PING_TOKEN")) return std::string(token->substr(0, kLongestToken));
+std::string token_of(Environment environment, unsigned size) {
+  if (const auto token = find(environment, "RDMA_PING_TOKEN")) return std::string(token->substr(0, kLongestToken));
   std::string token = std::to_string(size);
   for (const std::string_view name :
        {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "TORCHELASTIC_RUN_ID"}) {
     // mpirun starts the ranks of its own node outside of a step, and those of other nodes in one.
-    const bool differs = name == "SLURM_STEP_ID" && is_inside_other_launcher(variables);
-    const auto id = variables.find(name);
+    const bool differs = name == "SLURM_STEP_ID" && is_inside_other_launcher(environment);
+    const auto id = find(environment, name);
     if (id && !differs) token += fmt::format(" {}", *id);
   }
   return token.substr(0, kLongestToken);
@@ -183,16 +169,16 @@ std::string first_host(std::string_view list) {
   return is_number ? host + std::string(number) + tail : "";
 }
 
-Result<Place> find_place(const Given& given, const char* const* environment) {
-  const Variables variables(environment);
-  const Launcher launcher = launcher_of(variables);
-  const Number rank = TRY(number_of(given.rank, variables, launcher.rank, "rank"));
-  const Number size = TRY(number_of(given.size, variables, launcher.size, "size"));
+Result<Place> find_place(std::optional<unsigned> given_rank, std::optional<unsigned> given_size,
+                         const std::optional<std::string>& given_master, const char* const* environment) {
+  const Launcher launcher = launcher_of(environment);
+  const Number rank = TRY(number_of(given_rank, environment, launcher.rank, "rank"));
+  const Number size = TRY(number_of(given_size, environment, launcher.size, "size"));
   if (size.value == 0) return make_error("{}=0: a job has at least one rank", size.source);
   if (rank.value >= size.value) {
     return make_error("{}={} is not below {}={}", rank.source, rank.value, size.source, size.value);
   }
-  const HostPort master = TRY(find_master(given.master, variables));
+  const HostPort master = TRY(find_master(given_master, environment));
   if (master.host.empty() && size.value > 1) {
     base::Error error = make_error("the host of rank 0 is not known");
     error.hint = "pass --master HOST:PORT, or set MASTER_ADDR";
@@ -202,7 +188,7 @@ Result<Place> find_place(const Given& given, const char* const* environment) {
                size.value,
                master.host,
                master.port.value_or(kMeetingPort),
-               token_of(variables, size.value),
+               token_of(environment, size.value),
                fmt::format("{} and {}", rank.source, size.source)};
 }
 

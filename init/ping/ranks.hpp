@@ -15,13 +15,6 @@ inline constexpr unsigned kMostRanks = 65'536;
 inline constexpr std::uint16_t kMeetingPort = 4792;
 inline constexpr std::size_t kLongestToken = 128;
 
-// Values of the command line.
-struct Given {
-  std::optional<unsigned> rank;
-  std::optional<unsigned> size;
-  std::optional<std::string> master;  // HOST, HOST:PORT or [IPV6]:PORT
-};
-
 struct Place {
   unsigned rank = 0;
   unsigned size = 1;
@@ -31,6 +24,7 @@ struct Place {
   std::string source;  // where rank and size come from, for messages: "SLURM_PROCID and SLURM_NTASKS"
 };
 
+// given_rank, given_size, given_master: of the command line; the last one is HOST, HOST:PORT or [IPV6]:PORT.
 // Rank and size: --rank and --size, else the variables of the innermost launcher:
 //  - torchrun (TORCHELASTIC_RUN_ID is set): RANK, WORLD_SIZE
 //  - mpirun (OMPI_COMM_WORLD_RANK is set): RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK; WORLD_SIZE, OMPI_COMM_WORLD_SIZE
@@ -42,7 +36,8 @@ struct Place {
 // Errors: two variables of the innermost launcher that contradict each other (the message names both), a value that is
 // not a number, a rank that is not below the size, a missing rank, size or meeting point. Each error names the option
 // or variable that helps.
-base::Result<Place> find_place(const Given& given, const char* const* environment);
+base::Result<Place> find_place(std::optional<unsigned> given_rank, std::optional<unsigned> given_size,
+                               const std::optional<std::string>& given_master, const char* const* environment);
 
 // Returns the first host of a list of Slurm: "node[3-5,9]" is "node3". Returns an empty text for a malformed list.
 std::string first_host(std::string_view list);

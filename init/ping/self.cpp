@@ -41,7 +41,7 @@ bool is_of(const fabric::Netdev& netdev, const SocketAddress& address) {
 
 Result<Self> read_self(const Options& options, char* const* environment, const Log& log) {
   Self self;
-  self.place = TRY(find_place(options.given, environment));
+  self.place = TRY(find_place(options.rank, options.size, options.master, environment));
   char name[] = "rdma-ping";
   char command[] = "doctor";
   std::array<char*, 3> arguments{name, command, nullptr};

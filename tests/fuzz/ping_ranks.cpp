@@ -15,7 +15,7 @@ void fuzz::run(std::string_view text, FuzzedDataProvider /*data*/) {
   for (const std::string& line : lines)
     environment.push_back(line.c_str());
   environment.push_back(nullptr);
-  const auto place = find_place({}, environment.data());
+  const auto place = find_place({}, {}, {}, environment.data());
   if (!place) {
     require_refusal(place.error(), "the refusal of an environment");
     return;
@@ -25,8 +25,8 @@ void fuzz::run(std::string_view text, FuzzedDataProvider /*data*/) {
   require(place->size == 1 || !place->host.empty(), "the meeting point has a host", text);
   require(place->token.size() <= kLongestToken, "a token is bounded", text);
   // With the answer on the command line, the environment does not matter.
-  const auto again = find_place({place->rank, place->size, "[" + place->host + "]:" + std::to_string(place->port)},
-                                environment.data());
+  const auto again =
+      find_place(place->rank, place->size, "[" + place->host + "]:" + std::to_string(place->port), environment.data());
   require(place->host.find(']') != std::string::npos || place->host.empty() ||
               (again && again->rank == place->rank && again->host == place->host && again->port == place->port),
           "the command line names the same place", text);

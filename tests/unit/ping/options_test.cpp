@@ -29,9 +29,9 @@ base::Result<Options> parse(std::string_view line, std::string_view variables = 
 TEST(PingOptions, ReadsEveryOption) {
   const Options options = must(parse(
       "rdma-ping --rank 3 --size=4 --master node0:5000 --rails all --bytes 1M --bw --timeout 2.5 --json --svg f"));
-  EXPECT_EQ(options.given.rank, 3U);
-  EXPECT_EQ(options.given.size, 4U);
-  EXPECT_EQ(options.given.master, "node0:5000");
+  EXPECT_EQ(options.rank, 3U);
+  EXPECT_EQ(options.size, 4U);
+  EXPECT_EQ(options.master, "node0:5000");
   EXPECT_TRUE(options.all_rails && options.bandwidth && options.json);
   EXPECT_EQ(options.bytes, 1U << 20);
   EXPECT_DOUBLE_EQ(options.timeout, 2.5);

@@ -11,11 +11,12 @@ using namespace init::ping;
 using namespace test_support;
 
 // variables: NAME=VALUE, separated by spaces.
-base::Result<Place> place_of(std::string_view variables, const Given& given = {}) {
+base::Result<Place> place_of(std::string_view variables, std::optional<unsigned> rank = {},
+                             std::optional<unsigned> size = {}, const std::optional<std::string>& master = {}) {
   std::vector<std::string> entries = words(variables);
   std::vector<char*> environment = pointers_to(entries);
   environment.push_back(nullptr);
-  return find_place(given, environment.data());
+  return find_place(rank, size, master, environment.data());
 }
 
 TEST(FindPlace, ReadsVariablesOfEveryLauncher) {
@@ -61,7 +62,7 @@ TEST(FindPlace, ReadsVariablesOfEveryLauncher) {
 }
 
 TEST(FindPlace, CommandLineOverridesVariables) {
-  const Place place = must(place_of("RANK=1 SLURM_PROCID=2 WORLD_SIZE=x MASTER_ADDR=a", {3, 4, "[fd00::1]:99"}));
+  const Place place = must(place_of("RANK=1 SLURM_PROCID=2 WORLD_SIZE=x MASTER_ADDR=a", 3, 4, "[fd00::1]:99"));
   EXPECT_EQ(place.rank, 3U);
   EXPECT_EQ(place.size, 4U);
   EXPECT_EQ(place.host, "fd00::1");
