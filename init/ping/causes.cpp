@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "init/ping/blame.hpp"
-#include "init/ping/compare.hpp"
 #include "init/ping/describe.hpp"
 
 namespace init::ping {
@@ -86,7 +85,7 @@ Cause& Naming::add(Kind kind, Layer layer, const Share& share, std::string messa
   cause.failed = share.failed;
   cause.tested = share.tested;
   cause.message = std::move(message);
-  cause.remedy = remedy_of(layer);
+  cause.remedy = about(layer).remedy;
   causes_.push_back(std::move(cause));
   return causes_.back();
 }

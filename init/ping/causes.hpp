@@ -27,16 +27,4 @@ struct Cause {
 // Returns the causes, worst first: ranks before rails before links. An outcome is good if there are none.
 std::vector<Cause> find_causes(const Outcome& outcome);
 
-// A pair whose bandwidth is below kSlow of the median of all pairs (--bw).
-struct SlowPair {
-  std::size_t first = 0;
-  std::size_t second = 0;
-  unsigned rail = 0;
-  float gbps = 0;
-};
-inline constexpr float kSlow = 0.8F;
-// Returns the median of all measured cells in Gb/s, 0 without --bw.
-float median_gbps(const Outcome& outcome);
-std::vector<SlowPair> find_slow_pairs(const Outcome& outcome);
-
 }  // namespace init::ping

@@ -23,6 +23,10 @@ std::string name_ranks(const std::vector<unsigned>& ranks) {
   return parts.empty() ? last : fmt::format("{} and {}", base::join(parts, ", "), last);
 }
 
+std::string name_of(const Member& member) {
+  return fmt::format("rank {} ({})", member.rank, base::printable(member.host));
+}
+
 std::string describe(const Member& member, unsigned rail) {
   if (rail >= member.rails.size()) return fmt::format("rail {}", rail);
   const Rail& one = member.rails[rail];
@@ -33,7 +37,7 @@ std::string describe(const Member& member, unsigned rail) {
 }
 
 std::string describe(const Failure& failure) {
-  const std::string_view layer = name_of(failure.layer);
+  const std::string_view layer = about(failure.layer).name;
   return failure.detail.empty() ? std::string(layer) : fmt::format("{}: {}", layer, base::one_line(failure.detail));
 }
 

@@ -12,6 +12,8 @@ namespace init::ping {
 
 // Returns "3, 5 and 6" for at most eight ranks, and the number of further ranks. ranks: not empty.
 std::string name_ranks(const std::vector<unsigned>& ranks);
+// Returns "rank 3 (host-c)".
+std::string name_of(const Member& member);
 // Returns "mlx5_0:1 (netdev eth0, GID index 3 10.0.0.1)".
 std::string describe(const Member& member, unsigned rail);
 // Returns "gid: DETAIL".

@@ -7,7 +7,6 @@
 
 #include "base/options.hpp"
 #include "base/text.hpp"
-#include "init/ping/compare.hpp"
 #include "init/ping/report.hpp"
 #include "init/ping/totals.hpp"
 
@@ -26,28 +25,6 @@ constexpr std::size_t kMostText = 92;  // bytes of a line
 constexpr std::size_t kMostGrid = 64;  // members up to which lines separate the cells
 constexpr std::size_t kLeastMark = 4;  // pixels of a failed cell, so that one of a million is visible
 constexpr std::size_t kTickDistance = 34;
-
-// Colors of a light and of a dark background, in the order of Layer.
-struct Colors {
-  const char* light;
-  const char* dark;
-};
-constexpr std::array<Colors, kLayers> kColors = {{
-    {"#cfe8d5", "#1e4a31"},  // good
-    {"#111111", "#ffffff"},  // rank
-    {"#8c564b", "#c49c94"},  // library
-    {"#7f3fbf", "#c5a3ff"},  // provider
-    {"#e377c2", "#f7a8dc"},  // memlock
-    {"#0a9bb0", "#45d6e8"},  // route
-    {"#6b7a00", "#c8dc3c"},  // neighbour
-    {"#1f5fd0", "#6ea8ff"},  // gid
-    {"#e08a00", "#ffc14d"},  // mtu
-    {"#a0522d", "#e6996b"},  // receiver
-    {"#d11d1d", "#ff5c5c"},  // retry
-    {"#ff00c8", "#ff62dd"},  // data
-    {"#5b2a2a", "#d98c8c"},  // verbs
-    {"#b4b8bd", "#5a6068"},  // untested
-}};
 
 constexpr std::string_view kStyle =
     "text{font:13px system-ui,sans-serif;fill:#1b1f24}.s{font-size:11px}.h{font-size:16px;font-weight:600}"
@@ -80,17 +57,9 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-struct Layout {
-  std::size_t members = 0;
-  std::size_t cell = 0;  // pixels
-  std::size_t plot = 0;
-  std::size_t width = 0;
-};
-
-Layout layout_of(std::size_t members) {
-  const std::size_t count = std::max<std::size_t>(members, 1);
-  const std::size_t cell = std::clamp<std::size_t>(kPlot / count, 1, kWidestCell);
-  return {members, cell, cell * members, std::max(kNarrowestPage, kLeft + cell * members + 24)};
+// Returns the width of a cell in pixels.
+std::size_t cell_width(std::size_t members) {
+  return std::clamp<std::size_t>(kPlot / std::max<std::size_t>(members, 1), 1, kWidestCell);
 }
 
 using Paths = std::array<std::string, kLayers>;
@@ -119,19 +88,18 @@ Paths draw_runs(const Outcome& outcome) {
 }
 
 // Returns the matrix in units of cells.
-std::string cells_svg(const Layout& layout, const Paths& paths) {
-  const std::size_t members = layout.members;
-  std::string text = fmt::format("<g transform=\"translate({} {}) scale({})\">\n", kLeft, kTop, layout.cell);
+std::string cells_svg(std::size_t members, std::size_t cell, const Paths& paths) {
+  std::string text = fmt::format("<g transform=\"translate({} {}) scale({})\">\n", kLeft, kTop, cell);
   text += fmt::format("<path class=\"l0\" d=\"M0 {0}h{1}\" style=\"stroke-width:{1}\"/>\n",
                       static_cast<double>(members) / 2, members);
   text += "<g id=\"half\" shape-rendering=\"crispEdges\">\n";
   // Failures hide untested cells at their edges.
   for (std::size_t i = kLayers; i-- > 0;) {
     if (paths[i].empty()) continue;
-    const bool is_small = layout.cell < kLeastMark && static_cast<Layer>(i) != Layer::kUntested;
+    const bool is_small = cell < kLeastMark && static_cast<Layer>(i) != Layer::kUntested;
     text += fmt::format("<path class=\"l{}\"{} d=\"{}\"/>\n", i,
                         is_small ? fmt::format(" style=\"stroke-width:{};stroke-linecap:square\"",
-                                               static_cast<double>(kLeastMark) / static_cast<double>(layout.cell))
+                                               static_cast<double>(kLeastMark) / static_cast<double>(cell))
                                  : "",
                         paths[i]);
   }
@@ -141,23 +109,23 @@ std::string cells_svg(const Layout& layout, const Paths& paths) {
     grid += fmt::format("M{0} 0v{1}M0 {0}h{1}", i, members);
   if (!grid.empty()) text += fmt::format("<path class=\"g\" d=\"{}\"/>\n", grid);
   return text + fmt::format("<path class=\"t\" style=\"stroke-width:{}\" d=\"M0 0L{} {}\"/>\n</g>\n",
-                            1.0 / static_cast<double>(layout.cell), members, members);
+                            1.0 / static_cast<double>(cell), members, members);
 }
 
 // Returns the distance of two labels in members: 1, 2, 4, 8 and so on, because nodes have as many ranks.
-std::size_t tick_step(const Layout& layout) {
+std::size_t tick_step(std::size_t cell) {
   std::size_t step = 1;
-  while (step * layout.cell < kTickDistance)
+  while (step * cell < kTickDistance)
     step *= 2;
   return step;
 }
 
-std::string axes_svg(const Outcome& outcome, const Layout& layout) {
+std::string axes_svg(const Outcome& outcome, std::size_t cell) {
   std::string ticks;
   std::string labels;
-  const std::size_t step = tick_step(layout);
-  for (std::size_t i = 0; i < layout.members; i += step) {
-    const double middle = (static_cast<double>(i) + 0.5) * static_cast<double>(layout.cell);
+  const std::size_t step = tick_step(cell);
+  for (std::size_t i = 0; i < outcome.members.size(); i += step) {
+    const double middle = (static_cast<double>(i) + 0.5) * static_cast<double>(cell);
     const double x = static_cast<double>(kLeft) + middle;
     const double y = static_cast<double>(kTop) + middle;
     ticks += fmt::format("M{} {}v-5M{} {}h-5", x, kTop - 1, kLeft - 1, y);
@@ -170,61 +138,62 @@ std::string axes_svg(const Outcome& outcome, const Layout& layout) {
 }
 
 // Marks the ranks that a cause names at the right edge.
-std::string marks_svg(const Outcome& outcome, const Layout& layout, const std::vector<Cause>& causes) {
+std::string marks_svg(const Outcome& outcome, std::size_t cell, const std::vector<Cause>& causes) {
   std::string path;
   for (const Cause& cause : causes) {
     const auto member =
         std::ranges::find(outcome.members, cause.rank, [](const Member& one) { return std::optional(one.rank); });
     if (!cause.rank || cause.kind == Cause::Kind::kLink || member == outcome.members.end()) continue;
     const auto at = static_cast<double>(member - outcome.members.begin());
-    path += fmt::format("M{} {}l9 -5v10z", kLeft + layout.plot + 3,
-                        static_cast<double>(kTop) + (at + 0.5) * static_cast<double>(layout.cell));
+    path += fmt::format("M{} {}l9 -5v10z", kLeft + cell * outcome.members.size() + 3,
+                        static_cast<double>(kTop) + (at + 0.5) * static_cast<double>(cell));
   }
   return path.empty() ? "" : fmt::format("<path class=\"r\" d=\"{}\"/>\n", path);
 }
 
-struct Lower {
+// Returns the layers that occur, several in a line. y: of the first line, then of the last one.
+std::string legend_svg(const Paths& paths, std::size_t width, std::size_t& y) {
   std::string text;
-  std::size_t y = 0;  // of its last line
-};
-
-// Adds the layers that occur, several in a line.
-void add_legend(Lower& lower, const Layout& layout, const Paths& paths) {
   std::size_t x = kLeft;
   for (std::size_t i = 0; i < kLayers; ++i) {
     if (i != 0 && paths[i].empty()) continue;
-    if (x + kLegendColumn > layout.width) {
+    if (x + kLegendColumn > width) {
       x = kLeft;
-      lower.y += kLine;
+      y += kLine;
     }
-    lower.text += fmt::format(
+    text += fmt::format(
         "<path class=\"l{}\" style=\"stroke-width:12\" d=\"M{} {}h12\"/><text x=\"{}\" y=\"{}\">{}</text>\n", i, x,
-        lower.y - 4, x + 18, lower.y, name_of(static_cast<Layer>(i)));
+        y - 4, x + 18, y, about(static_cast<Layer>(i)).name);
     x += kLegendColumn;
   }
+  return text;
 }
 
-void add_causes(Lower& lower, const std::vector<Cause>& causes) {
-  const auto add = [&](std::string_view text, std::size_t x) {
-    for (const std::string_view line : base::split(base::trim(text), '\n')) {
-      lower.y += kLine;
-      lower.text += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", x, lower.y, escaped(line));
+// y: of the line before, then of the last one.
+std::string causes_svg(const std::vector<Cause>& causes, std::size_t& y) {
+  std::string text;
+  const auto add = [&](std::string_view lines, std::size_t x) {
+    for (const std::string_view line : base::split(base::trim(lines), '\n')) {
+      y += kLine;
+      text += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", x, y, escaped(line));
     }
   };
-  lower.y += kLine / 2;
+  y += kLine / 2;
   for (std::size_t i = 0; i < std::min(causes.size(), kShownCauses); ++i) {
     add(base::wrapped(base::one_line(causes[i].message)), kLeft);
     if (!causes[i].remedy.empty()) add(base::wrapped("remedy: " + base::one_line(causes[i].remedy)), kLeft + 16);
   }
   if (causes.size() > kShownCauses) add(fmt::format("and {} more", causes.size() - kShownCauses), kLeft);
+  return text;
 }
 
 std::string style_svg() {
   std::string light(kStyle);
   std::string dark(kDarkStyle);
   for (std::size_t i = 0; i < kLayers; ++i) {
-    light += fmt::format(".l{}{{stroke:{}}}", i, kColors[i].light);
-    dark += fmt::format(".l{}{{stroke:{}}}", i, kColors[i].dark);
+    const LayerInfo& layer = about(static_cast<Layer>(i));
+    light += fmt::format(".l{}{{stroke:{}}}", i, layer.light);
+    dark += fmt::format(".l{}{{stroke:{}}}", i, layer.dark);
   }
   return fmt::format("<style>{}@media(prefers-color-scheme:dark){{{}}}</style>\n", light, dark);
 }
@@ -232,12 +201,14 @@ std::string style_svg() {
 }  // namespace
 
 std::string svg_report(const Outcome& outcome, const std::vector<Cause>& causes) {
-  const Layout layout = layout_of(outcome.members.size());
+  const std::size_t members = outcome.members.size();
+  const std::size_t cell = cell_width(members);
+  const std::size_t width = std::max(kNarrowestPage, kLeft + cell * members + 24);
   const Paths paths = draw_runs(outcome);
   const std::string summary = escaped("rdma-ping: " + summary_of(outcome, causes));
-  Lower lower{"", kTop + layout.plot + 30};
-  add_legend(lower, layout, paths);
-  add_causes(lower, causes);
+  std::size_t y = kTop + cell * members + 30;
+  const std::string legend = legend_svg(paths, width, y);
+  const std::string lines = causes_svg(causes, y);
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
              "role=\"img\">\n"
@@ -246,8 +217,8 @@ std::string svg_report(const Outcome& outcome, const std::vector<Cause>& causes)
              "<rect class=\"p\" width=\"100%\" height=\"100%\"/>\n"
              "<text class=\"h\" x=\"16\" y=\"28\">{2}</text>\n"
              "<text class=\"s\" x=\"16\" y=\"46\">Each cell shows the worst rail between two ranks.</text>\n",
-             layout.width, lower.y + 24, summary, layout.members, style_svg()) +
-         cells_svg(layout, paths) + axes_svg(outcome, layout) + marks_svg(outcome, layout, causes) + lower.text +
+             width, y + 24, summary, members, style_svg()) +
+         cells_svg(members, cell, paths) + axes_svg(outcome, cell) + marks_svg(outcome, cell, causes) + legend + lines +
          "</svg>\n";
 }
 

@@ -1,44 +1,35 @@
 #include "init/ping/layers.hpp"
 
+#include <array>
+
 namespace init::ping {
-namespace {
 
-struct About {
-  std::string_view name;
-  std::string_view remedy;
-};
-
-// In the order of Layer.
-constexpr std::array<About, kLayers> kAbout = {{
-    {"good", ""},
-    {"rank", "read the log of this rank; NCCL waits for it as well"},
-    {"library", "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs (RHEL) in the image"},
-    {"provider", "run `rdma-init doctor` where the rank runs"},
-    {"memlock",
-     "set the limit to unlimited: `--ulimit memlock=-1`, LimitMEMLOCK=infinity of the engine, or CAP_IPC_LOCK"},
-    {"route", "add a route from the address of this rail to the network of the peer's rail"},
-    {"neighbour", "check the VLAN, the cable, and that both rails are in the same network"},
-    {"gid", "unset NCCL_IB_GID_INDEX and let rdma-init set it: ENTRYPOINT [\"rdma-init\", \"--\"]"},
-    {"mtu", "set the same MTU on both netdevs and on all switches between them"},
-    {"receiver", "check the load of the receiving rank"},
-    {"retry", "check the firewall for UDP port 4791, and the priority flow control of the switches"},
-    {"data", "replace the HCA or the cable: something changes data that the link's checksum covers"},
-    {"verbs", ""},
-    {"untested", ""},
-}};
-
-const About& about(Layer layer) {
+const LayerInfo& about(Layer layer) {
+  // In the order of Layer.
+  static constexpr std::array<LayerInfo, kLayers> kAbout = {{
+      {"good", '.', "#cfe8d5", "#1e4a31", ""},
+      {"rank", 'R', "#111111", "#ffffff", "read the log of this rank; NCCL waits for it as well"},
+      {"library", 'L', "#8c564b", "#c49c94",
+       "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs (RHEL) in the image"},
+      {"provider", 'P', "#7f3fbf", "#c5a3ff", "run `rdma-init doctor` where the rank runs"},
+      {"memlock", 'M', "#e377c2", "#f7a8dc",
+       "set the limit to unlimited: `--ulimit memlock=-1`, LimitMEMLOCK=infinity of the engine, or CAP_IPC_LOCK"},
+      {"route", 'O', "#0a9bb0", "#45d6e8",
+       "add a route from the address of this rail to the network of the peer's rail"},
+      {"neighbour", 'N', "#6b7a00", "#c8dc3c",
+       "check the VLAN, the cable, and that both rails are in the same network"},
+      {"gid", 'G', "#1f5fd0", "#6ea8ff",
+       "unset NCCL_IB_GID_INDEX and let rdma-init set it: ENTRYPOINT [\"rdma-init\", \"--\"]"},
+      {"mtu", 'U', "#e08a00", "#ffc14d", "set the same MTU on both netdevs and on all switches between them"},
+      {"receiver", 'B', "#a0522d", "#e6996b", "check the load of the receiving rank"},
+      {"retry", 'X', "#d11d1d", "#ff5c5c",
+       "check the firewall for UDP port 4791, and the priority flow control of the switches"},
+      {"data", 'D', "#ff00c8", "#ff62dd",
+       "replace the HCA or the cable: something changes data that the link's checksum covers"},
+      {"verbs", 'V', "#5b2a2a", "#d98c8c", ""},
+      {"untested", '?', "#b4b8bd", "#5a6068", ""},
+  }};
   return kAbout[static_cast<std::size_t>(layer)];
-}
-
-}  // namespace
-
-std::string_view name_of(Layer layer) {
-  return about(layer).name;
-}
-
-std::string_view remedy_of(Layer layer) {
-  return about(layer).remedy;
 }
 
 }  // namespace init::ping

@@ -2,7 +2,6 @@
 // the one that a report names.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -27,10 +26,14 @@ enum class Layer : std::uint8_t {
 };
 inline constexpr std::size_t kLayers = static_cast<std::size_t>(Layer::kUntested) + 1;
 
-// Returns the word of JSON and of tables, such as "memlock".
-std::string_view name_of(Layer layer);
-// Returns what to do about a failure of the layer, empty if that is not known. One line.
-std::string_view remedy_of(Layer layer);
+// What reports show of a layer.
+struct LayerInfo {
+  std::string_view name;         // in JSON and tables: "memlock"
+  char letter;                   // in a matrix
+  std::string_view light, dark;  // colors of a cell on a light and on a dark background
+  std::string_view remedy;       // what to do about a failure, one line; empty: not known
+};
+const LayerInfo& about(Layer layer);
 
 // A failure, or success: kGood with an empty text.
 struct Failure {

@@ -27,6 +27,7 @@ struct Rules {
 };
 
 inline constexpr double kBandwidthSeconds = 1;  // for each pair, with Rules::bandwidth
+inline constexpr double kProgressSeconds = 5;   // between lines about the progress
 
 // Returns whole milliseconds for a message.
 constexpr std::uint32_t milliseconds(double seconds) {

@@ -10,7 +10,6 @@
 
 #include "base/options.hpp"
 #include "base/text.hpp"
-#include "init/ping/compare.hpp"
 #include "init/ping/describe.hpp"
 #include "init/ping/totals.hpp"
 
@@ -24,14 +23,6 @@ constexpr std::size_t kMostColumns = 64;     // of a matrix in 80 columns
 constexpr std::size_t kMostRows = 32;
 constexpr std::size_t kMostRanges = 12;
 constexpr std::size_t kWideColumns = 32;  // up to here a blank separates two cells
-
-// In the order of Layer.
-constexpr std::string_view kLetters = ".RLPMONGUBXDV?";
-static_assert(kLetters.size() == kLayers);
-
-char letter_of(Layer layer) {
-  return kLetters[static_cast<std::size_t>(layer)];
-}
 
 bool is_failure(Layer layer) {
   return layer != Layer::kGood && layer != Layer::kUntested;
@@ -51,7 +42,7 @@ std::string legend_text(const std::set<Layer>& layers) {
   std::vector<std::string> parts;
   parts.reserve(layers.size());
   for (const Layer layer : layers)
-    parts.push_back(fmt::format("{} {}", letter_of(layer), name_of(layer)));
+    parts.push_back(fmt::format("{} {}", about(layer).letter, about(layer).name));
   return base::help_lines({}, base::join(parts, ", "), 2);
 }
 
@@ -81,7 +72,7 @@ std::string matrix_text(const Outcome& outcome) {
       if (row != column) {
         const Layer layer = worst_rail(outcome, row, column);
         layers.insert(layer);
-        letter = letter_of(layer);
+        letter = about(layer).letter;
       }
       line += letter + std::string(gap);
     }
@@ -119,7 +110,7 @@ std::string row_text(const Outcome& outcome, std::size_t row, std::set<Layer>& l
   std::vector<std::string> parts;
   for (const auto& [layer, columns] : by_layer) {
     layers.insert(layer);
-    parts.push_back(fmt::format("{} {}", letter_of(layer), ranges_text(outcome, columns)));
+    parts.push_back(fmt::format("{} {}", about(layer).letter, ranges_text(outcome, columns)));
   }
   return base::help_lines(fmt::format("  rank {}:", outcome.members[row].rank), base::join(parts, "; "), 13);
 }

@@ -59,7 +59,7 @@ Json cause_json(const Cause& cause) {
           {"rank", or_null(cause.rank)},
           {"other", or_null(cause.other)},
           {"rail", or_null(cause.rail)},
-          {"layer", name_of(cause.layer)},
+          {"layer", about(cause.layer).name},
           {"failed", cause.failed},
           {"tested", cause.tested},
           {"message", cause.message},
@@ -73,7 +73,7 @@ Json failure_json(const Outcome& outcome, const FailedPair& pair) {
   if (pair.culprit != Side::kUnknown) culprit = pair.culprit == Side::kFirst ? first : second;
   return {{"ranks", {first, second}},
           {"rails", {pair.first_rail, pair.second_rail}},
-          {"layer", name_of(pair.failure.layer)},
+          {"layer", about(pair.failure.layer).name},
           {"detail", pair.failure.detail},
           {"culprit", culprit}};
 }

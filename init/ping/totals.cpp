@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "init/ping/describe.hpp"
 
@@ -58,6 +59,30 @@ std::string summary_of(const Outcome& outcome, const std::vector<Cause>& causes)
   text += fmt::format("{} of {} {} good", totals.good, count_of(totals.all(), "test"), totals.good == 1 ? "is" : "are");
   if (totals.untested > 0) text += fmt::format(", {} untested", totals.untested);
   return text + (outcome.out_of_time ? "; out of time" : "");
+}
+
+float median_gbps(const Outcome& outcome) {
+  std::vector<float> measured;
+  std::ranges::copy_if(outcome.gbps, std::back_inserter(measured), [](float gbps) { return gbps > 0; });
+  if (measured.empty()) return 0;
+  const auto middle = measured.begin() + static_cast<std::ptrdiff_t>(measured.size() / 2);
+  std::ranges::nth_element(measured, middle);
+  return *middle;
+}
+
+std::vector<SlowPair> find_slow_pairs(const Outcome& outcome) {
+  std::vector<SlowPair> slow;
+  const float limit = median_gbps(outcome) * kSlow;
+  std::size_t cell = 0;
+  for (std::size_t second = 1; second < outcome.members.size(); ++second) {
+    for (std::size_t first = 0; first < second; ++first) {
+      for (unsigned rail = 0; rail < outcome.rails && cell < outcome.gbps.size(); ++rail, ++cell) {
+        const float gbps = outcome.gbps[cell];
+        if (gbps > 0 && gbps < limit) slow.push_back({first, second, rail, gbps});
+      }
+    }
+  }
+  return slow;
 }
 
 }  // namespace init::ping

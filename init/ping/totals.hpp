@@ -32,4 +32,16 @@ bool is_good(const Outcome& outcome, const std::vector<Cause>& causes);
 // Returns one line: "bad: 1 cause; 10 of 12 tests are good".
 std::string summary_of(const Outcome& outcome, const std::vector<Cause>& causes);
 
+// A pair whose bandwidth is below kSlow of the median of all pairs (--bw).
+struct SlowPair {
+  std::size_t first = 0;
+  std::size_t second = 0;
+  unsigned rail = 0;
+  float gbps = 0;
+};
+inline constexpr float kSlow = 0.8F;
+// Returns the median of all measured cells in Gb/s, 0 without --bw.
+float median_gbps(const Outcome& outcome);
+std::vector<SlowPair> find_slow_pairs(const Outcome& outcome);
+
 }  // namespace init::ping

@@ -8,6 +8,7 @@
 
 #include "fabric/address.hpp"
 #include "fabric_model.hpp"
+#include "init/ping/totals.hpp"
 
 namespace {
 
@@ -77,7 +78,7 @@ std::string objects(const std::vector<Cause>& causes) {
     if (cause.kind == Kind::kRail) text += rail;
     if (cause.kind == Kind::kLink)
       text += cause.other ? "link " + rank + "-" + std::to_string(*cause.other) + " on " + rail : "tests";
-    text += " " + std::string(name_of(cause.layer));
+    text += " " + std::string(about(cause.layer).name);
   }
   return text;
 }

@@ -61,7 +61,7 @@ Cause cause_of(unsigned rank, unsigned rail, Layer layer, std::string message) {
   cause.failed = 2;
   cause.tested = 3;
   cause.message = std::move(message);
-  cause.remedy = std::string(remedy_of(layer));
+  cause.remedy = std::string(about(layer).remedy);
   return cause;
 }
 
