@@ -259,11 +259,21 @@ std::string value_in(const Inventory& inventory, const char* name) {
   return found == inventory.env->end() ? "" : found->second;
 }
 
-// Adds the rails in the value of fabric::kRailsName.
-SitePolicy with_rails(SitePolicy node, std::string_view text) {
-  if (text.empty()) return node;
-  if (auto rails = parse_rails(text)) {
-    node.rails = *std::move(rails);
+// Returns the values and rails of the node. site, rails: the values of fabric::kSiteName and fabric::kRailsName. root:
+// of the container's files; nullptr: not known. A topology file that the container does not have is dropped: NCCL would
+// then use none, not even its default.
+SitePolicy read_node(std::string_view site, std::string_view rails, const std::string* root) {
+  SitePolicy node = read_node_values(site);
+  const auto topology = node.settings.find("NCCL_TOPO_FILE");
+  const bool is_checked = root && topology != node.settings.end();
+  if (const int code = is_checked ? error_of(base::Rooted(*root).open(topology->second.value)) : 0) {
+    node.problems.push_back(fmt::format("NCCL_TOPO_FILE={} ({}) is not set: {}", printable(topology->second.value),
+                                        kNodeSource, std::strerror(code)));
+    node.settings.erase(topology);
+  }
+  if (rails.empty()) return node;
+  if (auto parsed = parse_rails(rails)) {
+    node.rails = *std::move(parsed);
   } else {
     node.problems.push_back(
         fmt::format("{}: ignored, because it is not HCA=RAIL or HCA=RAIL.PLANE, joined by commas", fabric::kRailsName));
@@ -271,18 +281,8 @@ SitePolicy with_rails(SitePolicy node, std::string_view text) {
   return node;
 }
 
-// Drops the node's topology file if the container does not have it: NCCL would then use none, not even its default.
-SitePolicy without_missing_topology(SitePolicy node, const std::string& root) {
-  const auto named = node.settings.find("NCCL_TOPO_FILE");
-  const int code = named == node.settings.end() ? 0 : error_of(base::Rooted(root).open(named->second.value));
-  if (code == 0) return node;
-  node.problems.push_back(fmt::format("NCCL_TOPO_FILE={} ({}) is not set: {}", printable(named->second.value),
-                                      kNodeSource, std::strerror(code)));
-  node.settings.erase(named);
-  return node;
-}
-
-Policy with_rails(Policy policy, const Rails& rails) {
+Policy with_rails(const Policy& asked, const Rails& rails) {
+  Policy policy = asked;
   policy.rails = rails;
   return policy;
 }
@@ -362,46 +362,40 @@ Resolved wait_for_pending(const Options& options, const Policy& policy, const Se
   return resolved;
 }
 
-// Adds the facts of this process that a snapshot has. A snapshot is attached to bug reports, so it has only the lines
-// of the configuration files and the variables that the decision reads.
-Inventory with_facts(Inventory inventory, const Settings& settings, ConfFiles files, const SitePolicy& node) {
-  inventory.limits = read_limits();
-  for (auto& [path, text] : files.texts)
-    text = conf_lines(text);
-  inventory.conf = std::move(files.texts);
-  auto& env = inventory.env.emplace();
+// Returns the variables that a snapshot has. A snapshot is attached to bug reports, so it has only those that the
+// decision reads.
+std::map<std::string, std::string> snapshot_env(const Settings& settings, const SitePolicy& node) {
+  std::map<std::string, std::string> env;
   for (const auto& [name, setting] : settings)
     if (setting.source == "environment" && fabric::is_library_variable(name)) env[name] = setting.value;
   if (const char* exported = getenv(kExportsName)) env[kExportsName] = exported;
   if (!node.settings.empty()) env[fabric::kSiteName] = own_variable(fabric::kSiteName);
   if (!node.rails.empty()) env[fabric::kRailsName] = own_variable(fabric::kRailsName);
-  return inventory;
+  return env;
 }
 
-// Adds problems that no decision has, which are warnings.
-Decision with_problems(Decision decision, const std::vector<std::string>& problems) {
-  auto& warnings = decision.status == Status::kNone ? decision.asides : decision.warnings;
-  warnings.insert(warnings.end(), problems.begin(), problems.end());
-  if (decision.status == Status::kOk && !warnings.empty()) decision.status = Status::kOkWarn;
-  return decision;
+// Returns the files as a snapshot has them, for the same reason without lines that set no variable of NCCL.
+std::map<std::string, std::string> snapshot_conf(std::map<std::string, std::string> texts) {
+  for (auto& [path, text] : texts)
+    text = conf_lines(text);
+  return texts;
 }
 
-// Exports the variables of the site's policy files and of the node. A variable that the decision replaced (--override)
-// is exported already.
-Decision with_policy(Decision decision, const Settings& settings) {
+// Completes the result of decide(): exports the variables of the site's policy files and of the node, and the variables
+// by which libibverbs finds lent libraries, if ports are used. A variable that the decision replaced (--override) is
+// exported already. problems: of the settings, one line each.
+Decision completed(Decision decision, const Settings& settings, std::vector<std::string> problems, const Lent& lent) {
   for (const auto& [name, setting] : settings) {
     const auto same = std::ranges::find(decision.env, name, &Variables::value_type::first);
     if (!setting.of_policy || same != decision.env.end()) continue;
     decision.env.emplace_back(name, setting.value);
     decision.kept.try_emplace(name, setting);
   }
-  return decision;
-}
-
-// Exports the variables by which libibverbs finds the node's libraries, if ports are used.
-Decision with_lent(Decision decision, const Lent& lent) {
-  if (!lent.problem.empty()) decision = with_problems(std::move(decision), {lent.problem});
+  if (!lent.problem.empty()) problems.push_back(lent.problem);
+  auto& warnings = decision.status == Status::kNone ? decision.asides : decision.warnings;
+  warnings.insert(warnings.end(), problems.begin(), problems.end());
   if (decision.status == Status::kNone) return decision;
+  if (!warnings.empty()) decision.status = Status::kOkWarn;
   decision.env.insert(decision.env.end(), lent.env.begin(), lent.env.end());
   if (!lent.note.empty()) decision.remarks.push_back(lent.note);
   return decision;
@@ -410,11 +404,11 @@ Decision with_lent(Decision decision, const Lent& lent) {
 base::Result<Resolved> resolve_snapshot(const Options& options) {
   Resolved resolved;
   resolved.inventory = TRY(fabric::read_snapshot(*options.snapshot));
-  const SitePolicy node = with_rails(read_node_values(value_in(resolved.inventory, fabric::kSiteName)),
-                                     value_in(resolved.inventory, fabric::kRailsName));
+  const SitePolicy node = read_node(value_in(resolved.inventory, fabric::kSiteName),
+                                    value_in(resolved.inventory, fabric::kRailsName), nullptr);
   const Settings& settings = resolved.settings = with_policy(snapshot_settings(resolved.inventory), node);
-  Decision decision = decide(resolved.inventory, settings, with_rails(options.policy, node.rails));
-  resolved.decision = with_problems(with_policy(std::move(decision), settings), node.problems);
+  resolved.decision = decide(resolved.inventory, settings, with_rails(options.policy, node.rails));
+  resolved.decision = completed(std::move(resolved.decision), settings, node.problems, {});
   return resolved;
 }
 
@@ -465,17 +459,18 @@ base::Result<Resolved> resolve(const Options& options, const char* const* enviro
   Settings settings = with_policy(read_environment(environment), site);
   ConfFiles files = read_conf(options, settings);
   settings = with_conf(std::move(settings), files.paths, files.texts);
-  const SitePolicy node =
-      with_rails(without_missing_topology(read_node_values(own_variable(fabric::kSiteName)), options.tree()),
-                 own_variable(fabric::kRailsName));
+  const SitePolicy node = read_node(own_variable(fabric::kSiteName), own_variable(fabric::kRailsName), &options.tree());
   settings = with_policy(std::move(settings), node);
   Resolved resolved = wait_for_pending(options, with_rails(options.policy, node.rails), settings, log);
-  Decision decision = with_policy(std::move(resolved.decision), settings);
-  for (const auto& problems : {site.problems, files.problems, node.problems})
-    decision = with_problems(std::move(decision), problems);
-  resolved.decision = with_lent(std::move(decision), resolved.lent);
-  if (options.reads_all())
-    resolved.inventory = with_facts(std::move(resolved.inventory), settings, std::move(files), node);
+  std::vector<std::string> problems = site.problems;
+  problems.insert(problems.end(), files.problems.begin(), files.problems.end());
+  problems.insert(problems.end(), node.problems.begin(), node.problems.end());
+  resolved.decision = completed(std::move(resolved.decision), settings, std::move(problems), resolved.lent);
+  if (options.reads_all()) {
+    resolved.inventory.limits = read_limits();
+    resolved.inventory.conf = snapshot_conf(std::move(files.texts));
+    resolved.inventory.env = snapshot_env(settings, node);
+  }
   resolved.settings = std::move(settings);
   return resolved;
 }
