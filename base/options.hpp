@@ -96,6 +96,18 @@ Result<void> apply_option(std::span<const Option<Options>> table, std::span<char
   return option->apply(options, TRY(take_value(arguments, at, option->value)));
 }
 
+// Applies the option at arguments[at] as apply_option() does, and returns its value. Errors name the option.
+template <typename Options>
+Result<std::string_view> take_option(std::span<const Option<Options>> table, std::span<char* const> arguments,
+                                     std::size_t& at, Options& options) {
+  const std::string_view name = split_argument(arguments[at]).name;
+  const auto* const option = find_option(table, name);
+  if (!option) return unknown_option(table, name);
+  const std::string_view value = TRY(take_value(arguments, at, option->value));
+  if (auto done = option->apply(options, value); !done) return wrap(std::move(done).error(), fmt::format("--{}", name));
+  return value;
+}
+
 // Returns the variable of an option: RDMA_INIT_NCCL_VERSION for "RDMA_INIT_" and "nccl-version".
 std::string variable_of(std::string_view prefix, std::string_view option);
 
@@ -118,12 +130,14 @@ struct VariableNames {
 
 // Applies the variables of options that are not in `given`: the command line has precedence, even over an invalid
 // variable. An empty variable counts as unset, because a Dockerfile cannot unset one. A variable with the prefix that
-// is neither an option's nor in `names.others` adds a warning to options.warnings.
+// is neither an option's nor in `names.others` adds a warning to options.warnings. Applies none if `given` has help or
+// version, which must work with an invalid variable.
 // Errors: the value is not valid; the message starts with the variable.
 template <typename Options>
 Result<void> apply_variables(std::span<const Option<Options>> table, const VariableNames& names,
                              const char* const* environment, std::span<const std::string_view> given,
                              Options& options) {
+  if (std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; })) return {};
   for (; *environment; ++environment) {
     const std::string_view entry = *environment;
     const std::size_t equals = std::min(entry.find('='), entry.size());
@@ -146,6 +160,15 @@ Result<void> apply_variables(std::span<const Option<Options>> table, const Varia
   return {};
 }
 
+inline Result<void> store(auto& target, const auto& value) {
+  target = value;
+  return {};
+}
+// Stores a value, or returns the error that names the expected form. parsed: a pointer or optional.
+inline Result<void> expect(auto& target, const auto& parsed, std::string_view expected, std::string_view text) {
+  if (!parsed) return make_error("expected {}, got `{}`", expected, printable(text));
+  return store(target, *parsed);
+}
 // Sets a switch to `on` for "1" and to the opposite for "0", with which a variable turns it off. Errors: another text.
 Result<void> set_switch(bool& target, std::string_view text, bool on = true);
 

@@ -15,17 +15,6 @@
 namespace init {
 namespace {
 
-// Returns the row with that name, nullptr if there is none.
-const auto* find_named(const auto& rows, std::string_view name) {
-  const auto found = std::ranges::find_if(rows, [&](const auto& row) { return row.name == name; });
-  return found == rows.end() ? nullptr : &*found;
-}
-
-Result<void> store(auto& target, const auto& value) {
-  target = value;
-  return {};
-}
-
 // Stores the path of a file or directory that must be named: a shell makes an empty one of a variable that is unset.
 Result<void> store_path(std::string& target, std::string_view path) {
   if (path.empty()) return make_error("the path is empty");
@@ -37,23 +26,14 @@ Result<void> take(auto& target, auto parsed) {
   return store(target, TRY(std::move(parsed)));
 }
 
-// Stores a value, or returns the error that names the expected form. parsed: a pointer or optional.
-Result<void> expect(auto& target, const auto& parsed, std::string_view expected, std::string_view text) {
-  if (!parsed) return make_error("expected {}, got `{}`", expected, printable(text));
-  return store(target, *parsed);
-}
-
 template <typename T>
-struct Named {
-  std::string_view name;
-  T value;
-};
+using Named = std::pair<std::string_view, T>;
 
 template <typename T>
 Result<void> choose(auto& target, std::initializer_list<Named<T>> words, std::string_view expected,
                     std::string_view text) {
-  const Named<T>* word = find_named(words, text);
-  return expect(target, word ? &word->value : nullptr, expected, text);
+  const auto* const word = std::ranges::find(words, text, &Named<T>::first);
+  return expect(target, word == words.end() ? nullptr : &word->second, expected, text);
 }
 
 Result<void> apply_wait(Options& options, std::string_view text) {
@@ -174,14 +154,9 @@ Result<void> apply_environment(Options& options, const char* const* environment,
   return base::apply_variables(kTwins, {kPrefix, kOtherVariables}, environment, given, options);
 }
 
-// Applies one option as base::apply_option() does. An error about the value starts with the name of the option.
 Result<void> apply_argument(Options& options, std::span<char* const> arguments, std::size_t& at) {
   const std::string_view name = base::split_argument(arguments[at]).name;
-  const auto* const option = base::find_option(kTable, name);
-  if (!option) return base::unknown_option(kTable, name);
-  const std::string_view value = TRY(base::take_value(arguments, at, option->value));
-  if (auto done = option->apply(options, value); !done)
-    return base::wrap(std::move(done).error(), fmt::format("--{}", name));
+  const std::string_view value = TRY(base::take_option(kTable, arguments, at, options));
   constexpr std::array<std::string_view, 5> kNarrowing = {"hca", "cidr", "family", "no-link-local", "no-node-gids"};
   if (std::ranges::find(kNarrowing, name) != kNarrowing.end()) {
     const std::string variable = base::variable_of(kPrefix, name);
@@ -215,10 +190,7 @@ Result<void> check_combination(const Options& options, const std::vector<std::st
 Result<Options> parse_options(int argc, char** argv, const char* const* environment) {
   Options options;
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
-  const auto given = base::given_options(arguments);
-  const bool about_itself = std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; });
-  // --help must work with an invalid variable.
-  if (!about_itself) TRY_VOID(apply_environment(options, environment, given));
+  TRY_VOID(apply_environment(options, environment, base::given_options(arguments)));
   std::vector<std::string_view> applied;  // unlike `given`, without values that look like options
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
@@ -232,19 +204,19 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
       applied.push_back(base::split_argument(argument).name);
       continue;
     }
-    const Named<Command>* subcommand = find_named(kSubcommands, argument);
+    const auto* const subcommand = std::ranges::find(kSubcommands, argument, &Named<Command>::first);
     const bool has_subcommand = !options.topic.empty();
-    if (!subcommand || has_subcommand) {
+    if (subcommand == kSubcommands.end() || has_subcommand) {
       std::vector<std::string_view> names;
       // A second subcommand is no misspelt one.
-      for (const auto& named : kSubcommands) {
-        if (!has_subcommand) names.push_back(named.name);
+      for (const auto& [name, command] : kSubcommands) {
+        if (!has_subcommand) names.push_back(name);
       }
       return make_error("unexpected argument `{}`{}; put the command after `--`", printable(argument),
                         base::suggestion("", base::nearest_word(argument, names)));
     }
-    options.topic = subcommand->name;
-    if (options.command == Command::kExec) options.command = subcommand->value;
+    options.topic = subcommand->first;
+    if (options.command == Command::kExec) options.command = subcommand->second;
   }
   TRY_VOID(check_combination(options, applied));
   return options;

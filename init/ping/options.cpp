@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
 #include <span>
 
 #include "base/options.hpp"
@@ -14,43 +13,30 @@
 namespace init::ping {
 namespace {
 
-constexpr double kLongestTimeout = 86400;
-
 Result<void> set_number(std::optional<unsigned>& target, std::string_view text, unsigned least) {
   const auto number = parse_number<unsigned>(text);
-  if (!number || *number < least || *number > kMostRanks)
-    return make_error("expected a number from {} to {}, got `{}`", least, kMostRanks, printable(text));
-  target = number;
-  return {};
+  return base::expect(target, number && *number >= least && *number <= kMostRanks ? number : std::nullopt,
+                      fmt::format("a number from {} to {}", least, kMostRanks), text);
 }
 
 Result<void> set_rails(Options& options, std::string_view text) {
-  if (text != "same" && text != "all") return make_error("expected same or all, got `{}`", printable(text));
-  options.all_rails = text == "all";
-  return {};
+  const bool all = text == "all";
+  return base::expect(options.all_rails, all || text == "same" ? &all : nullptr, "same or all", text);
 }
 
 // Reads a number of bytes with an optional K or M.
 Result<void> set_bytes(Options& options, std::string_view text) {
-  std::string_view digits = text;
-  std::uint32_t unit = 1;
-  if (text.ends_with('K') || text.ends_with('M')) {
-    unit = text.ends_with('K') ? 1U << 10 : 1U << 20;
-    digits.remove_suffix(1);
-  }
-  const auto number = parse_number<std::uint32_t>(digits);
-  if (!number || *number == 0 || *number > kMostBytes / unit)
-    return make_error("expected 1 to 1M, got `{}`", printable(text));
-  options.bytes = *number * unit;
-  return {};
+  const std::uint32_t unit = text.ends_with('K') ? 1U << 10 : text.ends_with('M') ? 1U << 20 : 1;
+  auto number = parse_number<std::uint32_t>(text.substr(0, text.size() - (unit > 1 ? 1 : 0)));
+  if (number && (*number == 0 || *number > kMostBytes / unit)) number.reset();
+  if (number) *number *= unit;
+  return base::expect(options.bytes, number, "1 to 1M", text);
 }
 
 Result<void> set_timeout(Options& options, std::string_view text) {
   const auto seconds = base::parse_decimal(text);
-  if (!seconds || *seconds <= 0 || *seconds > kLongestTimeout)
-    return make_error("expected seconds up to {:.0f}, got `{}`", kLongestTimeout, printable(text));
-  options.timeout = *seconds;
-  return {};
+  return base::expect(options.timeout, seconds && *seconds > 0 && *seconds <= 86400 ? seconds : std::nullopt,
+                      "seconds up to 86400", text);
 }
 
 constexpr base::Option<Options> kOptions[] = {
@@ -61,10 +47,7 @@ constexpr base::Option<Options> kOptions[] = {
      [](Options& o, std::string_view t) { return set_number(o.size, t, 1); }},
     {"master", "HOST[:PORT]",
      "where rank 0 listens (MASTER_ADDR and MASTER_PORT, or the first host of Slurm's list; 4792)",
-     [](Options& o, std::string_view t) -> Result<void> {
-       o.master = std::string(t);
-       return {};
-     }},
+     [](Options& o, std::string_view t) { return base::store(o.master, t); }},
     {"rails", "same|all", "all: also test two different rails, which is reported and never a failure (same)",
      set_rails},
     {"bytes", "N", "bytes of a write, up to 1M (64K)", set_bytes},
@@ -74,37 +57,15 @@ constexpr base::Option<Options> kOptions[] = {
     {"json", "", "rank 0 prints the report as JSON",
      [](Options& o, std::string_view t) { return base::set_switch(o.json, t); }},
     {"svg", "FILE", "rank 0 writes a heat map of all pairs to this file",
-     [](Options& o, std::string_view t) -> Result<void> {
-       o.svg = std::string(t);
-       return {};
-     }},
+     [](Options& o, std::string_view t) { return base::store(o.svg, t); }},
     {"help", "", "print this help",
-     [](Options& o, std::string_view) -> Result<void> {
-       o.command = Command::kHelp;
-       return {};
-     }},
+     [](Options& o, std::string_view) { return base::store(o.command, Command::kHelp); }},
     {"version", "", "print the version",
-     [](Options& o, std::string_view) -> Result<void> {
-       o.command = Command::kVersion;
-       return {};
-     }},
+     [](Options& o, std::string_view) { return base::store(o.command, Command::kVersion); }},
 };
 constexpr std::span<const base::Option<Options>> kTable(kOptions);
 // --help and --version have no variable.
 constexpr auto kTwins = kTable.first(kTable.size() - 2);
-
-Result<void> apply(Options& options, std::span<char* const> arguments, std::size_t& at) {
-  const std::string_view argument = arguments[at];
-  if (!base::is_option(argument))
-    return make_error("unexpected argument `{}`; put the command after `--`", printable(argument));
-  const std::string_view name = base::split_argument(argument).name;
-  const auto* const option = base::find_option(kTable, name);
-  if (option == nullptr) return base::unknown_option(kTable, name);
-  const std::string_view value = TRY(base::take_value(arguments, at, option->value));
-  if (auto done = option->apply(options, value); !done)
-    return base::wrap(std::move(done).error(), fmt::format("--{}", name));
-  return {};
-}
 
 }  // namespace
 
@@ -113,17 +74,16 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
   // An image with a fixed ENTRYPOINT has only variables to set options.
   const auto given = base::given_options(arguments);
-  const bool about_itself = std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; });
-  // --help must work with an invalid variable.
-  if (!about_itself)
-    TRY_VOID(base::apply_variables(kTwins, {"RDMA_PING_", kOtherVariables}, environment, std::span(given), options));
+  TRY_VOID(base::apply_variables(kTwins, {"RDMA_PING_", kOtherVariables}, environment, std::span(given), options));
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     if (std::string_view(arguments[i]) == "--") {
       if (i + 1 >= arguments.size()) return make_error("no command after `--`");
       options.program = argv + i + 1;
       break;
     }
-    TRY_VOID(apply(options, arguments, i));
+    if (!base::is_option(arguments[i]))
+      return make_error("unexpected argument `{}`; put the command after `--`", printable(arguments[i]));
+    TRY_VOID(base::take_option(kTable, arguments, i, options));
   }
   return options;
 }
