@@ -26,7 +26,7 @@ enum class Layer : std::uint8_t {
 };
 inline constexpr std::size_t kLayers = static_cast<std::size_t>(Layer::kUntested) + 1;
 
-// What reports show of a layer.
+// The word, letter, colors and remedy of a layer in reports.
 struct LayerInfo {
   std::string_view name;         // in JSON and tables: "memlock"
   char letter;                   // in a matrix
