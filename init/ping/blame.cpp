@@ -47,7 +47,7 @@ class BlameFinder {
 
   // A failed cell without an entry in `failures` is a failure as well. A missing cell is an untested one.
   void read_cells() {
-    for_each_cell([&](std::size_t first, std::size_t second, unsigned rail, std::size_t cell) {
+    outcome_.for_each_cell([&](std::size_t first, std::size_t second, unsigned rail, std::size_t cell) {
       const Layer layer = cell < outcome_.cells.size() ? outcome_.cells[cell] : Layer::kUntested;
       if (states_[cell] == State::kFailed || layer == Layer::kUntested) return;
       states_[cell] = layer == Layer::kGood ? State::kGood : State::kFailed;
@@ -56,7 +56,7 @@ class BlameFinder {
   }
 
   void count_tests() {
-    for_each_cell([&](std::size_t first, std::size_t second, unsigned rail, std::size_t cell) {
+    outcome_.for_each_cell([&](std::size_t first, std::size_t second, unsigned rail, std::size_t cell) {
       const State state = states_[cell];
       for (End* one : {&end(first, rail), &end(second, rail)})
         ++(state == State::kGood ? one->good : state == State::kFailed ? one->failed : one->untested);
@@ -166,25 +166,13 @@ class BlameFinder {
   }
 
   void count_untested() {
-    for_each_cell([&](std::size_t first, std::size_t second, unsigned rail, std::size_t cell) {
+    outcome_.for_each_cell([&](std::size_t first, std::size_t second, unsigned rail, std::size_t cell) {
       if (states_[cell] != State::kUntested || blame_.is_dead[rail]) return;
       if (!end(first, rail).has_cause && !end(second, rail).has_cause) ++blame_.untested;
     });
   }
 
   End& end(std::size_t member, unsigned rail) { return blame_.ends[member * outcome_.rails + rail]; }
-  // Calls visit(first, second, rail, cell) for each cell, in the order of the cells.
-  template <typename Visit>
-  void for_each_cell(Visit visit) const {
-    std::size_t cell = 0;
-    for (std::size_t second = 1; second < count_; ++second) {
-      for (std::size_t first = 0; first < second; ++first) {
-        for (unsigned rail = 0; rail < outcome_.rails; ++rail)
-          visit(first, second, rail, cell++);
-      }
-    }
-  }
-
   const Outcome& outcome_;
   std::size_t count_;  // of members
   std::size_t order_ = 0;

@@ -52,23 +52,24 @@ void end_child(pid_t child) {
   }
 }
 
-// Writes the text to stdout. Returns false on an error, or if the reader of a pipe takes nothing for kPrintSeconds: the
-// job must go on.
-bool print(std::string_view text) {
+// Writes the text to stdout. Returns kExitFailure after an error, or if the reader of a pipe takes nothing for
+// kPrintSeconds: the job must go on.
+int print(std::string_view text, const Log& log) {
   constexpr int kPrintSeconds = 10;
+  const auto failed = [&](int error) {
+    log.error(sys_error(error, "write to stdout").message);
+    return kExitFailure;
+  };
   while (!text.empty()) {
     pollfd out{STDOUT_FILENO, POLLOUT, 0};
-    if (TEMP_FAILURE_RETRY(::poll(&out, 1, kPrintSeconds * 1000)) == 0) {
-      errno = ETIMEDOUT;
-      return false;
-    }
+    if (TEMP_FAILURE_RETRY(::poll(&out, 1, kPrintSeconds * 1000)) == 0) return failed(ETIMEDOUT);
     // A pipe that is ready takes this many bytes without a wait.
     const ssize_t count =
         TEMP_FAILURE_RETRY(::write(STDOUT_FILENO, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF)));
-    if (count < 0) return false;
+    if (count < 0) return failed(errno);
     text.remove_prefix(static_cast<std::size_t>(count));
   }
-  return true;
+  return 0;
 }
 
 bool write_file(const std::string& path, std::string_view text) {
@@ -78,8 +79,7 @@ bool write_file(const std::string& path, std::string_view text) {
 }
 
 void report(const Options& options, const Outcome& outcome, const std::vector<Cause>& causes, const Log& log) {
-  if (!print(options.json ? json_report(outcome, causes) : text_report(outcome, causes)))
-    log.error(sys_error(errno, "write to stdout").message);
+  print(options.json ? json_report(outcome, causes) : text_report(outcome, causes), log);
   if (!options.svg.empty() && !write_file(options.svg, svg_report(outcome, causes)))
     // No error, because the job can go on.
     log.warning(sys_error(errno, "write `{}`", printable(options.svg)).message, "name a file that this user can write");
@@ -191,17 +191,11 @@ void end_at_signals() {
   }
 }
 
-int print_or_fail(std::string_view text, const Log& log) {
-  if (print(text)) return 0;
-  log.error(sys_error(errno, "write to stdout").message);
-  return kExitFailure;
-}
-
 }  // namespace
 
 int run(const Options& options, char* const* environment, const Log& log) {
-  if (options.command == Command::kHelp) return print_or_fail(help_text(), log);
-  if (options.command == Command::kVersion) return print_or_fail("rdma-ping " RDMA_INIT_VERSION "\n", log);
+  if (options.command == Command::kHelp) return print(help_text(), log);
+  if (options.command == Command::kVersion) return print("rdma-ping " RDMA_INIT_VERSION "\n", log);
   for (const std::string& warning : options.warnings)
     log.warning(warning, "rename or unset it; ENVIRONMENT in rdma-ping(1) lists the variables");
   auto self = read_self(options, environment, log);

@@ -72,6 +72,16 @@ struct Outcome {
   std::size_t cell_of(std::size_t first, std::size_t second, unsigned rail) const {
     return (second * (second - 1) / 2 + first) * rails + rail;
   }
+  // Calls visit(first, second, rail, cell) for each cell, in the order of the cells.
+  void for_each_cell(auto visit) const {
+    std::size_t cell = 0;
+    for (std::size_t second = 1; second < members.size(); ++second) {
+      for (std::size_t first = 0; first < second; ++first) {
+        for (unsigned rail = 0; rail < rails; ++rail)
+          visit(first, second, rail, cell++);
+      }
+    }
+  }
 };
 
 }  // namespace init::ping

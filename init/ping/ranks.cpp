@@ -53,8 +53,11 @@ Launcher launcher_of(Environment environment) {
   return {{"RANK", "SLURM_PROCID", "PMIX_RANK", "JOB_COMPLETION_INDEX"}, {"WORLD_SIZE", "SLURM_NTASKS"}};
 }
 
-Result<std::optional<Number>> find_number(Environment environment, std::span<const std::string_view> names,
-                                          std::string_view option) {
+// Returns the number of the command line, or of the environment. Errors: there is none, or two variables contradict
+// each other.
+Result<Number> number_of(const std::optional<unsigned>& given, Environment environment,
+                         std::span<const std::string_view> names, std::string_view option) {
+  if (given) return Number{*given, fmt::format("--{}", option)};
   std::optional<Number> found;
   for (const std::string_view name : names) {
     const auto text = find(environment, name);
@@ -62,27 +65,15 @@ Result<std::optional<Number>> find_number(Environment environment, std::span<con
     const auto value = parse_number<unsigned>(*text);
     if (!value || *value > kMostRanks)
       return make_error("{}: expected a number up to {}, got `{}`", name, kMostRanks, printable(*text));
-    if (!found) {
-      found = Number{*value, std::string(name)};
-    } else if (found->value != *value) {
-      base::Error error =
-          make_error("{}={} and {}={} contradict each other", found->source, found->value, name, *value);
-      error.hint = fmt::format("pass --{}, or unset the wrong variable", option);
-      return error;
-    }
+    if (!found) found = Number{*value, std::string(name)};
+    if (found->value != *value)
+      return base::Error{
+          fmt::format("{}={} and {}={} contradict each other", found->source, found->value, name, *value), 0,
+          fmt::format("pass --{}, or unset the wrong variable", option)};
   }
-  return found;
-}
-
-// Returns the number of the command line, or of the environment. Errors: there is none.
-Result<Number> number_of(const std::optional<unsigned>& given, Environment environment,
-                         std::span<const std::string_view> names, std::string_view option) {
-  if (given) return Number{*given, fmt::format("--{}", option)};
-  auto found = TRY(find_number(environment, names, option));
   if (found) return std::move(*found);
-  base::Error error = make_error("the {} of this job is not known", option == "rank" ? "rank" : "number of ranks");
-  error.hint = fmt::format("pass --{}, or set {}", option, names.front());
-  return error;
+  return base::Error{fmt::format("the {} of this job is not known", option == "rank" ? "rank" : "number of ranks"), 0,
+                     fmt::format("pass --{}, or set {}", option, names.front())};
 }
 
 struct HostPort {
@@ -180,9 +171,7 @@ Result<Place> find_place(std::optional<unsigned> given_rank, std::optional<unsig
   }
   const HostPort master = TRY(find_master(given_master, environment));
   if (master.host.empty() && size.value > 1) {
-    base::Error error = make_error("the host of rank 0 is not known");
-    error.hint = "pass --master HOST:PORT, or set MASTER_ADDR";
-    return error;
+    return base::Error{"the host of rank 0 is not known", 0, "pass --master HOST:PORT, or set MASTER_ADDR"};
   }
   return Place{rank.value,
                size.value,

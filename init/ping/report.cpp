@@ -24,10 +24,6 @@ constexpr std::size_t kMostRows = 32;
 constexpr std::size_t kMostRanges = 12;
 constexpr std::size_t kWideColumns = 32;  // up to here a blank separates two cells
 
-bool is_failure(Layer layer) {
-  return layer != Layer::kGood && layer != Layer::kUntested;
-}
-
 std::string causes_text(const std::vector<Cause>& causes) {
   std::string text;
   for (std::size_t i = 0; i < std::min(causes.size(), kMostCauses); ++i) {
@@ -118,15 +114,12 @@ std::string row_text(const Outcome& outcome, std::size_t row, std::set<Layer>& l
 // Returns the number of failed tests of each member.
 std::vector<std::size_t> failures_of(const Outcome& outcome) {
   std::vector<std::size_t> failures(outcome.members.size());
-  for (std::size_t second = 1; second < failures.size(); ++second) {
-    for (std::size_t first = 0; first < second; ++first) {
-      for (unsigned rail = 0; rail < outcome.rails; ++rail) {
-        if (!is_failure(result_of(outcome, first, second, rail))) continue;
-        ++failures[first];
-        ++failures[second];
-      }
-    }
-  }
+  outcome.for_each_cell([&](std::size_t first, std::size_t second, unsigned rail, std::size_t) {
+    const Layer layer = result_of(outcome, first, second, rail);
+    if (layer == Layer::kGood || layer == Layer::kUntested) return;
+    ++failures[first];
+    ++failures[second];
+  });
   return failures;
 }
 

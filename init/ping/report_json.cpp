@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -40,22 +41,9 @@ Json member_json(const Member& member) {
   return json;
 }
 
-const char* name_of(Cause::Kind kind) {
-  switch (kind) {
-    case Cause::Kind::kRank:
-      return "rank";
-    case Cause::Kind::kRailOfRank:
-      return "rail_of_rank";
-    case Cause::Kind::kRail:
-      return "rail";
-    case Cause::Kind::kLink:
-      break;
-  }
-  return "link";
-}
-
 Json cause_json(const Cause& cause) {
-  return {{"kind", name_of(cause.kind)},
+  constexpr std::array kKinds = {"rank", "rail_of_rank", "rail", "link"};  // in the order of Cause::Kind
+  return {{"kind", kKinds[static_cast<std::size_t>(cause.kind)]},
           {"rank", or_null(cause.rank)},
           {"other", or_null(cause.other)},
           {"rail", or_null(cause.rail)},

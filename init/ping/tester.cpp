@@ -226,9 +226,8 @@ class Tester {
 
 Result<Welcome> greet(Channel& rank0, std::string_view token, const Join& join, double deadline) {
   const auto refused = [](const std::string& reason) {
-    base::Error error = make_error("rank 0 refuses this rank: {}", base::one_line(reason));
-    error.hint = "start all ranks from one image, with the same RDMA_PING_TOKEN and number of ranks";
-    return error;
+    return base::Error{fmt::format("rank 0 refuses this rank: {}", base::one_line(reason)), 0,
+                       "start all ranks from one image, with the same RDMA_PING_TOKEN and number of ranks"};
   };
   const Hello hello{kProtocol, TRY(random_nonce()), join.rank, join.host};
   TRY_VOID(rank0.send(hello, deadline));

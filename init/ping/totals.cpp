@@ -73,15 +73,10 @@ float median_gbps(const Outcome& outcome) {
 std::vector<SlowPair> find_slow_pairs(const Outcome& outcome) {
   std::vector<SlowPair> slow;
   const float limit = median_gbps(outcome) * kSlow;
-  std::size_t cell = 0;
-  for (std::size_t second = 1; second < outcome.members.size(); ++second) {
-    for (std::size_t first = 0; first < second; ++first) {
-      for (unsigned rail = 0; rail < outcome.rails && cell < outcome.gbps.size(); ++rail, ++cell) {
-        const float gbps = outcome.gbps[cell];
-        if (gbps > 0 && gbps < limit) slow.push_back({first, second, rail, gbps});
-      }
-    }
-  }
+  outcome.for_each_cell([&](std::size_t first, std::size_t second, unsigned rail, std::size_t cell) {
+    const float gbps = cell < outcome.gbps.size() ? outcome.gbps[cell] : 0;
+    if (gbps > 0 && gbps < limit) slow.push_back({first, second, rail, gbps});
+  });
   return slow;
 }
 
