@@ -140,11 +140,10 @@ Result<void> apply_variables(std::span<const Option<Options>> table, const Varia
   if (std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; })) return {};
   for (; *environment; ++environment) {
     const std::string_view entry = *environment;
-    const std::size_t equals = std::min(entry.find('='), entry.size());
-    if (!entry.starts_with(names.prefix) || equals + 1 >= entry.size()) continue;
-    const std::string_view variable = entry.substr(0, equals);
+    const auto [variable, value] = split_first(entry, '=');
+    if (!entry.starts_with(names.prefix) || value.empty()) continue;
     const auto option =
-        std::ranges::find_if(table, [&](const auto& one) { return variable_of(names.prefix, one.name) == variable; });
+        std::ranges::find(table, variable, [&](const auto& one) { return variable_of(names.prefix, one.name); });
     if (option == table.end() && options.warnings.size() < kMostUnknown &&
         !is_for(names.others, variable.substr(names.prefix.size()))) {
       auto known = names_of(table);
@@ -154,8 +153,7 @@ Result<void> apply_variables(std::span<const Option<Options>> table, const Varia
       if (!warning.empty()) options.warnings.push_back(std::move(warning));
     }
     if (option == table.end() || std::ranges::find(given, option->name) != given.end()) continue;
-    if (auto done = option->apply(options, entry.substr(equals + 1)); !done)
-      return wrap(std::move(done).error(), variable);
+    if (auto done = option->apply(options, value); !done) return wrap(std::move(done).error(), variable);
   }
   return {};
 }

@@ -113,6 +113,11 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
+std::pair<std::string_view, std::string_view> split_first(std::string_view text, char separator) {
+  const std::size_t end = std::min(text.find(separator), text.size());
+  return {text.substr(0, end), text.substr(std::min(end + 1, text.size()))};
+}
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (;;) {

@@ -36,6 +36,8 @@ std::optional<std::pair<unsigned, unsigned>> version_of(std::string_view text);
 std::string_view trim(std::string_view text);
 // Splits text: "a,,b" is {"a", "", "b"}, and "" is {""}.
 std::vector<std::string_view> split(std::string_view text, char separator);
+// Splits text at the first separator: "a=b=c" is {"a", "b=c"}, and "a" is {"a", ""}.
+std::pair<std::string_view, std::string_view> split_first(std::string_view text, char separator);
 // Returns the part of a message of nlohmann's parser that is for users: "[json.exception.parse_error.101] parse error
 // at line 2, column 7: syntax error ..." gives "line 2, column 7: syntax error ...".
 std::string_view json_cause(std::string_view message);

@@ -306,14 +306,14 @@ base::Result<NodeAddresses> parse_node_addresses(std::string_view text) {
   NodeAddresses addresses;
   for (const std::string_view part : base::split(text, ',')) {
     const std::string_view entry = base::trim(part);
-    const std::size_t equals = std::min(entry.find('='), entry.size());
-    const std::size_t colon = std::min(entry.rfind(':', equals), equals);
-    const auto number = base::parse_number<unsigned>(entry.substr(std::min(colon + 1, equals), equals - colon - 1));
-    const auto address = fabric::parse_address(entry.substr(std::min(equals + 1, entry.size())));
+    const auto [port, gid] = base::split_first(entry, '=');
+    const std::size_t colon = std::min(port.rfind(':'), port.size());
+    const auto number = base::parse_number<unsigned>(port.substr(std::min(colon + 1, port.size())));
+    const auto address = fabric::parse_address(gid);
     if (!number || !address || colon == 0) {
       return base::make_error("expected HCA:PORT=ADDRESS, got `{}`", printable(entry));
     }
-    addresses[{std::string(entry.substr(0, colon)), *number}].push_back(*address);
+    addresses[{std::string(port.substr(0, colon)), *number}].push_back(*address);
   }
   return addresses;
 }

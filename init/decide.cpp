@@ -10,15 +10,6 @@
 
 namespace init {
 
-std::optional<nccl::Version> Deciding::image_version() const {
-  const Setting* image = kept.find("NCCL_VERSION");
-  return image && !policy.nccl_version ? nccl::parse_version(image->value) : std::nullopt;
-}
-
-std::optional<nccl::Version> Deciding::named_version() const {
-  return policy.nccl_version ? policy.nccl_version : image_version();
-}
-
 void Deciding::put(std::string_view name, std::string value, std::string reason) {
   // An export of an earlier run follows the decision.
   const Setting* setting = kept.in_effect(name);

@@ -32,11 +32,11 @@ struct Deciding {
   Decision decision = {};
 
   const Candidate& at(std::size_t index) const { return candidates[index]; }
-  // Returns $NCCL_VERSION of the image. Returns nullopt if it is not set or no version, or --nccl-version overrides it.
-  std::optional<nccl::Version> image_version() const;
   nccl::Version version() const { return policy.nccl_version.value_or(nccl::kNewest); }
   // Returns the version of --nccl-version or $NCCL_VERSION, nullopt if neither is known.
-  std::optional<nccl::Version> named_version() const;
+  std::optional<nccl::Version> named_version() const { return nccl_version(policy.nccl_version, kept.settings()); }
+  // Returns $NCCL_VERSION of the image. Returns nullopt if it is not set or no version, or --nccl-version overrides it.
+  std::optional<nccl::Version> image_version() const { return policy.nccl_version ? std::nullopt : named_version(); }
   // Returns true if the user's NCCL_IB_GID_INDEX is wrong and will be replaced.
   bool replaces_index() const { return kept.find(kIndexNames[0]) && !kept.in_effect(kIndexNames[0]); }
   // Exports a variable with a reason, if no value of the user stays in effect.

@@ -236,20 +236,6 @@ const Setting* Kept::in_effect(std::string_view name) const {
   return find(name);
 }
 
-std::vector<std::string> Kept::with_cr() const {
-  std::vector<std::string> names;
-  for (const auto& [name, setting] : settings_)
-    if (setting.had_cr && !setting.value.empty()) names.push_back(name);
-  return names;
-}
-
-std::vector<std::string> Kept::of_file(std::string_view path) const {
-  std::vector<std::string> names;
-  for (const auto& [name, setting] : settings_)
-    if (setting.source == path && !setting.value.empty()) names.push_back(name);
-  return names;
-}
-
 std::optional<unsigned> Kept::fixed_index() const {
   const Setting* setting = in_effect("NCCL_IB_GID_INDEX");
   const int index = setting ? nccl::parse_index(setting->value) : -1;

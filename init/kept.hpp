@@ -68,12 +68,16 @@ class Kept {
   bool is_wrong(std::string_view name) const;
   // Returns the user's value if it stays in effect, nullptr if rdma-init may set the variable.
   const Setting* in_effect(std::string_view name) const;
-  // Returns the variables that a configuration file sets on a line with the ending CR LF.
-  std::vector<std::string> with_cr() const;
-  // Returns the variables that this file sets.
-  std::vector<std::string> of_file(std::string_view path) const;
+  // Returns the variables that are not empty and whose setting passes the test.
+  std::vector<std::string> names_if(const auto& test) const {
+    std::vector<std::string> names;
+    for (const auto& [name, setting] : settings_)
+      if (!setting.value.empty() && test(setting)) names.push_back(name);
+    return names;
+  }
   // Returns the index that NCCL_IB_GID_INDEX fixes, nullopt if NCCL chooses.
   std::optional<unsigned> fixed_index() const;
+  const Settings& settings() const { return settings_; }
   const Settings& values() const { return values_; }
 
  private:

@@ -32,7 +32,8 @@ void report_conf_file(Deciding& d) {
   const OlderReading reading{std::string(kConfFile), "NCCL before 2.23 does not know it, and reads ~/.nccl.conf",
                              nccl::kConfFile};
   if (d.named_version() && d.kept.may_replace(kConfFile)) {
-    restate(d, d.kept.of_file(file->value), reading.what);
+    const auto is_of_file = [&](const Setting& setting) { return setting.source == file->value; };
+    restate(d, d.kept.names_if(is_of_file), reading.what);
   } else if (d.named_version()) {
     keep_older(d, reading);
   } else {
@@ -41,7 +42,7 @@ void report_conf_file(Deciding& d) {
 }
 
 void report_cr(Deciding& d) {
-  const auto names = d.kept.with_cr();
+  const auto names = d.kept.names_if([](const Setting& setting) { return setting.had_cr; });
   if (names.empty() || !may_be_before(d, nccl::kTrimsCr)) return;
   const std::string what =
       "the line ends with CR LF, and NCCL before 2.30 treats the CR as part of the value; `sed -i 's/\\r$//'` removes "

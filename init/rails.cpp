@@ -28,10 +28,8 @@ bool is_hca_name(std::string_view name) {
 std::optional<Rails> parse_rails(std::string_view text) {
   Rails rails;
   for (const std::string_view entry : base::split(text, ',')) {
-    const std::size_t equals = entry.find('=');
-    if (equals == std::string_view::npos || rails.size() == kMostRails) return std::nullopt;
-    const std::string_view name = entry.substr(0, equals);
-    const std::string_view place = entry.substr(equals + 1);
+    if (rails.size() == kMostRails) return std::nullopt;
+    const auto [name, place] = base::split_first(entry, '=');
     const std::size_t point = place.find('.');
     const auto rail = number_of(place.substr(0, point));
     const auto plane = point == std::string_view::npos ? std::nullopt : number_of(place.substr(point + 1));

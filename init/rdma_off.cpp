@@ -23,20 +23,15 @@ bool same_name(const std::string& left, const char* right) {
   return ::strcasecmp(left.c_str(), right) == 0;
 }
 
-class Remarks {
- public:
-  explicit Remarks(const Settings& settings) : settings_(settings) {}
+struct Remarks {
+  const Settings& settings;
+  std::vector<std::string> lines = {};
 
-  const Setting* find(std::string_view name) const { return find_setting(settings_, name); }
+  const Setting* find(std::string_view name) const { return find_setting(settings, name); }
   void add(std::string_view name, std::string_view effect) {
     const Setting& setting = *find(name);
-    lines_.push_back(fmt::format("{}={} ({}): {}", name, printable(setting.value), printable(setting.source), effect));
+    lines.push_back(fmt::format("{}={} ({}): {}", name, printable(setting.value), printable(setting.source), effect));
   }
-  std::vector<std::string> take() { return std::move(lines_); }
-
- private:
-  const Settings& settings_;
-  std::vector<std::string> lines_;
 };
 
 void check_networks(Remarks& remarks) {
@@ -125,13 +120,13 @@ void check_ucx(Remarks& remarks, const std::vector<Candidate>& candidates) {
 std::vector<std::string> settings_without_rdma(const Settings& settings, const std::vector<std::string>& exports,
                                                const std::optional<nccl::Version>& version,
                                                const std::vector<Candidate>& candidates) {
-  Remarks remarks(settings);
+  Remarks remarks{settings};
   const auto writes_for = [&](std::string_view library) {
     return std::ranges::find(exports, library) != exports.end();
   };
   if (writes_for("nccl")) check_nccl(remarks, version);
   if (writes_for("ucx")) check_ucx(remarks, candidates);
-  return remarks.take();
+  return std::move(remarks.lines);
 }
 
 }  // namespace init

@@ -211,9 +211,7 @@ std::optional<std::string> warning_about_homes(const ConfFiles& files, const std
 ConfFiles read_conf(const Options& options, const Settings& settings) {
   const std::string home = own_variable("HOME");
   const bool named = find_setting(settings, "NCCL_CONF_FILE") != nullptr;
-  auto version = options.policy.nccl_version;
-  const Setting* image = find_setting(settings, "NCCL_VERSION");
-  if (image && !version) version = nccl::parse_version(image->value);
+  const auto version = nccl_version(options.policy.nccl_version, settings);
   std::string passwd;
   if (!named && (!version || *version < nccl::kHomeVariable)) {
     const auto text = base::read_below(options.tree(), "/etc/passwd", kMaxPasswd);

@@ -78,6 +78,11 @@ const Setting* find_setting(const Settings& settings, std::string_view name) {
   return found == settings.end() || found->second.value.empty() ? nullptr : &found->second;
 }
 
+std::optional<nccl::Version> nccl_version(const std::optional<nccl::Version>& given, const Settings& settings) {
+  const Setting* image = find_setting(settings, "NCCL_VERSION");
+  return image && !given ? nccl::parse_version(image->value) : given;
+}
+
 std::string own_variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
@@ -85,15 +90,12 @@ std::string own_variable(const char* name) {
 
 void add_conf(std::string_view text, const std::string& path, Settings& settings) {
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
+    auto [line, rest] = base::split_first(text, '\n');
+    text = rest;
     const bool has_cr = line.ends_with('\r');
     if (has_cr) line.remove_suffix(1);
     if (!is_conf_line(line)) continue;
-    const std::size_t equals = line.find('=');
-    const std::string_view name = line.substr(0, equals);
-    const std::string_view value = line.substr(equals + 1);
+    const auto [name, value] = base::split_first(line, '=');
     Setting setting{std::string(value.substr(0, kLongestValue)), path, has_cr && value.size() < kLongestValue};
     setting.was_cut = value.size() > kLongestValue;
     // emplace() keeps a setting that exists: the first source has precedence.
@@ -123,10 +125,9 @@ void mark_own(std::string_view exports, Settings& settings, std::string_view hos
   std::string_view exporter = host;
   for (const std::string_view entry : base::split(exports, ';')) {
     if (entry.starts_with(kHostEntry)) exporter = entry.substr(kHostEntry.size());
-    const std::size_t equals = std::min(entry.find('='), entry.size());
-    const auto found = settings.find(entry.substr(0, equals));
-    if (found != settings.end())
-      found->second.own = found->second.value == entry.substr(std::min(equals + 1, entry.size()));
+    const auto [name, value] = base::split_first(entry, '=');
+    const auto found = settings.find(name);
+    if (found != settings.end()) found->second.own = found->second.value == value;
   }
   const auto list = settings.find("NCCL_IB_HCA");
   if (list != settings.end() && list->second.own && !host.empty() && exporter != host) settings.erase(list);
@@ -151,9 +152,8 @@ std::vector<std::string> cut_values(const Settings& settings) {
 
 std::string passwd_home(std::string_view passwd, uid_t user) {
   while (!passwd.empty()) {
-    const std::size_t end = std::min(passwd.find('\n'), passwd.size());
-    const std::string_view line = passwd.substr(0, end);
-    passwd.remove_prefix(std::min(end + 1, passwd.size()));
+    const auto [line, rest] = base::split_first(passwd, '\n');
+    passwd = rest;
     const auto fields = base::split(line, ':');  // name, password, uid, gid, comment, home, shell
     if (fields.size() > 5 && base::parse_number<uid_t>(fields[2]) == user) return std::string(fields[5]);
   }
@@ -219,11 +219,9 @@ void add_policy(std::string_view text, const std::string& path, SitePolicy& poli
     ++number;
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (base::trim(line).empty() || line.starts_with('#')) continue;
-    const std::size_t equals = line.find('=');
-    const std::string_view name = line.substr(0, equals);
-    const std::string_view value = line.substr(std::min(name.size() + 1, line.size()));
+    const auto [name, value] = base::split_first(line, '=');
     // A zero byte would end the value in the environment.
-    const bool whole = equals != std::string_view::npos && line.find('\0') == std::string_view::npos;
+    const bool whole = name.size() < line.size() && line.find('\0') == std::string_view::npos;
     if (!whole || !fabric::is_policy_variable(name)) {
       policy.problems.push_back(fmt::format(
           "{}:{}: {}; not set", printable(path), number,
@@ -267,9 +265,7 @@ SitePolicy read_node_values(std::string_view text) {
   SitePolicy policy;
   if (text.empty()) return policy;
   for (const std::string_view entry : base::split(text, ';')) {
-    const std::size_t equals = std::min(entry.find('='), entry.size());
-    const std::string_view name = entry.substr(0, equals);
-    const std::string_view value = entry.substr(std::min(equals + 1, entry.size()));
+    const auto [name, value] = base::split_first(entry, '=');
     if (!fabric::is_policy_variable(name) || !fabric::is_site_value(value)) {
       policy.problems.push_back(
           fmt::format("{}: ignored, because it is not NAME=value;NAME=value of library variables", fabric::kSiteName));

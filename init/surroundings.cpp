@@ -260,10 +260,10 @@ void add_rdma_max(std::string_view text, std::map<std::string, RdmaLimit>& limit
     if (words.size() < 2) continue;
     RdmaLimit& limit = limits[std::string(words[0])];
     for (const std::string_view word : words) {
-      const std::size_t equals = std::min(word.find('='), word.size());
-      const auto value = base::parse_number<std::uint64_t>(word.substr(std::min(equals + 1, word.size())));
-      if (word.substr(0, equals) == "hca_handle") limit.handles = lower(limit.handles, value);
-      if (word.substr(0, equals) == "hca_object") limit.objects = lower(limit.objects, value);
+      const auto [name, number] = base::split_first(word, '=');
+      const auto value = base::parse_number<std::uint64_t>(number);
+      if (name == "hca_handle") limit.handles = lower(limit.handles, value);
+      if (name == "hca_object") limit.objects = lower(limit.objects, value);
     }
   }
 }

@@ -6,7 +6,6 @@
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/text.hpp"
 #include "init/format_env.hpp"
@@ -97,21 +96,12 @@ std::vector<const Hca*> used_hcas(const Inventory& inventory, const Decision& de
   return used;
 }
 
-// Returns the NUMA nodes of the GPUs and HCAs, 0 if none is known.
-std::set<int> numa_nodes(const std::vector<Gpu>& gpus, const std::vector<Hca>& hcas) {
-  std::set<int> nodes;
-  for (const Gpu& gpu : gpus)
-    nodes.insert(gpu.numa_node.value_or(-1));
-  for (const Hca& hca : hcas)
-    nodes.insert(hca.numa_node.value_or(-1));
+// Adds the NUMA nodes, 0 if none is known, as Mooncake itself does: the HCAs of the node are near, the other HCAs are
+// not.
+void add_nodes(std::map<int, Leaves> nodes, const std::vector<const Hca*>& hcas, Json& mooncake) {
   nodes.erase(-1);
-  if (nodes.empty()) nodes.insert(0);
-  return nodes;
-}
-
-// Adds the NUMA nodes as Mooncake itself does: the HCAs of the node are near, the other HCAs are not.
-void add_nodes(const std::set<int>& nodes, const std::vector<const Hca*>& hcas, Json& mooncake) {
-  for (const int node : nodes) {
+  if (nodes.empty()) nodes[0];
+  for (const auto& [node, leaves] : nodes) {
     Json lists = Json::array({Json::array(), Json::array()});
     for (const Hca* hca : hcas)
       lists[hca->numa_node == node ? 0 : 1].push_back(hca->name);
@@ -175,7 +165,7 @@ std::string topo_json(const Inventory& inventory, const Decision& decision) {
     sglang[std::to_string(i)] = base::join(names, ",");
     mooncake[fmt::format("cuda:{}", i)] = Json::array({names, others});
   }
-  if (!used.empty()) add_nodes(numa_nodes(gpus, inventory.hcas), used, mooncake);
+  if (!used.empty()) add_nodes(leaves_by_node(inventory, decision), used, mooncake);
   Json json{{"sglang", sglang}, {"mooncake", mooncake}};
   for (const PortReport& port : decision.ports) {
     if (!port.rail) continue;

@@ -1,9 +1,7 @@
 #include "init/ping/self.hpp"
 
 #include <fmt/core.h>
-#include <limits.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,17 +15,12 @@
 namespace init::ping {
 namespace {
 
-std::string read_host() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()).substr(0, kLongestName) : "?";
-}
-
 // Ranks with this text share kernel and network namespace, so they share HCAs and addresses. Host names may repeat.
 std::string read_node() {
   const auto boot = base::read_attribute("/proc/sys/kernel/random/boot_id");
   struct stat space {};
   ::stat("/proc/self/ns/net", &space);
-  return fmt::format("{}:{}", base::value_or(boot, read_host()).substr(0, kLongestName / 2 + 8), space.st_ino);
+  return fmt::format("{}:{}", base::value_or(boot, this_host()).substr(0, kLongestName / 2 + 8), space.st_ino);
 }
 
 bool is_of(const fabric::Netdev& netdev, const SocketAddress& address) {
@@ -48,13 +41,11 @@ Result<Self> read_self(const Options& options, char* const* environment, const L
   init::Options reading = TRY(init::parse_options(2, arguments.data(), environment));
   reading.wait_seconds = 0;
   Resolved resolved = TRY(resolve(reading, environment, log));
-  const Setting* const image = find_setting(resolved.settings, "NCCL_VERSION");
-  auto version = reading.policy.nccl_version;
-  if (!version && image) version = nccl::parse_version(image->value);
+  const auto version = nccl_version(reading.policy.nccl_version, resolved.settings);
   self.choice = nccl_choice(resolved.inventory, resolved.settings, version.value_or(nccl::kNewest));
   self.bootstrap = bootstrap_netdev(resolved.inventory, resolved.settings).value_or("");
   self.netdevs = std::move(resolved.inventory.netdevs);
-  self.join = {self.place.rank, self.place.size, read_node(), read_host(), self.choice.rails, self.choice.unused};
+  self.join = {self.place.rank, self.place.size, read_node(), this_host(), self.choice.rails, self.choice.unused};
   return self;
 }
 
@@ -72,11 +63,10 @@ Result<SocketAddress> listening_address(const Self& self, const Log& log) {
   }
   const auto netdev = std::ranges::find(self.netdevs, self.bootstrap, &fabric::Netdev::name);
   if (netdev == self.netdevs.end() || netdev->addresses.empty()) {
-    base::Error error =
-        base::make_error("`{}` is no address of this host, which is rank 0, and no netdev here fits NCCL's bootstrap",
-                         printable(self.place.host));
-    error.hint = "check --master or MASTER_ADDR, and NCCL_SOCKET_IFNAME";
-    return error;
+    return base::Error{
+        fmt::format("`{}` is no address of this host, which is rank 0, and no netdev here fits NCCL's bootstrap",
+                    printable(self.place.host)),
+        0, "check --master or MASTER_ADDR, and NCCL_SOCKET_IFNAME"};
   }
   // A link-local address needs a scope, which other ranks do not know.
   const auto own = std::ranges::find_if(
