@@ -13,7 +13,7 @@
 #include "init/exports.hpp"
 #include "init/kept.hpp"
 #include "init/nccl_rules.hpp"
-#include "init/rails.hpp"
+#include "init/rail_place.hpp"
 #include "init/settings.hpp"
 
 namespace init {

@@ -68,7 +68,7 @@ class Kept {
   bool is_wrong(std::string_view name) const;
   // Returns the user's value if it stays in effect, nullptr if rdma-init may set the variable.
   const Setting* in_effect(std::string_view name) const;
-  // Returns the variables that are not empty and whose setting passes the test.
+  // Returns the names of the variables that have a value, and a setting that passes the test.
   std::vector<std::string> names_if(const auto& test) const {
     std::vector<std::string> names;
     for (const auto& [name, setting] : settings_)

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "init/nccl_rules.hpp"
-#include "init/rails.hpp"
+#include "init/rail_place.hpp"
 
 namespace base {
 class Rooted;

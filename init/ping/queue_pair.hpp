@@ -7,8 +7,8 @@
 #include <string>
 
 #include "init/ping/messages.hpp"
+#include "init/ping/nccl_choice.hpp"
 #include "init/ping/open_rail.hpp"
-#include "init/ping/rails.hpp"
 
 namespace init::ping {
 

@@ -9,8 +9,8 @@
 #include "init/log.hpp"
 #include "init/ping/channel.hpp"
 #include "init/ping/messages.hpp"
+#include "init/ping/nccl_choice.hpp"
 #include "init/ping/options.hpp"
-#include "init/ping/rails.hpp"
 #include "init/ping/ranks.hpp"
 
 namespace init::ping {

@@ -6,7 +6,7 @@
 #include "base/result.hpp"
 #include "init/ping/channel.hpp"
 #include "init/ping/messages.hpp"
-#include "init/ping/rails.hpp"
+#include "init/ping/nccl_choice.hpp"
 
 namespace init::ping {
 

@@ -5,7 +5,7 @@
 #include "fabric/selectors.hpp"
 #include "init/exports.hpp"
 #include "init/nccl_rules.hpp"
-#include "init/rails.hpp"
+#include "init/rail_place.hpp"
 #include "require.hpp"
 
 namespace {

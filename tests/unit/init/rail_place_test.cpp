@@ -1,4 +1,4 @@
-#include "init/rails.hpp"
+#include "init/rail_place.hpp"
 
 #include <gtest/gtest.h>
 

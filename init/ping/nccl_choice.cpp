@@ -1,4 +1,4 @@
-#include "init/ping/rails.hpp"
+#include "init/ping/nccl_choice.hpp"
 
 #include <fmt/core.h>
 
