@@ -26,6 +26,11 @@ inline int ms_until(Deadline deadline, int most) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, most));
 }
 
+// Returns the seconds of the monotonic clock.
+inline double clock_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 class Timing {
  public:
   Timing() : last_(std::chrono::steady_clock::now()), begin_(last_) {}

@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
 #include "base/file.hpp"
 #include "base/rooted.hpp"
 #include "base/text.hpp"
+#include "base/timing.hpp"
 #include "fabric/library_variables.hpp"
 #include "fabric/port_use.hpp"
 #include "fabric/read_inventory.hpp"
@@ -124,10 +124,6 @@ constexpr long kLastPollMs = 100;
 // While only link-local GIDs are usable, the wait continues for this time: a netdev that appears is up, with a
 // link-local GID, before it gets its address.
 constexpr double kSettleSeconds = 1;
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Receives SIGTERM and SIGINT during the wait. The kernel drops both for PID 1 of a container without a handler
 // (signal(7), pid_namespaces(7)); a stop would then take the engine's complete grace period. Blocks both for its
@@ -330,12 +326,12 @@ Resolved wait_for_pending(const Options& options, const Policy& policy, const Se
   // Without a pending resource, the wait costs no system call, and signals stay unchanged.
   auto pending = find_pending(resolved.inventory, settings, policy);
   if (!pending || options.wait_seconds <= 0) return resolved;
-  const double start = now_seconds();
+  const double start = base::clock_seconds();
   const StopSignals signals;
   double settled_since = 0;  // 0: a resource is still pending
   log.info(fmt::format("waiting up to {:g} s for {}", options.wait_seconds, *pending));
   for (long pause = kFirstPollMs; pending; pause = std::min(pause * 2, kLastPollMs)) {
-    const double left = start + options.wait_seconds - now_seconds();
+    const double left = start + options.wait_seconds - base::clock_seconds();
     if (left <= 0) {
       log.warning(fmt::format("waited {:g} s in vain for {}", options.wait_seconds, *pending));
       return resolved;
@@ -351,12 +347,12 @@ Resolved wait_for_pending(const Options& options, const Policy& policy, const Se
       settled_since = 0;
       continue;
     }
-    if (settled_since == 0) settled_since = now_seconds();
-    const bool settled = now_seconds() - settled_since >= kSettleSeconds;
+    if (settled_since == 0) settled_since = base::clock_seconds();
+    const bool settled = base::clock_seconds() - settled_since >= kSettleSeconds;
     const auto is_link_local = [](const PortReport& port) { return port.gid && port.gid->is_link_local(); };
     if (!settled && resolved.decision.uses(is_link_local)) pending = "a global address";
   }
-  log.info(fmt::format("waited {:.2f} s", now_seconds() - start));
+  log.info(fmt::format("waited {:.2f} s", base::clock_seconds() - start));
   return resolved;
 }
 

@@ -15,7 +15,7 @@
 
 #include "base/file.hpp"
 #include "base/text.hpp"
-#include "init/ping/open_rail.hpp"
+#include "base/timing.hpp"
 
 namespace init::ping {
 namespace {

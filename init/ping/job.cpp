@@ -17,6 +17,7 @@
 
 #include "base/process/helper.hpp"
 #include "base/text.hpp"
+#include "base/timing.hpp"
 #include "init/exec.hpp"
 #include "init/ping/causes.hpp"
 #include "init/ping/channel.hpp"

@@ -12,7 +12,7 @@
 #include <limits>
 #include <vector>
 
-#include "init/ping/open_rail.hpp"
+#include "base/timing.hpp"
 
 namespace init::ping {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
 #include "fabric/inventory.hpp"
@@ -18,10 +17,6 @@ constexpr std::size_t kNcclBuffer = 4 << 20;
 constexpr std::size_t kPage = 64 << 10;
 
 }  // namespace
-
-double clock_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string memlock_text(int error) {
   rlimit limit{};

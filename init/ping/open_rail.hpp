@@ -77,7 +77,4 @@ class OpenRail {
 // Returns "; RLIMIT_MEMLOCK is N kB" after an allocation of locked memory failed with `error`, otherwise an empty text.
 std::string memlock_text(int error);
 
-// Seconds of the monotonic clock.
-double clock_seconds();
-
 }  // namespace init::ping

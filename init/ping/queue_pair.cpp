@@ -9,6 +9,8 @@
 #include <cstring>
 #include <optional>
 
+#include "base/timing.hpp"
+
 namespace init::ping {
 namespace {
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/timing.hpp"
 #include "init/ping/explain.hpp"
 #include "init/ping/open_rail.hpp"
 #include "init/ping/queue_pair.hpp"

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "init/ping/open_rail.hpp"
+#include "base/timing.hpp"
 #include "init/ping/tester.hpp"
 #include "support/results.hpp"
 #include "unit/sanitized.hpp"
@@ -89,7 +89,7 @@ std::pair<MeetingPoint, std::uint16_t> listen_anywhere(unsigned size) {
 // A meeting point that runs in a thread until all ranks are here. They have no rails, so that nothing is tested.
 class RunningPoint {
  public:
-  explicit RunningPoint(unsigned size) : referee_({size, kLongWait, false, 64, false}, clock_seconds()) {
+  explicit RunningPoint(unsigned size) : referee_({size, kLongWait, false, 64, false}, base::clock_seconds()) {
     auto [point, port] = listen_anywhere(size);
     port_ = port;
     thread_ = std::thread([this, here = std::move(point)]() mutable {
@@ -112,7 +112,7 @@ class RunningPoint {
 
 // Returns the verdict of a rank, which tries again as a program does.
 base::Result<Verdict> be_rank(std::uint16_t port, unsigned rank, unsigned size) {
-  const double deadline = clock_seconds() + kLongWait;
+  const double deadline = base::clock_seconds() + kLongWait;
   for (;;) {
     Channel channel = TRY(Channel::connect("127.0.0.1", port, deadline));
     const auto welcome = greet(channel, kToken, join_of(rank, size), deadline);
@@ -239,16 +239,16 @@ TEST(MeetingPoint, ClosesOldestConnectionOfNetworkWithMostStrangers) {
   double seconds = 0;
   do {
     RunningPoint point(2);
-    const double start = clock_seconds();
+    const double start = base::clock_seconds();
     std::vector<UniqueFd> ranks(8);
     for (UniqueFd& rank : ranks)
       rank = connect_from("127.0.0.1", point.port());
     std::vector<UniqueFd> strangers(MeetingPoint::kSpare);
     for (UniqueFd& stranger : strangers)
       stranger = connect_from("127.0.0.9", point.port());
-    while (!is_closed(strangers.front()) && clock_seconds() < start + kLongWait)
+    while (!is_closed(strangers.front()) && base::clock_seconds() < start + kLongWait)
       std::this_thread::yield();
-    seconds = clock_seconds() - start;
+    seconds = base::clock_seconds() - start;
     // After some seconds all strangers close.
     if (seconds < 3) {
       EXPECT_TRUE(std::ranges::none_of(ranks, is_closed));
@@ -289,8 +289,8 @@ TEST(MeetingPoint, RefusesReplay) {
 
 TEST(MeetingPoint, ReportsRankWithAnotherToken) {
   RunningPoint point(2);
-  Channel channel = must(Channel::connect("127.0.0.1", point.port(), clock_seconds() + kLongWait));
-  const auto welcome = greet(channel, "job 8", join_of(1, 2), clock_seconds() + kLongWait);
+  Channel channel = must(Channel::connect("127.0.0.1", point.port(), base::clock_seconds() + kLongWait));
+  const auto welcome = greet(channel, "job 8", join_of(1, 2), base::clock_seconds() + kLongWait);
   EXPECT_EQ(error_message(welcome), "rank 0 refuses this rank: it has the token of another job");
   join_all(point.port(), 2);
   ASSERT_EQ(point.end().strangers.size(), 1U);
@@ -380,7 +380,7 @@ TEST(Rank, BelievesNoRank0WithoutTheToken) {
       static_cast<void>(::send(impostor.rank.get(), frames.data(), frames.size(), MSG_NOSIGNAL));
       seen = std::move(bytes);
     });
-    const auto welcome = greet(impostor.own, kToken, join_of(1, 2), clock_seconds() + kLongWait);
+    const auto welcome = greet(impostor.own, kToken, join_of(1, 2), base::clock_seconds() + kLongWait);
     program.join();
     ASSERT_FALSE(welcome.has_value()) << row.name;
     EXPECT_EQ(welcome.error().code, EBADMSG) << row.name;
@@ -398,7 +398,7 @@ TEST(Rank, RefusesItsOwnMessages) {
     const std::string sealed = sent.substr(encode(Hello{kProtocol, std::string(kNonce, 'n'), 1, "host1"}).size());
     static_cast<void>(::send(impostor.rank.get(), sealed.data(), sealed.size(), MSG_NOSIGNAL));
   });
-  const auto welcome = greet(impostor.own, kToken, join_of(1, 2), clock_seconds() + kLongWait);
+  const auto welcome = greet(impostor.own, kToken, join_of(1, 2), base::clock_seconds() + kLongWait);
   program.join();
   ASSERT_FALSE(welcome.has_value());
   EXPECT_EQ(welcome.error().code, EBADMSG);
@@ -417,7 +417,7 @@ TEST(Rank, EndsAtItsOwnLimit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
-  const auto welcome = greet(impostor.own, kToken, join_of(1, 2), clock_seconds() + kLongWait);
+  const auto welcome = greet(impostor.own, kToken, join_of(1, 2), base::clock_seconds() + kLongWait);
   EXPECT_EQ(error_message(welcome), "");
   NcclChoice choice;
   constexpr double kOfMessages = 5;  // what follow() adds
