@@ -252,13 +252,9 @@ Environment::Environment(char* const environment[]) {
 }
 
 void Environment::set(std::string_view name, std::string_view value) {
-  unset(name);
+  std::erase_if(entries_, [&](const char* entry) { return entry != nullptr && is_entry_of(entry, name); });
   entries_.back() = strings_.emplace_back(fmt::format("{}={}", name, value)).data();
   entries_.push_back(nullptr);
-}
-
-void Environment::unset(std::string_view name) {
-  std::erase_if(entries_, [&](const char* entry) { return entry != nullptr && is_entry_of(entry, name); });
 }
 
 void guard_standard_descriptors() {

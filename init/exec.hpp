@@ -19,7 +19,6 @@ class Environment {
 
   // Removes every entry with that name and adds one: getenv() reads the first of several entries, some shells the last.
   void set(std::string_view name, std::string_view value);
-  void unset(std::string_view name);
 
   // Returns the null-terminated array, valid until the next change.
   char* const* envp() const { return entries_.data(); }

@@ -65,31 +65,9 @@ std::string port_for_mooncake(const ExportInput& input) {
   return same && number != 1 ? std::to_string(number) : "";
 }
 
-// Without a list, UCCL takes the HCA that is nearest to the GPU. With a list, each GPU uses all its HCAs, so the list
-// is left out unless the container has other HCAs, which UCCL might take.
-std::string devices_for_uccl(const ExportInput& input) {
-  return input.has_others ? device_list(input) : "";
-}
-
-std::string exact_port_list(const ExportInput& input) {
-  return "=" + port_list(input);
-}
-
 // Each variable of an index is one number for all ports.
 std::string index_text(const ExportInput& input) {
   return input.index ? std::to_string(*input.index) : "";
-}
-
-std::string family_text(const ExportInput& input) {
-  return input.ipv6 ? "AF_INET6" : "";
-}
-
-std::string default_netdev(const ExportInput& input) {
-  return input.default_netdev;
-}
-
-std::string exact_default_netdev(const ExportInput& input) {
-  return input.default_netdev.empty() ? "" : "=" + input.default_netdev;
 }
 
 struct Export {
@@ -98,27 +76,32 @@ struct Export {
   std::string (*value)(const ExportInput&);  // empty: the variable is not exported
 };
 
-constexpr Export kExports[] = {{"ucx", "UCX_NET_DEVICES", ports_and_netdevs},
-                               {"ucx", "UCX_IB_GID_INDEX", index_text},
-                               {"nvshmem", "NVSHMEM_HCA_LIST", port_list},
-                               {"nvshmem", "NVSHMEM_HCA_PREFIX", prefix_for_nvshmem},
-                               {"nvshmem", "NVSHMEM_IB_GID_INDEX", index_text},
-                               {"nvshmem", "NVSHMEM_IB_ADDR_FAMILY", family_text},
-                               {"mscclpp", "MSCCLPP_HCA_DEVICES", devices_by_pci},
-                               {"mscclpp", "MSCCLPP_IB_GID_INDEX", index_text},
-                               {"gloo", "GLOO_SOCKET_IFNAME", default_netdev},
-                               {"uccl", "UCCL_IB_HCA", exact_port_list},
-                               {"uccl", "UCCL_IB_GID_INDEX", index_text},
-                               {"uccl", "UCCL_P2P_RDMA_DEV", devices_for_uccl},
-                               {"uccl", "UCCL_P2P_RDMA_GID_INDEX", index_text},
-                               {"mooncake", "MC_TE_FILTERS", device_list},
-                               {"mooncake", "MOONCAKE_DEVICE", device_list},
-                               {"mooncake", "MC_IB_PORT", port_for_mooncake},
-                               {"mooncake", "MC_GID_INDEX", index_text},
-                               {"openmpi", "OMPI_MCA_btl_openib_if_include", port_list},
-                               {"openmpi", "OMPI_MCA_btl_openib_gid_index", index_text},
-                               {"libfabric", "FI_VERBS_GID_IDX", index_text},
-                               {"bootstrap", "NCCL_SOCKET_IFNAME", exact_default_netdev}};
+constexpr Export kExports[] = {
+    {"ucx", "UCX_NET_DEVICES", ports_and_netdevs},
+    {"ucx", "UCX_IB_GID_INDEX", index_text},
+    {"nvshmem", "NVSHMEM_HCA_LIST", port_list},
+    {"nvshmem", "NVSHMEM_HCA_PREFIX", prefix_for_nvshmem},
+    {"nvshmem", "NVSHMEM_IB_GID_INDEX", index_text},
+    {"nvshmem", "NVSHMEM_IB_ADDR_FAMILY",
+     [](const ExportInput& input) -> std::string { return input.ipv6 ? "AF_INET6" : ""; }},
+    {"mscclpp", "MSCCLPP_HCA_DEVICES", devices_by_pci},
+    {"mscclpp", "MSCCLPP_IB_GID_INDEX", index_text},
+    {"gloo", "GLOO_SOCKET_IFNAME", [](const ExportInput& input) { return input.default_netdev; }},
+    {"uccl", "UCCL_IB_HCA", [](const ExportInput& input) { return "=" + port_list(input); }},
+    {"uccl", "UCCL_IB_GID_INDEX", index_text},
+    // Without a list, UCCL takes the HCA that is nearest to the GPU. With a list, each GPU uses all
+    // its HCAs, so the list is left out unless the container has other HCAs, which UCCL might take.
+    {"uccl", "UCCL_P2P_RDMA_DEV", [](const ExportInput& input) { return input.has_others ? device_list(input) : ""; }},
+    {"uccl", "UCCL_P2P_RDMA_GID_INDEX", index_text},
+    {"mooncake", "MC_TE_FILTERS", device_list},
+    {"mooncake", "MOONCAKE_DEVICE", device_list},
+    {"mooncake", "MC_IB_PORT", port_for_mooncake},
+    {"mooncake", "MC_GID_INDEX", index_text},
+    {"openmpi", "OMPI_MCA_btl_openib_if_include", port_list},
+    {"openmpi", "OMPI_MCA_btl_openib_gid_index", index_text},
+    {"libfabric", "FI_VERBS_GID_IDX", index_text},
+    {"bootstrap", "NCCL_SOCKET_IFNAME",
+     [](const ExportInput& input) { return input.default_netdev.empty() ? "" : "=" + input.default_netdev; }}};
 
 }  // namespace
 

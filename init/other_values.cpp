@@ -31,64 +31,40 @@ constexpr std::array<std::string_view, 6> kIndices = {"MSCCLPP_IB_GID_INDEX",   
                                                       "UCCL_P2P_RDMA_GID_INDEX", "MC_GID_INDEX",
                                                       "FI_VERBS_GID_IDX",        "OMPI_MCA_btl_openib_gid_index"};
 
-// Checks values against the ports of this container.
-class OtherValues {
- public:
-  OtherValues(const fabric::Inventory& inventory, const Policy& policy, const Decision& decision)
-      : inventory_(inventory), candidates_(find_candidates(inventory, policy.gids)) {
-    for (const Candidate& candidate : candidates_) {
-      if (decision.uses(candidate)) used_.push_back(&candidate);
-    }
+// Returns the problem of one entry. An entry without a port is right if one port of the HCA is usable.
+Problem wrong_entry(const std::vector<Candidate>& candidates, const DeviceList& list, std::string_view entry,
+                    bool exclude) {
+  const std::size_t colon = list.ports ? entry.find(':') : std::string_view::npos;
+  const std::string_view name = entry.substr(0, colon);
+  const Candidate* named = nullptr;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.hca->name != name) continue;
+    if (colon == std::string_view::npos && list.netdevs)
+      return fmt::format("names {} without its port: write `{}`, because a name without a port matches nothing",
+                         printable(name), printable(candidate.name()));
+    if (colon != std::string_view::npos && std::to_string(candidate.port->number) != entry.substr(colon + 1)) continue;
+    if (exclude || candidate.usable()) return std::nullopt;
+    named = &candidate;
   }
+  if (exclude) return std::nullopt;  // excluding a missing device has no effect
+  if (named) return fmt::format("names {}, which cannot be used: {}", printable(named->name()), named->reason);
+  return fmt::format("names {}, which does not exist here", printable(entry));
+}
 
-  Problem wrong_index(std::string_view value) const {
-    const auto index = base::parse_number<long>(value);
-    bool unknown = false;
-    // A negative index, or text that is no number, leaves the choice to the library.
-    return index && *index >= 0 ? check_gid_index(*index, used_, unknown) : std::nullopt;
+Problem wrong_list(const fabric::Inventory& inventory, const std::vector<Candidate>& candidates, const DeviceList& list,
+                   std::string_view value) {
+  const bool exclude = list.excludes && value.starts_with('^');
+  if (exclude) value.remove_prefix(1);
+  if (value == "all") return std::nullopt;
+  for (std::string_view entry : base::split(value, ',')) {
+    if (list.trimmed) entry = base::trim(entry);
+    // Patterns are not checked: the libraries differ in their syntax.
+    if (entry.empty() || entry.find_first_of("[*?") != std::string_view::npos) continue;
+    if (list.netdevs && fabric::find_netdev(inventory, entry)) continue;
+    if (auto problem = wrong_entry(candidates, list, entry, exclude)) return problem;
   }
-
-  Problem wrong_hca_list(std::string_view value) const { return check_hca_list(value, candidates_, nccl::kNewest); }
-
-  Problem wrong_list(const DeviceList& list, std::string_view value) const {
-    const bool exclude = list.excludes && value.starts_with('^');
-    if (exclude) value.remove_prefix(1);
-    if (value == "all") return std::nullopt;
-    for (std::string_view entry : base::split(value, ',')) {
-      if (list.trimmed) entry = base::trim(entry);
-      // Patterns are not checked: the libraries differ in their syntax.
-      if (entry.empty() || entry.find_first_of("[*?") != std::string_view::npos) continue;
-      if (list.netdevs && fabric::find_netdev(inventory_, entry)) continue;
-      if (auto problem = wrong_entry(list, entry, exclude)) return problem;
-    }
-    return std::nullopt;
-  }
-
- private:
-  // Returns the problem of one entry. An entry without a port is right if one port of the HCA is usable.
-  Problem wrong_entry(const DeviceList& list, std::string_view entry, bool exclude) const {
-    const std::size_t colon = list.ports ? entry.find(':') : std::string_view::npos;
-    const std::string_view name = entry.substr(0, colon);
-    const Candidate* named = nullptr;
-    for (const Candidate& candidate : candidates_) {
-      if (candidate.hca->name != name) continue;
-      if (colon == std::string_view::npos && list.netdevs)
-        return fmt::format("names {} without its port: write `{}`, because a name without a port matches nothing",
-                           printable(name), printable(candidate.name()));
-      if (colon != std::string_view::npos && std::to_string(candidate.port->number) != entry.substr(colon + 1))
-        continue;
-      if (exclude || candidate.usable()) return std::nullopt;
-      named = &candidate;
-    }
-    if (exclude) return std::nullopt;  // excluding a missing device has no effect
-    if (named) return fmt::format("names {}, which cannot be used: {}", printable(named->name()), named->reason);
-    return fmt::format("names {}, which does not exist here", printable(entry));
-  }
-
-  const fabric::Inventory& inventory_;
-  std::vector<Candidate> candidates_;
-  std::vector<const Candidate*> used_;
-};
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -97,7 +73,10 @@ std::vector<Check> check_other_values(const fabric::Inventory& inventory, const 
   std::vector<Check> checks;
   // With EFA or without HCAs, these variables do not apply.
   if (decision.efa || inventory.hcas.empty()) return checks;
-  const OtherValues values(inventory, policy, decision);
+  const auto candidates = find_candidates(inventory, policy.gids);
+  std::vector<const Candidate*> used;
+  for (const Candidate& candidate : candidates)
+    if (decision.uses(candidate)) used.push_back(&candidate);
   const auto check = [&](std::string_view name, auto problem_of) {
     const Setting* setting = find_setting(settings, name);
     if (!setting) return;
@@ -108,11 +87,17 @@ std::vector<Check> check_other_values(const fabric::Inventory& inventory, const 
            fmt::format("correct or unset {}", name)});
     }
   };
+  bool unknown = false;
+  const auto wrong_index = [&](std::string_view value) {
+    const auto index = base::parse_number<long>(value);
+    // A negative index, or text that is no number, leaves the choice to the library.
+    return index && *index >= 0 ? check_gid_index(*index, used, unknown) : std::nullopt;
+  };
   for (const std::string_view name : kIndices)
-    check(name, [&](std::string_view value) { return values.wrong_index(value); });
-  check("UCCL_IB_HCA", [&](std::string_view value) { return values.wrong_hca_list(value); });
+    check(name, wrong_index);
+  check("UCCL_IB_HCA", [&](std::string_view value) { return check_hca_list(value, candidates, nccl::kNewest); });
   for (const DeviceList& list : kLists)
-    check(list.variable, [&](std::string_view value) { return values.wrong_list(list, value); });
+    check(list.variable, [&](std::string_view value) { return wrong_list(inventory, candidates, list, value); });
   return checks;
 }
 

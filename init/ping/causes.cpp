@@ -223,14 +223,8 @@ class Naming {
   }
 
   Cause& add(Kind kind, Layer layer, const Share& share, std::string message) {
-    Cause cause;
-    cause.kind = kind;
-    cause.layer = layer;
-    cause.failed = share.failed;
-    cause.tested = share.tested;
-    cause.message = std::move(message);
-    cause.remedy = about(layer).remedy;
-    causes_.push_back(std::move(cause));
+    const std::string remedy(about(layer).remedy);
+    causes_.push_back({kind, {}, {}, {}, layer, share.failed, share.tested, std::move(message), remedy});
     return causes_.back();
   }
 

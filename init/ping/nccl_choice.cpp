@@ -104,11 +104,8 @@ struct Chooser {
   }
 
   Rail rail_of(const Hca& hca, const Port& port) const {
-    Rail rail;
-    rail.device = hca.name;
-    rail.port = port.number;
-    rail.infiniband = port.is_infiniband();
-    rail.rate_mbps = static_cast<unsigned>(std::lround(port.rate_gbps() * 1000));
+    const auto rate = static_cast<unsigned>(std::lround(port.rate_gbps() * 1000));
+    Rail rail{hca.name, port.number, port.is_infiniband(), rate, {}, 0, {}};
     set_gid(port, rail);
     return rail;
   }
