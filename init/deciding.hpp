@@ -79,13 +79,6 @@ void keep_older(Deciding& d, const std::optional<OlderReading>& reading);
 // files that an older NCCL does not read, or reads with a CR, if they may be replaced.
 void report_older(Deciding& d);
 
-// Finds HCAs of the same PCI vendor, device and link layer as a used HCA that a repair would make usable: the port is
-// down, or its GID, netdev or provider is wrong. An HCA of a PCI slot with a used function does not count, because one
-// port of such a card is often without a cable, and neither does an HCA that the user's or administrator's list leaves
-// out, or that is not granted to this container. Returns the candidates, one for each HCA. Sets the numbers of rails in
-// the decision, and needs_models if the result depends on models that were not read.
-std::vector<std::size_t> find_unused_rails(Deciding& d);
-
 // Fills the decision: exports, reasons, warnings and status. exports: true if ports were chosen.
 void report(Deciding& d, bool exports);
 

@@ -87,8 +87,13 @@ bool reaches(const Netdev& netdev, const fabric::Address& address) {
   });
 }
 
-// Returns the netdev that NCCL chooses among the netdevs in `seen`, in NCCL's order (src/misc/socket.cc, 2.30.7).
-const Netdev* pick_bootstrap(const std::vector<const Netdev*>& seen, const Settings& settings) {
+// Returns the netdev of NCCL's bootstrap, by NCCL's rule (src/misc/socket.cc, 2.30.7). only_up: ignore down netdevs, as
+// newer versions of NCCL do.
+const Netdev* find_bootstrap(const Inventory& inventory, const Settings& settings, bool only_up) {
+  std::vector<const Netdev*> seen;
+  for (const Netdev& netdev : inventory.netdevs) {
+    if (has_address(netdev) && (!only_up || netdev.is_up())) seen.push_back(&netdev);
+  }
   const auto first = [&](std::string_view rule) -> const Netdev* {
     const auto list = nccl::parse_hca_list(rule);
     const auto found = std::ranges::find_if(seen, [&](const Netdev* netdev) { return list.matches(netdev->name, 0); });
@@ -107,15 +112,6 @@ const Netdev* pick_bootstrap(const std::vector<const Netdev*>& seen, const Setti
     if (const Netdev* netdev = first(rule)) return netdev;
   }
   return nullptr;
-}
-
-// Returns NCCL's bootstrap netdev. only_up: ignore down netdevs, as newer versions of NCCL do.
-const Netdev* find_bootstrap(const Inventory& inventory, const Settings& settings, bool only_up) {
-  std::vector<const Netdev*> seen;
-  for (const Netdev& netdev : inventory.netdevs) {
-    if (has_address(netdev) && (!only_up || netdev.is_up())) seen.push_back(&netdev);
-  }
-  return pick_bootstrap(seen, settings);
 }
 
 // Returns true if the netdev belongs to a port that the decision uses.

@@ -41,11 +41,10 @@ std::map<std::string, std::string> parse_environ(std::string_view text) {
   std::map<std::string, std::string> variables;
   for (std::string_view line : base::split(text, '\n')) {
     line.remove_prefix(std::min(line.find_first_not_of(kBlanks), line.size()));
-    const std::size_t equals = line.find('=');
-    if (equals == std::string_view::npos || line.find('\0') != line.npos) continue;
-    const std::string_view name = line.substr(0, equals);
+    const auto [name, value] = base::split_first(line, '=');
+    if (name.size() == line.size() || line.find('\0') != line.npos) continue;
     if (!is_variable_name(name) || name.starts_with("ENROOT_")) continue;
-    variables.insert_or_assign(std::string(name), without_quotes(line.substr(equals + 1)));
+    variables.insert_or_assign(std::string(name), without_quotes(value));
   }
   return variables;
 }
@@ -57,8 +56,8 @@ base::Result<void> load_environ(const std::string& path) {
   auto variables = parse_environ(std::get<std::string>(text));
   for (char** at = environ; *at; ++at) {
     const std::string_view entry = *at;
-    const std::size_t equals = entry.find('=');
-    if (equals != entry.npos) variables.try_emplace(std::string(entry.substr(0, equals)), entry.substr(equals + 1));
+    const auto [name, value] = base::split_first(entry, '=');
+    if (name.size() < entry.size()) variables.try_emplace(std::string(name), value);
   }
   // One new environment: setenv() passes through all variables each time, and an image may have half a million.
   static std::vector<std::string> entries;

@@ -57,14 +57,15 @@ bool may_be_script(const char* path) {
   return ::access(path, R_OK) == 0 && first_line(path).find('\0') == std::string::npos;
 }
 
-bool is_directory(const char* path) {
+// Returns the type of the file, as S_IFDIR; 0 if the look-up fails.
+mode_t type_of(const char* path) {
   struct stat status;
-  return ::stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+  return ::stat(path, &status) == 0 ? status.st_mode & S_IFMT : 0;
 }
 
 bool is_file(const char* path) {
-  struct stat status;
-  return ::stat(path, &status) == 0 && !S_ISDIR(status.st_mode);
+  const mode_t type = type_of(path);
+  return type != 0 && type != S_IFDIR;
 }
 
 // Executes one file. Returns only on failure, with the errno.
@@ -154,7 +155,7 @@ std::string describe_missing(const char* path) {
 
 // Explains EACCES, which execve() also returns for directories, interpreters and noexec mounts.
 std::string describe_denied(const char* path) {
-  if (is_directory(path)) return "is a directory; name a program";
+  if (type_of(path) == S_IFDIR) return "is a directory; name a program";
   if (is_file(path) && ::access(path, X_OK) == 0) {
     return fmt::format("{}; its interpreter is not executable, or it lies on a noexec mount", std::strerror(EACCES));
   }

@@ -248,10 +248,11 @@ class Borrower {
     return base::join(names, ", ");
   }
 
-  Lent failed(const std::string& why) const {
-    return {
-        {}, {}, {}, fmt::format("the image's libraries do not open {}, and {}; remedy: {}", rest_of({}), why, kRemedy)};
+  static std::string problem_of(const std::string& hcas, const std::string& why) {
+    return fmt::format("the image's libraries do not open {}, and {}; remedy: {}", hcas, why, kRemedy);
   }
+
+  Lent failed(const std::string& why) const { return {{}, {}, {}, problem_of(rest_of({}), why)}; }
 
   // Returns the path of a lent file.
   std::string path_of(const std::string& name) const {
@@ -289,8 +290,7 @@ class Borrower {
     lent.note = fmt::format("uses the node's {}{}, because the image's libraries do not open {}",
                             use == Use::kProviders ? "" : "libibverbs with ", base::join(providers, ", "),
                             base::join(lent.hcas, ", "));
-    if (const std::string rest = rest_of(hcas); !rest.empty())
-      lent.problem = fmt::format("the image's libraries do not open {}, and {}; remedy: {}", rest, why_, kRemedy);
+    if (const std::string rest = rest_of(hcas); !rest.empty()) lent.problem = problem_of(rest, why_);
     return lent;
   }
 

@@ -38,8 +38,7 @@ bool wait_for(int socket, short events, double deadline) {
 Result<UniqueFd> connect_to(const SocketAddress& address, double deadline) {
   UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.ok()) return sys_error(errno, "socket");
-  const auto* const raw = reinterpret_cast<const sockaddr*>(&address.storage);
-  if (::connect(fd.get(), raw, address.length) != 0 && errno != EINPROGRESS)
+  if (::connect(fd.get(), address.raw(), address.length) != 0 && errno != EINPROGRESS)
     return sys_error(errno, "connect to {}", to_string(address));
   int error = ETIMEDOUT;
   socklen_t length = sizeof error;
@@ -66,8 +65,7 @@ Result<UniqueFd> connect_once(const std::string& host, std::uint16_t port, doubl
 std::string to_string(const SocketAddress& address) {
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
-  const auto* const raw = reinterpret_cast<const sockaddr*>(&address.storage);
-  if (::getnameinfo(raw, address.length, host.data(), host.size(), port.data(), port.size(),
+  if (::getnameinfo(address.raw(), address.length, host.data(), host.size(), port.data(), port.size(),
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
     return "a local process";
   const bool is_ipv6 = address.storage.ss_family == AF_INET6;

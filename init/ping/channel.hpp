@@ -17,6 +17,7 @@ namespace init::ping {
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
+  const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&storage); }
   friend std::string to_string(const SocketAddress& address);  // "10.0.0.1:4792", "[fd00::1]:4792"
 };
 

@@ -73,8 +73,7 @@ Result<MeetingPoint> MeetingPoint::listen(const SocketAddress& address, unsigned
   // The port may belong to connections of an earlier run that have ended.
   const int on = 1;
   ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const auto* const raw = reinterpret_cast<const sockaddr*>(&address.storage);
-  if (::bind(listener.get(), raw, address.length) != 0 ||
+  if (::bind(listener.get(), address.raw(), address.length) != 0 ||
       ::listen(listener.get(), static_cast<int>(std::min(size + kSpare, 4096U))) != 0) {
     base::Error error = sys_error(errno, "listen on {}", to_string(address));
     if (error.code == EADDRINUSE) error.hint = "pass another port with --master HOST:PORT on every rank";

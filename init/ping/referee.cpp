@@ -185,11 +185,11 @@ void Referee::take_prepared(std::size_t member, Prepared prepared, double now) {
   } else {
     drop(member, "its rails changed during the test");
   }
-  prepared_[member] = true;
-  begin_rounds_if_prepared(now);
+  set_prepared(member, now);
 }
 
-void Referee::begin_rounds_if_prepared(double now) {
+void Referee::set_prepared(std::size_t member, double now) {
+  prepared_[member] = true;
   if (std::ranges::find(prepared_, false) == prepared_.end()) begin_rounds(now);
 }
 
@@ -208,8 +208,7 @@ void Referee::receive(int connection, const std::string& from, Message message, 
   if (auto* prepared = std::get_if<Prepared>(&message)) return take_prepared(found->second, std::move(*prepared), now);
   if (stage_ == Stage::kPreparing) {
     drop(found->second, "it sent a message that rank 0 does not expect");
-    prepared_[found->second] = true;
-    return begin_rounds_if_prepared(now);
+    return set_prepared(found->second, now);
   }
   take_of_round(found->second, message, now);
 }
@@ -229,10 +228,7 @@ void Referee::lose(int connection, double now) {
     if (one.rank != rank && std::ranges::find(one.waiting, rank) == one.waiting.end()) continue;
     drop(member, stage_ == Stage::kPreparing ? fmt::format("rank {} ended before the first round", rank)
                                              : fmt::format("rank {} ended in round {} of {}", rank, next_, rounds_));
-    if (stage_ == Stage::kPreparing) {
-      prepared_[member] = true;
-      return begin_rounds_if_prepared(now);
-    }
+    if (stage_ == Stage::kPreparing) return set_prepared(member, now);
     if (const auto at = meeting_of_[member]) end_meeting(meetings_[*at]);
     return end_stage_if_done(now);
   }

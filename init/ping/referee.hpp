@@ -106,7 +106,7 @@ class Referee {
   void begin(double now);
   void make_members();
   void take_prepared(std::size_t member, Prepared prepared, double now);
-  void begin_rounds_if_prepared(double now);
+  void set_prepared(std::size_t member, double now);
   void begin_rounds(double now);
   bool start_round(std::size_t end, double now);
   void next_round(double now);
