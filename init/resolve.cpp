@@ -275,9 +275,9 @@ SitePolicy read_node(std::string_view site, std::string_view rails, const std::s
   return node;
 }
 
-Policy with_rails(const Policy& asked, const Rails& rails) {
+Policy with_rails(const Policy& asked, Rails rails) {
   Policy policy = asked;
-  policy.rails = rails;
+  policy.rails = std::move(rails);
   return policy;
 }
 
@@ -378,7 +378,7 @@ std::map<std::string, std::string> snapshot_conf(std::map<std::string, std::stri
 // Completes the result of decide(): exports the variables of the site's policy files and of the node, and the variables
 // by which libibverbs finds lent libraries, if ports are used. A variable that the decision replaced (--override) is
 // exported already. problems: of the settings, one line each.
-Decision completed(Decision decision, const Settings& settings, std::vector<std::string> problems, const Lent& lent) {
+Decision completed(Decision&& decision, const Settings& settings, std::vector<std::string> problems, const Lent& lent) {
   for (const auto& [name, setting] : settings) {
     const auto same = std::ranges::find(decision.env, name, &Variables::value_type::first);
     if (!setting.of_policy || same != decision.env.end()) continue;
@@ -388,11 +388,11 @@ Decision completed(Decision decision, const Settings& settings, std::vector<std:
   if (!lent.problem.empty()) problems.push_back(lent.problem);
   auto& warnings = decision.status == Status::kNone ? decision.asides : decision.warnings;
   warnings.insert(warnings.end(), problems.begin(), problems.end());
-  if (decision.status == Status::kNone) return decision;
+  if (decision.status == Status::kNone) return std::move(decision);
   if (!warnings.empty()) decision.status = Status::kOkWarn;
   decision.env.insert(decision.env.end(), lent.env.begin(), lent.env.end());
   if (!lent.note.empty()) decision.remarks.push_back(lent.note);
-  return decision;
+  return std::move(decision);
 }
 
 base::Result<Resolved> resolve_snapshot(const Options& options) {
