@@ -202,7 +202,7 @@ TEST(MeetingPoint, KeepsLittleMemoryFor8192Strangers) {
   auto [point, port] = listen_anywhere(kSize);
   const pid_t rank0 = ::fork();
   if (rank0 == 0) {
-    Referee referee({kSize, kLongWait, false, 64, false}, clock_seconds());
+    Referee referee({kSize, kLongWait, false, 64, false}, base::clock_seconds());
     point.run(referee, init::Log(init::LogLevel::kQuiet), [](const Outcome&) { return Verdict{}; });
     ::_exit(0);
   }
