@@ -14,9 +14,9 @@ namespace init::ping {
 namespace {
 
 Result<void> set_number(std::optional<unsigned>& target, std::string_view text, unsigned least) {
-  const auto number = parse_number<unsigned>(text);
-  return base::expect(target, number && *number >= least && *number <= kMostRanks ? number : std::nullopt,
-                      fmt::format("a number from {} to {}", least, kMostRanks), text);
+  auto number = parse_number<unsigned>(text);
+  if (number && (*number < least || *number > kMostRanks)) number.reset();
+  return base::expect(target, number, fmt::format("a number from {} to {}", least, kMostRanks), text);
 }
 
 Result<void> set_rails(Options& options, std::string_view text) {
@@ -34,9 +34,9 @@ Result<void> set_bytes(Options& options, std::string_view text) {
 }
 
 Result<void> set_timeout(Options& options, std::string_view text) {
-  const auto seconds = base::parse_decimal(text);
-  return base::expect(options.timeout, seconds && *seconds > 0 && *seconds <= 86400 ? seconds : std::nullopt,
-                      "seconds up to 86400", text);
+  auto seconds = base::parse_decimal(text);
+  if (seconds && (*seconds <= 0 || *seconds > 86400)) seconds.reset();
+  return base::expect(options.timeout, seconds, "seconds up to 86400", text);
 }
 
 constexpr base::Option<Options> kOptions[] = {
