@@ -13,10 +13,13 @@
 namespace init::ping {
 namespace {
 
+constexpr double kLongestTimeout = 86400;
+
 Result<void> set_number(std::optional<unsigned>& target, std::string_view text, unsigned least) {
-  auto number = parse_number<unsigned>(text);
-  if (number && (*number < least || *number > kMostRanks)) number.reset();
-  return base::expect(target, number, fmt::format("a number from {} to {}", least, kMostRanks), text);
+  const auto number = parse_number<unsigned>(text);
+  if (!number || *number < least || *number > kMostRanks)
+    return make_error("expected a number from {} to {}, got `{}`", least, kMostRanks, printable(text));
+  return base::store(target, *number);
 }
 
 Result<void> set_rails(Options& options, std::string_view text) {
@@ -34,9 +37,10 @@ Result<void> set_bytes(Options& options, std::string_view text) {
 }
 
 Result<void> set_timeout(Options& options, std::string_view text) {
-  auto seconds = base::parse_decimal(text);
-  if (seconds && (*seconds <= 0 || *seconds > 86400)) seconds.reset();
-  return base::expect(options.timeout, seconds, "seconds up to 86400", text);
+  const auto seconds = base::parse_decimal(text);
+  if (!seconds || *seconds <= 0 || *seconds > kLongestTimeout)
+    return make_error("expected seconds up to {:.0f}, got `{}`", kLongestTimeout, printable(text));
+  return base::store(options.timeout, *seconds);
 }
 
 constexpr base::Option<Options> kOptions[] = {

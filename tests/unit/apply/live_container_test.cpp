@@ -484,8 +484,6 @@ TEST(RunInMountNamespace, ReturnsErrorsAndExitOfChild) {
             "cannot work in the container's mount namespace: the child process ended with exit status 3");
 }
 
-constexpr std::uint64_t UINT64_MAX = UINT64_MAX;
-
 const char* const kNoCapability =
     "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is enough for ibv_reg_mr";
 const char* const kNotInExec =

@@ -12,6 +12,7 @@
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/program/commands.hpp"
+#include "support/inventories.hpp"
 #include "support/rails.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "init/decision.hpp"
@@ -17,7 +17,6 @@ using namespace fabric;
 using namespace init;
 using namespace test_support;
 
-constexpr std::uint64_t UINT64_MAX = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kIpcLock = 1ULL << 14;
 
 const Check* find(const std::vector<Check>& checks, const char* name) {
