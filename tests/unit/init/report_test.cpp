@@ -272,7 +272,8 @@ TEST(Doctor, PrintsASharedRemedyOnceAndWrapsLines) {
   auto decision = decide(node, {}, {});
   decision.ports[7].remedy = "replace it";
   decision.ports[7].device += std::string(90, 'x');
-  decision.kept["NCCL_IB_HCA"] = {"mlx5_1,mlx5_2", "environment", "it is wrong for a reason that takes many words"};
+  decision.kept["NCCL_IB_HCA"] = {
+      .value = "mlx5_1,mlx5_2", .source = "environment", .problem = "it is wrong for a reason that takes many words"};
   decision.env = {{"NCCL_IB_HCA", "=" + std::string(100, 'a') + ", b"}};
   const std::string text = doctor_text(decision, {{"x", Verdict::kNote, std::string(73, 'm') + " word", "do this"}});
   for (const char* part :
