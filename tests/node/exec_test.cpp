@@ -47,16 +47,6 @@ TEST(Environment, SetReplacesEveryEntryOfTheName) {
   EXPECT_EQ(strings_of(environment), (Strings{"AB=2", "A", "=A=4", "A="}));
 }
 
-TEST(Environment, UnsetRemovesEveryEntryOfTheName) {
-  Strings strings{"A=1", "B=2", "A=3"};
-  init::Environment environment(pointers_to(strings).data());
-  environment.unset("C");
-  environment.unset("A");
-  EXPECT_EQ(strings_of(environment), (Strings{"B=2"}));
-  environment.unset("B");
-  EXPECT_EQ(strings_of(environment), Strings{});
-}
-
 TEST(Environment, KeepsSetVariablesWhileItGrows) {
   char* none[] = {nullptr};
   init::Environment environment(none);
