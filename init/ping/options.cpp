@@ -30,10 +30,10 @@ Result<void> set_rails(Options& options, std::string_view text) {
 // Reads a number of bytes with an optional K or M.
 Result<void> set_bytes(Options& options, std::string_view text) {
   const std::uint32_t unit = text.ends_with('K') ? 1U << 10 : text.ends_with('M') ? 1U << 20 : 1;
-  auto number = parse_number<std::uint32_t>(text.substr(0, text.size() - (unit > 1 ? 1 : 0)));
-  if (number && (*number == 0 || *number > kMostBytes / unit)) number.reset();
-  if (number) *number *= unit;
-  return base::expect(options.bytes, number, "1 to 1M", text);
+  const auto number = parse_number<std::uint32_t>(text.substr(0, text.size() - (unit > 1 ? 1 : 0)));
+  if (!number || *number == 0 || *number > kMostBytes / unit)
+    return make_error("expected 1 to 1M, got `{}`", printable(text));
+  return base::store(options.bytes, *number * unit);
 }
 
 Result<void> set_timeout(Options& options, std::string_view text) {
