@@ -32,7 +32,7 @@ unsigned turn_of(unsigned attempt) {
 // The attempts of one call.
 class Search {
  public:
-  explicit Search(const ForeseeInput& input) : input_(input), states_(input.node.root) {}
+  explicit Search(const ForeseeInput& input) : input_(input) {}
 
   Result<ForeseenPlan> find(const Grant* bound, const BookFound& book) {
     const bool is_ranked = TRY(survey());
@@ -156,8 +156,9 @@ class Search {
   }
 
   bool is_active(const std::string& hca) {
+    if (!states_) states_.emplace(input_.node.root);
     const auto known = active_.find(hca);
-    return known != active_.end() ? known->second : active_.emplace(hca, states_.has_active(hca)).first->second;
+    return known != active_.end() ? known->second : active_.emplace(hca, states_->has_active(hca)).first->second;
   }
 
   // Looks up an HCA in the index. An HCA that looked held is not looked up again in this call.
@@ -200,7 +201,7 @@ class Search {
   fabric::Inventory ranked_;     // the node and the HCAs in the owner's network namespace
   std::optional<NodeMap> node_;  // of ranked_
   KnownDevices known_;
-  fabric::PortStates states_;
+  std::optional<fabric::PortStates> states_;
   std::map<std::string, bool> active_;
   std::set<std::string> held_;
   std::set<std::string> lost_;
