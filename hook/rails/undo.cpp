@@ -60,8 +60,10 @@ Result<void> RailUndo::restore_rails(const std::vector<RailRecord>& leaving, con
     const bool all_leave = leaving.size() == record_.rails.size();
     const bool has_child = std::ranges::any_of(leaving, is_child);
     if (has_child) keep_first(first, read_links());
-    const auto is_missing = [&](const RailRecord& rail) { return this->is_missing(rail); };
-    if (is_left_ || std::ranges::any_of(leaving, is_missing)) keep_first(first, read_staying(leaving, store));
+    const auto has_no_index = [&](const RailRecord& rail) {
+      return is_child(rail) && (rail.child == 0 || is_missing(rail));
+    };
+    if (is_left_ || std::ranges::any_of(leaving, has_no_index)) keep_first(first, read_staying(leaving, store));
     if (all_leave && !links_.empty()) static_cast<void>(delete_link_group(inside_->route, record_.group));
     if (all_leave && is_left_) keep_first(first, remove_further_children(leaving));
   }
@@ -152,7 +154,7 @@ bool RailUndo::is_missing(const RailRecord& rail) const {
 
 // Returns the rail's child; nullptr: the namespace had none. If no child has the recorded ifindex, a child of its name
 // or group is returned, because a child gets another ifindex when it returns from a namespace in which its own is
-// taken.
+// taken. Another grant's child can have the name: two starts in one namespace can choose the same name, and one fails.
 const Link* RailUndo::find_child(const RailRecord& rail) const {
   RailRecord wanted = rail;
   if (is_missing(rail)) wanted.child = 0;

@@ -934,6 +934,25 @@ TEST_F(RestoreRails, KeepsChildOfAnotherGrantThatHasTheName) {
   EXPECT_EQ(state(), "node: rail0 rail1; pod: net1; no record, 0 addresses");
 }
 
+// Two containers that share a namespace start at once and choose the same name. The start that fails has no index.
+TEST_F(RestoreRails, KeepsChildThatTookTheNameBeforeAFailedStart) {
+  ASSERT_OK(give(1, Mode::kShared));
+  const auto store = must(NetworkRecordStore::open(path_));
+  NetworkRecord failed = *must(store.read(owner_.key));
+  NetworkRecord theirs = failed;
+  theirs.key = "other";
+  failed.group = 77;
+  failed.rails[0].child = 0;
+  ASSERT_OK(store.write(failed));
+  for (const int child : {0, theirs.rails[0].child}) {  // before and after the other start ends
+    theirs.rails[0].child = child;
+    ASSERT_OK(store.write(theirs));
+    ASSERT_OK(store.write(failed));
+    ASSERT_OK(restore());
+    EXPECT_EQ(names(pod_), "net1");
+  }
+}
+
 TEST_F(KeptNamespace, LosesChildrenThatTheContainerMadeOrChanged) {
   ASSERT_OK(give(1, Mode::kShared));
   make_macvlan(pod_, "mine", pod_index());
