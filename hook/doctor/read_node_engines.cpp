@@ -89,13 +89,13 @@ void read_files(const std::string& root, NodeEngines& engines) {
       add_file(root, place, path, installed.contains(path), engines);
       continue;
     }
-    for (const std::string& name : names_in(root + path)) {
+    for (const std::string& name : names_in(root, path)) {
       const std::string file = fmt::format("{}/{}", path, name);
       if (name.ends_with(place.suffix)) add_file(root, place, file, installed.contains(file), engines);
     }
   }
   // containerd and CRI-O start each file of this directory as an NRI plugin. The file is a program or a link to one.
-  for (const std::string& name : names_in(root + kPlugins)) {
+  for (const std::string& name : names_in(root, kPlugins)) {
     if (!name.ends_with("-rdma") && !name.ends_with("-rdma-nri")) continue;
     const std::string path = std::string(kPlugins) + "/" + name;
     engines.files.push_back({path, Engine::kContainerd, false, 0, {path}});

@@ -72,7 +72,7 @@ void find_in_text(const std::string& file, std::string_view text, const SettingN
 
 // Appends the files of a directory and of the directories in it, in the order of their names.
 void add_files_below(const std::string& root, const std::string& directory, std::vector<std::string>& files) {
-  auto names = names_in(root + directory);
+  auto names = names_in(root, directory);
   std::ranges::sort(names);
   for (const std::string& name : names) {
     const std::string path = fmt::format("{}/{}", directory, name);
@@ -95,7 +95,7 @@ std::vector<std::string> podman_files(const std::string& root, int major) {
   }
   std::map<std::string, std::string> drop_ins{{"90-rdma-init.conf", kPodmanDropIn}};
   for (const std::string& directory : directories)
-    for (const std::string& name : names_in(root + directory))
+    for (const std::string& name : names_in(root, directory))
       if (name.ends_with(".conf")) drop_ins[name] = fmt::format("{}/{}", directory, name);
   for (const auto& [name, path] : drop_ins)
     files.push_back(path);

@@ -51,7 +51,7 @@ std::optional<std::string> program_of(const std::string& root, const EngineProce
 
 std::vector<EngineProcess> find_processes(const std::string& root, const std::vector<std::string_view>& names) {
   std::vector<EngineProcess> found;
-  for (const std::string& entry : names_in(root + "/proc")) {
+  for (const std::string& entry : names_in(root, "/proc")) {
     const auto pid = base::parse_number<int>(entry);
     if (!pid) continue;
     std::string directory = fmt::format("{}/proc/{}", root, entry);

@@ -102,6 +102,7 @@ std::vector<std::string> directories_above(const std::string& path) {
 }
 
 Result<std::string> node_path(const std::string& root, const std::string& path) {
+  if (!path.starts_with('/')) return node_path(root, "/" + path);
   if (root.empty()) return path;
   // Resolves the links of the nearest directory above the path that exists.
   std::string above = directory_of(path);
@@ -123,13 +124,15 @@ Result<std::string> node_path(const std::string& root, const std::string& path) 
 }
 
 bool node_has(const std::string& root, const std::string& path, int mode) {
+  if (!path.starts_with('/')) return node_has(root, "/" + path, mode);
   if (root.empty()) return ::access(path.c_str(), mode) == 0;
   const UniqueFd fd = open_below(root, path);
   return fd.ok() && ::access(name_of_fd(fd.get()).c_str(), mode) == 0;
 }
 
-std::vector<std::string> names_in(const std::string& directory) {
-  const auto open = base::Directory::open(directory);
+std::vector<std::string> names_in(const std::string& root, const std::string& directory) {
+  const auto place = node_path(root, directory + "/");
+  const auto open = base::Directory::open(place ? *place : std::string());
   return open ? open->list() : std::vector<std::string>();
 }
 
@@ -140,7 +143,7 @@ std::vector<std::string> matching_files(const std::string& root, std::string_vie
   const std::string directory(path.substr(0, slash + 1));
   const std::string pattern(path.substr(slash + 1));
   std::vector<std::string> paths;
-  for (const std::string& name : names_in(root + directory))
+  for (const std::string& name : names_in(root, directory))
     if (::fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD) == 0) paths.push_back(directory + name);
   std::ranges::sort(paths);
   return paths;

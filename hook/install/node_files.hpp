@@ -21,6 +21,7 @@ inline constexpr const char* kCandidate = ".rdma-init";
 // root: the root directory of the node in the file system of this process; "" is /. Symbolic links in `path` are
 // followed below root, as the node itself would follow them: on some images /host/opt is a link to /var/opt, which
 // means /host/var/opt.
+// path: a relative path begins at /, the working directory of a service of systemd.
 //
 // Returns the text of a file; nullopt if there is no such file. Errors: ELOOP, the path is a symbolic link; the path is
 // not a regular file; the file has more than 16 MiB; its text is not UTF-8, which the record could not restore byte for
@@ -51,9 +52,8 @@ Result<std::string> node_path(const std::string& root, const std::string& path);
 // followed.
 bool node_has(const std::string& root, const std::string& path, int mode);
 
-// Returns the names in a directory; empty if it cannot be opened. directory: its path for this process, with root in
-// front.
-std::vector<std::string> names_in(const std::string& directory);
+// Returns the names in a directory; empty if it cannot be opened.
+std::vector<std::string> names_in(const std::string& root, const std::string& directory);
 // Returns the paths on the node that a path with a pattern in its last part matches, in the order of their names. A
 // path without a pattern is returned as it is. A pattern in a directory matches nothing.
 std::vector<std::string> matching_files(const std::string& root, std::string_view path);

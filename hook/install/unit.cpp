@@ -141,7 +141,7 @@ Unit read_unit(const std::string& root, const std::string& name) {
   for (const std::string& of : {name, std::string("service")}) {
     for (const char* directory : kDirectories) {
       const std::string drop_in_directory = fmt::format("{}{}.d", directory, of);
-      for (const std::string& file : names_in(root + drop_in_directory))
+      for (const std::string& file : names_in(root, drop_in_directory))
         if (file.ends_with(".conf")) drop_ins.emplace(file, fmt::format("{}/{}", drop_in_directory, file));
     }
   }

@@ -639,6 +639,7 @@ START_RULES = [
     ("docker", "dockerd", "runtime", {
         f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd $OPTS\nEnvironmentFile=/etc/docker/*.env\n", "etc/docker/b.env": "OPTS='--config-file /b'\n",
         "etc/docker/a.env": "OPTS=\n", "etc/docker/.c.env": "OPTS=\n"}, "`--config-file /b`: docker would not read"),
+    ("docker", "dockerd", "runtime", {f"{UNITS}/docker.service": "ExecStart=/usr/bin/dockerd\nEnvironmentFile=-docker.env\n"}, ""),
     ("containerd", "containerd", "nri", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd -c /etc/c.toml\n"}, "`-c /etc/c.toml`: containerd would not read"),
     ("containerd", "containerd", "nri", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd --config /etc/containerd/config.toml\n"}, ""),
     ("containerd", "containerd", "cdi", {f"{UNITS}/containerd.service": "ExecStart=/usr/bin/containerd -c /etc/c.toml\n"}, ""),
@@ -780,6 +781,9 @@ BROKEN_FILES = [
     ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "/etc/x.json"\n  pod_ann'), "etc/x.json": "{"},
      "line 6: containerd would not start: `/etc/x.json` is not JSON"),
     ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "/etc/x.json"\n  pod_ann'), "etc/x.json": "{}"}, ""),
+    # systemd starts engines in /.
+    ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "x.json"\n  pod_ann'), "x.json": "{}"}, ""),
+    ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "x.json"\n  pod_ann')}, "line 6: containerd would not start: `x.json` does not exist"),
     ("containerd-1", "runtime", {"etc/containerd/config.toml": ONE.replace('name = "nvidia"', 'name = "gone"')},
      "/etc/containerd/config.toml, line 3: containerd would not start: the default handler `gone` has no table"),
     ("containerd", "nri", {"etc/containerd/config.toml": 'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n',
@@ -804,6 +808,15 @@ def broken_by_others():
             except AssertionError:
                 print(f"{stand_in}, {way}: {texts}", file=sys.stderr)
                 raise
+
+
+def linked_by_others():
+    """Directories that install only reads can be links below the node's root."""
+    with Node("docker", "dockerd", "runtime") as node:
+        node.put(f"{UNITS}/docker.service", "ExecStart=/usr/bin/dockerd\n")
+        node.put("usr/lib/site/x.conf", "[Service]\nExecStart=\nExecStart=/usr/bin/dockerd --config-file /x\n")
+        (node.root / f"{UNITS}/docker.service.d").symlink_to("/usr/lib/site")
+        node.unchanged("`--config-file /x`: docker would not read", *node.chosen)
 
 
 def unknown_version():
@@ -1534,7 +1547,7 @@ def main():
         with Node(engine, stand_in, way, text) as node:
             node.unchanged(words, *node.chosen, code=code[0] if code else 1)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
-    checks = [each_rule_has_a_node, broken_by_others, unknown_version, overridden, start_rules, started_by_another_program, crio_behind, not_a_node, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
+    checks = [each_rule_has_a_node, broken_by_others, linked_by_others, unknown_version, overridden, start_rules, started_by_another_program, crio_behind, not_a_node, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
               changeable_programs, without_bound, *([locks] if os.geteuid() == 0 and shutil.which("flock") else []), as_the_samples, slurm_lines, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]
