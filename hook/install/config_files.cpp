@@ -99,6 +99,9 @@ std::vector<std::string> podman_files(const std::string& root, int major) {
       if (name.ends_with(".conf")) drop_ins[name] = fmt::format("{}/{}", directory, name);
   for (const auto& [name, path] : drop_ins)
     files.push_back(path);
+  // install only reads these files, except its own, so it follows a link as Podman does.
+  for (std::string& file : files)
+    if (file != kPodmanDropIn) file = followed(root, file);
   return files;
 }
 

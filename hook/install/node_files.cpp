@@ -136,6 +136,16 @@ std::vector<std::string> names_in(const std::string& root, const std::string& di
   return open ? open->list() : std::vector<std::string>();
 }
 
+std::string followed(const std::string& root, const std::string& path) {
+  const std::string top = root.empty() ? "/" : root;
+  const UniqueFd at_top = open_below(top, "/");
+  const UniqueFd at_path = open_below(top, path);
+  const auto above = base::read_link(AT_FDCWD, name_of_fd(at_top.get()).c_str());
+  const auto real = base::read_link(AT_FDCWD, name_of_fd(at_path.get()).c_str());
+  if (!above || !real || !real->starts_with(*above)) return path;
+  return *above == "/" ? *real : real->substr(above->size());
+}
+
 std::vector<std::string> matching_files(const std::string& root, std::string_view path) {
   const auto slash = path.rfind('/');
   if (slash == std::string_view::npos || path.find_first_of("*?[", slash) == std::string_view::npos)

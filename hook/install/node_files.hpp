@@ -52,6 +52,9 @@ Result<std::string> node_path(const std::string& root, const std::string& path);
 // followed.
 bool node_has(const std::string& root, const std::string& path, int mode);
 
+// Returns the path of the file to which a link at the end of the path leads; the path itself if it does not exist.
+std::string followed(const std::string& root, const std::string& path);
+
 // Returns the names in a directory; empty if it cannot be opened.
 std::vector<std::string> names_in(const std::string& root, const std::string& directory);
 // Returns the paths on the node that a path with a pattern in its last part matches, in the order of their names. A

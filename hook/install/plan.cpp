@@ -272,8 +272,10 @@ Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
       return runtime_of_others(fmt::format("{}, line {}", other.file, other.line), entry);
   TRY_VOID(add_own_file(plan, facts, kPodmanDropIn, fmt::format("{}[engine.runtimes]\n{}\n", kOurs, entry)));
   std::string behind;
-  for (const std::string& file : facts.config_files)
-    if (behind.empty()) behind = quoted_nvidia_runtime(TRY(file_of(facts, file)).value_or(""));
+  for (const std::string& file : facts.config_files) {
+    const auto text = file_of(facts, file);  // Podman ignores a directory, and a link to /dev/null hides a file
+    if (text && *text && behind.empty()) behind = quoted_nvidia_runtime(**text);
+  }
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 

@@ -170,6 +170,8 @@ Result<std::string> check_unused_slurm_files(const std::string& root);
 // set. Errors: EINVAL, facts.programs has characters that a shell interprets.
 Result<void> plan_slurm(InstallPlan& plan, const EngineFacts& facts);
 
+// Returns the name of the table that contains containerd's handlers, as containerd prints it.
+std::string handlers_of(const EngineFacts& facts);
 // Returns the settings for containerd as TOML tables.
 std::string containerd_tables(const EngineFacts& facts);
 

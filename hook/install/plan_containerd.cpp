@@ -38,12 +38,6 @@ void add_tables(TomlTables& tables, const std::string& handler, std::vector<Toml
   if (!options.empty()) tables.push_back({handler + ".options", std::move(options)});
 }
 
-// Returns the name of the table that contains the handlers, as the engine prints it.
-std::string handlers_of(const EngineFacts& facts) {
-  return fmt::format("plugins.'{}'.containerd",
-                     facts.engine.major == 1 ? "io.containerd.grpc.v1.cri" : "io.containerd.cri.v1.runtime");
-}
-
 std::string default_handler(const EngineFacts& facts) {
   const std::string name = setting_text(facts.settings, handlers_of(facts), "default_runtime_name");
   return name.empty() ? "runc" : name;
@@ -395,6 +389,11 @@ void report_not_verified(const EngineFacts& facts, InstallPlan& plan) {
 }
 
 }  // namespace
+
+std::string handlers_of(const EngineFacts& facts) {
+  return fmt::format("plugins.'{}'.containerd",
+                     facts.engine.major == 1 ? "io.containerd.grpc.v1.cri" : "io.containerd.cri.v1.runtime");
+}
 
 std::string containerd_tables(const EngineFacts& facts) {
   return print_tables(facts, tables_of(facts));

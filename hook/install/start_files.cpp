@@ -74,6 +74,8 @@ Result<void> check_crio_files(const std::string& root, const EngineFacts& facts)
     if (type.empty() || type == "oci") TRY_VOID(check_monitor(root, facts, table));
   }
   for (const char* key : {"blockio_config_file", "rdt_config_file"}) {
+    // Without a mounted resctrl CRI-O does not open that file (internal/config/rdt, Load()).
+    if (key == std::string_view("rdt_config_file") && !node_has(root, "/sys/fs/resctrl/info", F_OK)) continue;
     const std::string path = setting_text(facts.settings, kCrioRuntime, key);
     if (!path.empty() && !node_has(root, path, F_OK))
       return not_started(facts, {kCrioRuntime, key}, fmt::format("`{}` does not exist", path), "correct this path");
@@ -90,22 +92,27 @@ bool has_table(const EngineSettings& settings, std::string name) {
   return std::ranges::any_of(settings, [&](const auto& one) { return bare(one.first.table) == name; });
 }
 
-// Source: internal/cri/config, ValidateRuntimeConfig(), and plugins/cri/runtime, loadBaseOCISpecs().
+// Source: internal/cri/config, ValidateRuntimeConfig(), and plugins/cri/runtime, loadBaseOCISpecs(). Tables of a plugin
+// that this containerd does not have are ignored.
 Result<void> check_containerd_files(const std::string& root, const EngineFacts& facts) {
   for (const auto& [setting, value] : facts.settings) {
+    if (!setting.table.starts_with(handlers_of(facts))) continue;
     const std::string text = setting_text(facts.settings, setting.table, setting.key);
     if (text.empty()) continue;
     // A file of version 2 has another name of the plugin than containerd 2 prints.
     const std::string in_files =
         setting.table.substr(std::min(setting.table.find("'.containerd"), setting.table.size()));
     if (setting.key == "default_runtime_name") {
+      // The table of install is missing during an upgrade.
+      if (text == (facts.way == InstallWay::kHook ? "rdma-hook" : "rdma")) continue;
       if (!has_table(facts.settings, fmt::format("{}.runtimes.{}", setting.table, text)))
         return not_started(facts, {in_files, setting.key}, fmt::format("the default handler `{}` has no table", text),
                            "add its table");
     } else if (setting.key == "base_runtime_spec" && !text.starts_with("/etc/containerd/rdma-")) {
       // A file that install cannot read, such as a link, may be right. Its own files are missing during an upgrade.
       const auto spec = read_node_file(root, text);
-      if (spec && (!*spec || !parse_json(**spec, text)))
+      // containerd accepts a key that occurs twice.
+      if (spec && (!*spec || !Json::accept(**spec)))
         return not_started(facts, {in_files, setting.key},
                            fmt::format("`{}` {}", text, *spec ? "is not JSON" : "does not exist"),
                            "correct this file, or remove the line");

@@ -757,8 +757,10 @@ BROKEN_FILES = [
     ("crio", "hook", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime]\nconmon = "/gone"\n'}, "50-x.conf, line 2: crio would not start: `conmon` names `/gone`"),
     ("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime.runtimes.crun]\nruntime_path = "/gone"\n'},
      "50-x.conf, line 2: crio would not start: the runtime of the default handler"),
-    *[("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": f'[crio.runtime]\n{key} = "/gone"\n'}, "50-x.conf, line 2: crio would not start: `/gone` does not exist")
-      for key in ("blockio_config_file", "rdt_config_file")],
+    *[("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": f'[crio.runtime]\n{key} = "/gone"\n', "sys/fs/resctrl/info/last_cmd_status": ""},
+       "50-x.conf, line 2: crio would not start: `/gone` does not exist") for key in ("blockio_config_file", "rdt_config_file")],
+    # A node without RDT, to which the same file was rolled out.
+    ("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime]\nrdt_config_file = "/gone"\n'}, ""),
     ("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime.runtimes.x]\nruntime_path = "/usr/libexec/crio/crun"\n',
                      f"{UNITS}/crio.service": "ExecStart=/usr/bin/crio\nEnvironment=PATH=/usr/libexec/crio\n"}, ""),
     ("crio", "nri", {"etc/crio/crio.conf.d/50-x.conf": '[crio.runtime]\nconmon = "/usr/libexec/crio/conmon"\n[crio.runtime.runtimes.x]\nruntime_path = "/usr/libexec/crio/crun"\n'}, ""),
@@ -781,9 +783,12 @@ BROKEN_FILES = [
     ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "/etc/x.json"\n  pod_ann'), "etc/x.json": "{"},
      "line 6: containerd would not start: `/etc/x.json` is not JSON"),
     ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "/etc/x.json"\n  pod_ann'), "etc/x.json": "{}"}, ""),
-    # systemd starts engines in /.
+    # Go accepts a key that occurs twice. systemd starts engines in /.
+    ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "/etc/x.json"\n  pod_ann'), "etc/x.json": '{"a": 1, "a": 2}'}, ""),
     ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "x.json"\n  pod_ann'), "x.json": "{}"}, ""),
     ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "x.json"\n  pod_ann')}, "line 6: containerd would not start: `x.json` does not exist"),
+    # The rest of another version: containerd ignores tables of a plugin that it does not have.
+    ("containerd", "nri", {"etc/containerd/config.toml": TWO + '[plugins."io.containerd.grpc.v1.cri".containerd]\n  default_runtime_name = "gone"\n'}, ""),
     ("containerd-1", "runtime", {"etc/containerd/config.toml": ONE.replace('name = "nvidia"', 'name = "gone"')},
      "/etc/containerd/config.toml, line 3: containerd would not start: the default handler `gone` has no table"),
     ("containerd", "nri", {"etc/containerd/config.toml": 'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n',
@@ -810,8 +815,31 @@ def broken_by_others():
                 raise
 
 
+def own_handler_is_the_default():
+    """The administrator made `rdma` the default handler in a drop-in, which containerd reads while an upgrade replaces the one of install."""
+    imports = 'imports = ["/etc/containerd/conf.d/*.toml"]\n'
+    with Node("containerd", "containerd", "runtime", imports + TWO.replace('  default_runtime_name = "nvidia"\n', "")) as node:
+        node.done(*node.chosen)
+        written = (node.root / "etc/containerd/conf.d/rdma-init.toml").read_text()
+        node.put("etc/containerd/conf.d/99-mine.toml", 'version = 3\n[plugins."io.containerd.cri.v1.runtime".containerd]\n  default_runtime_name = "rdma"\n')
+        record = node.root / RECORD
+        record.write_text(record.read_text().replace('"version": "', '"version": "0.0.'))
+        node.done()
+        assert (node.root / "etc/containerd/conf.d/rdma-init.toml").read_text() == written
+
+
 def linked_by_others():
-    """Directories that install only reads can be links below the node's root."""
+    """Files and directories that install only reads can be links below the node's root. Podman ignores directories."""
+    with Node("podman", "podman", "runtime") as node:
+        drop_ins = node.root / "etc/containers/containers.conf.d"
+        (drop_ins / "directory.conf").mkdir(parents=True)
+        (drop_ins / "hidden.conf").symlink_to("/dev/null")
+        (drop_ins / "site.conf").symlink_to("/usr/lib/site.conf")
+        site = node.put("usr/lib/site.conf", '[engine.runtimes]\nnvidia = ["/usr/bin/nvidia-container-runtime"]\n')
+        assert "`/usr/bin/nvidia-container-runtime` stays in use behind rdma-runtime" in node.done(*node.chosen)
+        node.done("--uninstall")
+        site.write_text('[engine.runtimes]\nrdma = ["/x"]\n')
+        node.unchanged("/usr/lib/site.conf, line 2: there is already a different runtime `rdma`", *node.chosen)
     with Node("docker", "dockerd", "runtime") as node:
         node.put(f"{UNITS}/docker.service", "ExecStart=/usr/bin/dockerd\n")
         node.put("usr/lib/site/x.conf", "[Service]\nExecStart=\nExecStart=/usr/bin/dockerd --config-file /x\n")
@@ -1547,7 +1575,7 @@ def main():
         with Node(engine, stand_in, way, text) as node:
             node.unchanged(words, *node.chosen, code=code[0] if code else 1)
             assert not list(node.root.glob("etc/containerd/conf.d")) and not list(node.root.glob("var/lib/*"))
-    checks = [each_rule_has_a_node, broken_by_others, linked_by_others, unknown_version, overridden, start_rules, started_by_another_program, crio_behind, not_a_node, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
+    checks = [each_rule_has_a_node, broken_by_others, own_handler_is_the_default, linked_by_others, unknown_version, overridden, start_rules, started_by_another_program, crio_behind, not_a_node, failed_unit, changed_elsewhere, by_another_version, replaced_files, links_in_the_way, selected_engine, distributions, labels, without_root, queried_engine,
               changeable_programs, without_bound, *([locks] if os.geteuid() == 0 and shutil.which("flock") else []), as_the_samples, slurm_lines, restarted_later, restart_is_due, docker_is_reloaded, where_programs_are]
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode == 0:
         checks += [read_only, image_based]
