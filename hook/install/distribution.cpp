@@ -29,7 +29,12 @@ std::string text_of_file(const std::string& root, const std::string& path) {
   return text ? text->value_or("") : "";
 }
 
+// RKE2's archive has both units, and rke2-agent.service has Conflicts=rke2-server.service: a restart of the wrong one
+// stops the other. So the unit that the administrator enabled is preferred.
 std::string unit_of_distribution(const std::string& root, const KnownDistribution& known) {
+  const auto enabled = names_in(root, "/etc/systemd/system/multi-user.target.wants");
+  for (const char* unit : {known.agent_unit, known.server_unit})
+    if (std::ranges::find(enabled, fmt::format("{}.service", unit)) != enabled.end()) return unit;
   const bool is_agent = !read_unit(root, fmt::format("{}.service", known.agent_unit)).empty();
   return is_agent ? known.agent_unit : known.server_unit;
 }

@@ -1247,6 +1247,20 @@ def distributions():
         node.put(f"{K3S}/config.toml.tmpl", "mine\n")
         output = node.refused(f"add the printed lines to `/{K3S}/config.toml.tmpl`, run `systemctl restart k3s`", code=UNSUPPORTED).stdout
         assert lines_of(output).startswith('[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.rdma]\n'), output
+        # Drop-ins of all services make no unit.
+        node.put("usr/lib/systemd/system/service.d/10-timeout-abort.conf", "[Service]\nTimeoutStopFailureMode=abort\n")
+        node.refused("run `systemctl restart k3s`, then", code=UNSUPPORTED)
+    # RKE2's archive has both units, and the restart of one stops the other.
+    for unit in ("rke2-server", "rke2-agent"):
+        with Image("containerd") as node:
+            (node.root / "usr/bin/containerd").unlink()
+            node.put("var/lib/rancher/rke2/agent/etc/containerd/config.toml", GENERATED % "")
+            for name in ("rke2-server", "rke2-agent"):
+                node.put(f"usr/local/lib/systemd/system/{name}.service", "[Service]\nType=notify\n")
+            wants = node.root / "etc/systemd/system/multi-user.target.wants"
+            wants.mkdir(parents=True)
+            (wants / f"{unit}.service").symlink_to(f"/usr/local/lib/systemd/system/{unit}.service")
+            node.refused(f"run `systemctl restart {unit}`, then", code=UNSUPPORTED)
 
 
 FEATURES = "etc/kubernetes/node-feature-discovery/features.d"

@@ -79,6 +79,7 @@ TEST(Unit, ReadsDropInsAndFilesOfVariables) {
   put("etc/systemd/system/service.d/10-a.conf", "LimitMEMLOCK=64K\n");
   put("etc/systemd/system/service.d/20-b.conf", "ExecStart=\nExecStart=/hidden\n");
   put("usr/lib/systemd/system/y.service.d/20-b.conf", "ExecStart=\nExecStart=/z\n");
+  EXPECT_TRUE(read_unit(root, "none.service").empty());
   const Unit other = read_unit(root, "y.service");
   EXPECT_EQ(unit_memlock(other), 65536U);
   ASSERT_TRUE(exec_start(other, {}));
