@@ -52,18 +52,26 @@ Grade grade_without_installation(const NodeEngines& engines) {
   return engines.is_expected ? Grade::kBroken : Grade::kNote;
 }
 
-// Returns the name of the engine that rdma-init is configured for, although the node has none; empty if that is not so.
-// find_engines() does not find the containerd of k3s, RKE2 and microk8s, nor an engine outside of its directories,
-// which may run.
+// Returns the name of the engine that rdma-init is configured for, although the node does not have it; empty if that
+// is not so. find_engines() does not find the containerd of k3s, RKE2 and microk8s, nor an engine outside of its
+// directories, which may run. Programs that are no engine, such as Apptainer, read the files of CDI too.
 std::string configured_without_engine(const NodeEngines& engines) {
   const InstallRecord* const record = engines.record && *engines.record ? &**engines.record : nullptr;
-  const bool is_installed = record && !record->is_restored();
-  if (is_installed && record->engine == kSlurm) return engines.has_slurm ? "" : record->engine;
-  if (!engines.found->empty() || (is_installed && is_distribution(record->engine))) return {};
-  for (const auto& [name, engine] : kProcesses)
-    if (find_process(engines, name)) return {};
-  if (is_installed) return record->engine;
-  return engines.files.empty() ? "" : std::string(to_string(engines.files.front().engine));
+  if (record && !record->is_restored()) {
+    if (record->engine == kSlurm) return engines.has_slurm ? "" : record->engine;
+    const auto is_it = [&](const auto& one) { return to_string(one.engine) == record->engine; };
+    const auto runs = [&](const auto& one) {
+      return to_string(one.value) == record->engine && find_process(engines, one.word);
+    };
+    const bool is_there = is_distribution(record->engine) || std::ranges::any_of(*engines.found, is_it) ||
+                          std::ranges::any_of(kProcesses, runs);
+    return is_there ? "" : record->engine;
+  }
+  const auto runs = [&](const auto& one) { return find_process(engines, one.word) != nullptr; };
+  if (!engines.found->empty() || std::ranges::any_of(kProcesses, runs)) return {};
+  const auto file = std::ranges::find_if(
+      engines.files, [](const EngineFile& one) { return one.path.find("/cdi/") == std::string::npos; });
+  return file == engines.files.end() ? "" : std::string(to_string(file->engine));
 }
 
 // An engine older than the tested versions may work, so it gets a note. An engine that refuses its configuration cannot

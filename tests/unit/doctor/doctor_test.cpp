@@ -278,6 +278,21 @@ TEST(Doctor, ReportsInstallationWithoutEngine) {
   }
 }
 
+TEST(Doctor, ReportsInstallationWhoseEngineIsNotTheNodes) {
+  const auto findings_of = [](const NodeEngines& engines) { return check_engines(engines).front().findings; };
+  NodeEngines engines;
+  engines.found = std::vector{FoundEngine{Engine::kPodman, "/usr/bin/podman", 5, 4, {}}};
+  InstallRecord record;
+  record.engine = "crio";
+  engines.record = std::optional(record);
+  ASSERT_EQ(findings_of(engines).size(), 1U);
+  EXPECT_EQ(findings_of(engines)[0].message, "rdma-init is configured for crio, which is not installed");
+  // Apptainer reads CDI too.
+  engines = {};
+  engines.files = {{"/etc/cdi/rdma-init.json", Engine::kPodman, false, 0, {"/usr/bin/rdma-hook"}}};
+  EXPECT_TRUE(findings_of(engines).empty());
+}
+
 TEST(Doctor, NamesSlurmOnNodeWithoutEngine) {
   NodeEngines engines;
   engines.has_slurm = true;
