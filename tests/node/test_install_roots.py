@@ -788,7 +788,7 @@ BROKEN_FILES = [
     ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "x.json"\n  pod_ann'), "x.json": "{}"}, ""),
     ("containerd", "nri", {"etc/containerd/config.toml": TWO.replace("  pod_ann", '  base_runtime_spec = "x.json"\n  pod_ann')}, "line 6: containerd would not start: `x.json` does not exist"),
     # The rest of another version: containerd ignores tables of a plugin that it does not have.
-    ("containerd", "nri", {"etc/containerd/config.toml": TWO + '[plugins."io.containerd.grpc.v1.cri".containerd]\n  default_runtime_name = "gone"\n'}, ""),
+    ("containerd", "nri", {"etc/containerd/config.toml": TWO + '[plugins."io.containerd.cri.v9.runtime".containerd]\n  default_runtime_name = "gone"\n'}, ""),
     ("containerd-1", "runtime", {"etc/containerd/config.toml": ONE.replace('name = "nvidia"', 'name = "gone"')},
      "/etc/containerd/config.toml, line 3: containerd would not start: the default handler `gone` has no table"),
     ("containerd", "nri", {"etc/containerd/config.toml": 'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n',
