@@ -38,9 +38,18 @@ void add_tables(TomlTables& tables, const std::string& handler, std::vector<Toml
   if (!options.empty()) tables.push_back({handler + ".options", std::move(options)});
 }
 
+// Returns the default handler. If it is the handler of install, whose table is missing during an upgrade, returns runc
+// or the first other handler: a new handler copies the settings of this one, such as `SystemdCgroup`.
 std::string default_handler(const EngineFacts& facts) {
+  const std::string above = handlers_of(facts) + ".runtimes.";
   const std::string name = setting_text(facts.settings, handlers_of(facts), "default_runtime_name");
-  return name.empty() ? "runc" : name;
+  const auto exists = [&](const std::string& one) { return facts.settings.contains({above + one, "runtime_type"}); };
+  const bool is_missing = (name == "rdma" || name == "rdma-hook") && !exists(name);
+  if (!name.empty() && !is_missing) return name;
+  if (is_missing && !exists("runc"))
+    for (const auto& [setting, value] : facts.settings)
+      if (setting.key == "runtime_type" && setting.table.starts_with(above)) return setting.table.substr(above.size());
+  return "runc";
 }
 
 std::string handler_table(const EngineFacts& facts, const std::string& name) {

@@ -818,14 +818,15 @@ def broken_by_others():
 def own_handler_is_the_default():
     """The administrator made `rdma` the default handler in a drop-in, which containerd reads while an upgrade replaces the one of install."""
     imports = 'imports = ["/etc/containerd/conf.d/*.toml"]\n'
-    with Node("containerd", "containerd", "runtime", imports + TWO.replace('  default_runtime_name = "nvidia"\n', "")) as node:
-        node.done(*node.chosen)
-        written = (node.root / "etc/containerd/conf.d/rdma-init.toml").read_text()
-        node.put("etc/containerd/conf.d/99-mine.toml", 'version = 3\n[plugins."io.containerd.cri.v1.runtime".containerd]\n  default_runtime_name = "rdma"\n')
-        record = node.root / RECORD
-        record.write_text(record.read_text().replace('"version": "', '"version": "0.0.'))
-        node.done()
-        assert (node.root / "etc/containerd/conf.d/rdma-init.toml").read_text() == written
+    for way in ("runtime", "nri"):
+        with Node("containerd", "containerd", way, imports + TWO.replace('  default_runtime_name = "nvidia"\n', "")) as node:
+            node.done(*node.chosen)
+            node.put("etc/containerd/conf.d/99-mine.toml", 'version = 3\n[plugins."io.containerd.cri.v1.runtime".containerd]\n  default_runtime_name = "rdma"\n')
+            record = node.root / RECORD
+            record.write_text(record.read_text().replace('"version": "', '"version": "0.0.'))
+            node.done()
+            written = (node.root / "etc/containerd/conf.d/rdma-init.toml").read_text()
+            assert ".runtimes.rdma.options]\n" in written and "SystemdCgroup = true" in written, written
 
 
 def linked_by_others():
