@@ -35,12 +35,6 @@ std::string_view without_toml_comment(std::string_view line) {
   return line;
 }
 
-std::string unquoted(std::string_view name) {
-  std::string bare = bare_value(name);
-  std::erase(bare, '\'');
-  return bare;
-}
-
 // Appends the lines of a file that set `key`. A list over several lines counts with its first line.
 void find_in_text(const std::string& file, std::string_view text, const SettingName& wanted,
                   std::vector<FileSetting>& found) {
@@ -52,19 +46,20 @@ void find_in_text(const std::string& file, std::string_view text, const SettingN
     ++number;
     const std::string_view line = base::trim(without_toml_comment(raw));
     if (in_list) {
-      if (is_wanted) found.back().value = bare_value(found.back().value + std::string(line));
       in_list = !line.ends_with(']');
+      if (is_wanted) found.back().value += line;
+      if (is_wanted && !in_list) found.back().value = bare_value(found.back().value);
       continue;
     }
     if (line.starts_with('[')) {
-      table = unquoted(line.substr(1, line.rfind(']') - 1));
+      table = bare_name(line.substr(1, line.rfind(']') - 1));
       continue;
     }
     const auto equals = line.find('=');
     if (equals == std::string_view::npos) continue;
     const std::string_view value = base::trim(line.substr(equals + 1));
     in_list = value.starts_with('[') && !value.ends_with(']');
-    is_wanted = unquoted(line.substr(0, equals)) == wanted.key &&
+    is_wanted = bare_name(line.substr(0, equals)) == wanted.key &&
                 (wanted.table.empty() ? table.empty() : table.ends_with(wanted.table));
     if (is_wanted) found.push_back({file, number, bare_value(value)});
   }
@@ -107,9 +102,7 @@ std::vector<std::string> podman_files(const std::string& root, int major) {
 
 std::vector<std::string> containerd_imports(const std::string& root, const EngineFacts& facts) {
   std::vector<std::string> files{kContainerdConfig};
-  for (std::string pattern : setting_list(facts.settings, "", "imports")) {
-    // containerd resolves relative imports from the directory of config.toml.
-    if (!pattern.starts_with('/')) pattern.insert(0, "/etc/containerd/");
+  for (const std::string& pattern : import_patterns(facts)) {
     for (std::string& path : matching_files(root, pattern))
       if (std::ranges::find(files, path) == files.end()) files.push_back(std::move(path));
   }
@@ -117,6 +110,14 @@ std::vector<std::string> containerd_imports(const std::string& root, const Engin
 }
 
 }  // namespace
+
+std::vector<std::string> import_patterns(const EngineFacts& facts) {
+  auto patterns = setting_list(facts.settings, "", "imports");
+  std::erase(patterns, "");
+  for (std::string& pattern : patterns)
+    if (!pattern.starts_with('/')) pattern.insert(0, "/etc/containerd/");
+  return patterns;
+}
 
 std::vector<std::string> config_files(const std::string& root, const EngineFacts& facts) {
   switch (facts.engine.engine) {
@@ -137,7 +138,7 @@ std::vector<std::string> config_files(const std::string& root, const EngineFacts
 }
 
 std::vector<FileSetting> find_in_files(const EngineFacts& facts, std::string_view table, std::string_view key) {
-  const SettingName wanted{unquoted(table), std::string(key)};
+  const SettingName wanted{bare_name(table), std::string(key)};
   std::vector<FileSetting> found;
   for (const std::string& file : facts.config_files) {
     const auto text = file_of(facts, file);

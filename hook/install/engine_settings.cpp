@@ -69,6 +69,12 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
   return settings;
 }
 
+std::string bare_name(std::string_view name) {
+  std::string bare(name);
+  std::erase_if(bare, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '"' || c == '\''; });
+  return bare;
+}
+
 std::string setting_text(const EngineSettings& settings, const std::string& table, const std::string& key) {
   const auto found = settings.find({table, key});
   if (found == settings.end() || found->second.size() < 2 || found->second.front() != '\'') return {};

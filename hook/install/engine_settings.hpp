@@ -27,6 +27,9 @@ using EngineSettings = std::map<SettingName, std::string>;
 // header directly below another comment begins an example: its comments are no settings.
 EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are_comments = false);
 
+// Returns the name of a table or key without blanks and quotes, to compare names: TOML allows several spellings.
+std::string bare_name(std::string_view name);
+
 // Returns the text of a string setting; an empty text if the setting is missing or is not a string.
 std::string setting_text(const EngineSettings& settings, const std::string& table, const std::string& key);
 

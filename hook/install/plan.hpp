@@ -99,6 +99,10 @@ void change_form(EngineFacts& facts);
 
 // config_files.cpp: the files that an engine reads. Its own program prints settings without their files.
 
+// Returns the absolute paths and patterns of containerd's `imports`: it resolves relative ones from the directory of
+// config.toml.
+std::vector<std::string> import_patterns(const EngineFacts& facts);
+
 // Returns the files that the engine of `facts` reads, in the order in which it reads them: a later file wins. The
 // drop-in that install writes has its place in the list, also if it does not exist.
 // Source: containerd cmd/containerd/server/config, resolveImports(); CRI-O pkg/config, UpdateFromPath(); Podman

@@ -220,13 +220,6 @@ std::string print_tables(const EngineFacts& facts, const TomlTables& tables) {
   return text;
 }
 
-// Removes blanks and quotes, so that names can be compared: TOML allows several spellings of a name.
-std::string bare(std::string_view text) {
-  std::string result(text);
-  std::erase_if(result, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '"' || c == '\''; });
-  return result;
-}
-
 bool is_header(std::string_view line) {
   return base::trim(line).starts_with('[');
 }
@@ -238,7 +231,7 @@ void put_member(std::vector<std::string>& lines, std::size_t header, const std::
   std::string indentation = lines[header].substr(0, lines[header].find('['));
   const std::string member = fmt::format("{} = {}  # rdma-hook install", key, value);
   for (std::size_t i = header + 1; i < lines.size() && !is_header(lines[i]); ++i) {
-    if (!bare(lines[i]).starts_with(key + "=")) continue;
+    if (!bare_name(lines[i]).starts_with(key + "=")) continue;
     lines[i] = lines[i].substr(0, lines[i].find_first_not_of(" \t")) + member;
     return;
   }
@@ -255,7 +248,7 @@ std::string with_members(std::string_view text, TomlTables& tables, const Engine
     lines.emplace_back(line);
   std::erase_if(tables, [&](const TomlTable& table) {
     const auto is_its_header = [&](const std::string& line) {
-      return is_header(line) && bare(line.substr(0, line.find('#'))) == bare(fmt::format("[{}]", table.name));
+      return is_header(line) && bare_name(line.substr(0, line.find('#'))) == bare_name(fmt::format("[{}]", table.name));
     };
     const auto found = std::find_if(lines.begin(), lines.end(), is_its_header);
     if (found == lines.end()) return false;
@@ -279,16 +272,8 @@ std::string line_in_config(const EngineFacts& facts, std::string_view key) {
 // Returns the directory of drop-ins that `imports` names; an empty text if `imports` is empty. Errors: EEXIST,
 // `imports` has entries, but none names such a directory.
 Result<std::string> imported_directory(const EngineFacts& facts) {
-  const auto found = facts.settings.find({"", "imports"});
-  const std::string list = found == facts.settings.end() ? "[]" : found->second;
-  bool any = false;
-  for (const std::string_view part : base::split(inside_brackets(list), ',')) {
-    std::string pattern(base::trim(part));
-    std::erase(pattern, '\'');
-    if (pattern.empty()) continue;
-    any = true;
-    // containerd resolves relative imports from the directory of config.toml.
-    if (!pattern.starts_with('/')) pattern.insert(0, "/etc/containerd/");
+  const auto patterns = import_patterns(facts);
+  for (const std::string& pattern : patterns) {
     if (!pattern.ends_with("/*.toml")) continue;
     const std::string directory = pattern.substr(0, pattern.rfind('/'));
     // A directory with a wildcard or `..` is skipped, because install must not write to a directory that is not meant
@@ -296,9 +281,10 @@ Result<std::string> imported_directory(const EngineFacts& facts) {
     const bool is_plain = (directory + "/").find("/../") == std::string::npos;
     if (is_plain && directory.find_first_of("*?[") == std::string::npos) return directory;
   }
-  if (!any) return std::string();
-  return Error{fmt::format("{}: `imports` names no directory: {}", line_in_config(facts, "imports"), list), EEXIST,
-               fmt::format("add \"{}\" to `imports`", kDropIns)};
+  if (patterns.empty()) return std::string();
+  return Error{fmt::format("{}: `imports` names no directory: {}", line_in_config(facts, "imports"),
+                           facts.settings.at({"", "imports"})),
+               EEXIST, fmt::format("add \"{}\" to `imports`", kDropIns)};
 }
 
 // Returns the path of install's drop-in: in `directory`, or in /etc/containerd/conf.d if `directory` is an error or
@@ -415,7 +401,7 @@ void guess_form(EngineFacts& facts, std::string_view config) {
   }
   constexpr std::string_view kKey = "version=";
   for (const std::string_view line : base::split(config, '\n')) {
-    const std::string text = bare(line.substr(0, line.find('#')));
+    const std::string text = bare_name(line.substr(0, line.find('#')));
     if (text.starts_with('[')) break;
     if (text.starts_with(kKey))
       facts.config_version = base::parse_number<unsigned>(std::string_view(text).substr(kKey.size())).value_or(0);

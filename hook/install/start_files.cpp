@@ -84,12 +84,8 @@ Result<void> check_crio_files(const std::string& root, const EngineFacts& facts)
 }
 
 bool has_table(const EngineSettings& settings, std::string name) {
-  const auto bare = [](std::string text) {
-    std::erase(text, '\'');
-    return text;
-  };
-  name = bare(std::move(name));
-  return std::ranges::any_of(settings, [&](const auto& one) { return bare(one.first.table) == name; });
+  name = bare_name(name);
+  return std::ranges::any_of(settings, [&](const auto& one) { return bare_name(one.first.table) == name; });
 }
 
 // Source: internal/cri/config, ValidateRuntimeConfig(), and plugins/cri/runtime, loadBaseOCISpecs(). Tables of a plugin
