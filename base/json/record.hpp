@@ -80,19 +80,20 @@ class RecordWriter {
   Json json_ = Json::object();
 };
 
-class RecordReader {
+// The functions by which describe() reads. Input::find() goes on to the value of a member and returns true if the
+// member is there. Input::read() and Input::read_object() read this value. Input::fail() notes that a member is missing
+// or wrong.
+template <typename Input>
+class RecordInput {
  public:
-  explicit RecordReader(const Json& object) : object_(object) {}
-
   template <typename T>
   void operator()(const char* name, T& value) {
-    const Json* const found = known(name);
-    if (!found) return fail(name);
-    read(name, *found, value);
+    if (!input().find(name)) return input().fail(name);
+    input().read(value);
   }
   template <typename T>
   void optional(const char* name, T& value) {
-    if (const Json* const found = known(name)) read(name, *found, value);
+    if (input().find(name)) input().read(value);
   }
   // Reads a member that must be a file name (is_file_name()).
   void name(const char* name, std::string& value, std::size_t longest) {
@@ -100,21 +101,19 @@ class RecordReader {
     require(is_file_name(value, longest), name);
   }
   void optional_name(const char* name, std::string& value, std::size_t longest) {
-    if (known(name)) this->name(name, value, longest);
+    if (!input().find(name)) return;
+    input().read(value);
+    require(is_file_name(value, longest), name);
   }
   // Reads a text and parses it. parse(text) returns a std::optional of the value.
   template <typename T, typename ToText, typename Parse>
-  void text(const char* name, T& value, ToText, Parse parse) {
-    std::string written;
-    (*this)(name, written);
-    if (error_) return;
-    auto parsed = parse(written);
-    if (!parsed) return fail(name);
-    value = *std::move(parsed);
+  void text(const char* name, T& value, ToText to_text, Parse parse) {
+    if (!input().find(name)) return input().fail(name);
+    parse_found(name, value, to_text, parse);
   }
   template <typename T, typename ToText, typename Parse>
   void optional_text(const char* name, T& value, ToText to_text, Parse parse) {
-    if (known(name)) text(name, value, to_text, parse);
+    if (input().find(name)) parse_found(name, value, to_text, parse);
   }
   template <typename T, std::size_t size>
   void word(const char* name, T& value, const Word<T> (&words)[size]) {
@@ -122,23 +121,37 @@ class RecordReader {
   }
   template <typename Describe>
   void group(const char* name, Describe describe_members) {
-    const Json* const found = known(name);
-    if (!found || !found->is_object()) return fail(name);
-    RecordReader inner(*found);
-    describe_members(inner);
-    keep(inner.finish());
+    if (!input().find(name)) return input().fail(name);
+    input().read_object(describe_members);
   }
   template <typename Describe>
   void optional_group(const char* name, bool, Describe describe_members) {
-    if (known(name)) group(name, describe_members);
+    if (input().find(name)) input().read_object(describe_members);
   }
+  void require(bool holds, const char* name) {
+    if (!holds) input().fail(name);
+  }
+
+ private:
+  Input& input() { return static_cast<Input&>(*this); }
+  template <typename T, typename ToText, typename Parse>
+  void parse_found(const char* name, T& value, ToText, Parse parse) {
+    std::string written;
+    input().read(written);
+    auto parsed = parse(written);
+    if (!parsed) return input().fail(name);
+    value = *std::move(parsed);
+  }
+};
+
+class RecordReader : public RecordInput<RecordReader> {
+ public:
+  explicit RecordReader(const Json& object) : object_(object) {}
+
   // Accepts any value of this member and ignores it: it is written for people only.
   template <typename ToText>
   void note(const char* name, ToText) {
-    known(name);
-  }
-  void require(bool holds, const char* name) {
-    if (!holds) fail(name);
+    find(name);
   }
   // Returns the first error: a member that is missing, wrong or unknown.
   Result<void> finish() {
@@ -150,51 +163,61 @@ class RecordReader {
   }
 
  private:
-  const Json* known(const char* name) {
+  friend RecordInput<RecordReader>;
+
+  bool find(const char* name) {
     names_.emplace_back(name);
-    return member(object_, name);
+    name_ = name;
+    found_ = member(object_, name);
+    return found_ != nullptr;
   }
   void fail(const char* name) {
     if (!error_) error_ = wrong_member(name);
   }
-  void keep(const Result<void>& done) {
-    if (!done && !error_) error_ = done.error();
+  void read(bool& value) {
+    if (!found_->is_boolean()) return fail(name_);
+    value = found_->get<bool>();
   }
-  void read(const char* name, const Json& json, bool& value) {
-    if (!json.is_boolean()) return fail(name);
-    value = json.get<bool>();
-  }
-  void read(const char* name, const Json& json, std::string& value) {
-    if (!json.is_string()) return fail(name);
-    value = json.get_ref<const std::string&>();
+  void read(std::string& value) {
+    if (!found_->is_string()) return fail(name_);
+    value = found_->get_ref<const std::string&>();
   }
   template <std::integral Number>
-  void read(const char* name, const Json& json, Number& value) {
-    const auto* const number = json.get_ptr<const Json::number_unsigned_t*>();
-    if (!number || *number > static_cast<std::uint64_t>(std::numeric_limits<Number>::max())) return fail(name);
+  void read(Number& value) {
+    const auto* const number = found_->get_ptr<const Json::number_unsigned_t*>();
+    if (!number || *number > static_cast<std::uint64_t>(std::numeric_limits<Number>::max())) return fail(name_);
     value = static_cast<Number>(*number);
   }
   template <typename T>
-  void read(const char* name, const Json& json, std::optional<T>& value) {
-    read(name, json, value.emplace());
+  void read(std::optional<T>& value) {
+    read(value.emplace());
   }
   template <typename T>
-  void read(const char* name, const Json& json, std::vector<T>& value) {
-    if (!json.is_array()) return fail(name);
-    for (const Json& element : json)
-      read(name, element, value.emplace_back());
+  void read(std::vector<T>& value) {
+    if (!found_->is_array()) return fail(name_);
+    for (const Json& element : *found_) {
+      found_ = &element;
+      read(value.emplace_back());
+    }
   }
   template <typename T>
   requires std::is_class_v<T>
-  void read(const char* name, const Json& json, T& value) {
-    if (!json.is_object()) return fail(name);
-    RecordReader inner(json);
-    describe(inner, value);
-    keep(inner.finish());
+  void read(T& value) {
+    read_object([&](RecordReader& inner) { describe(inner, value); });
+  }
+  template <typename Describe>
+  void read_object(Describe describe_members) {
+    if (!found_->is_object()) return fail(name_);
+    RecordReader inner(*found_);
+    describe_members(inner);
+    const auto done = inner.finish();
+    if (!done && !error_) error_ = done.error();
   }
 
   const Json& object_;
   std::vector<std::string_view> names_;  // members that describe() has named
+  const char* name_ = nullptr;           // the last of them
+  const Json* found_ = nullptr;          // its value, or an element of this value
   std::optional<Error> error_;
 };
 
@@ -202,59 +225,10 @@ class RecordReader {
 // describe(), and with texts that need no escape. This costs much less than a document. Fails on every other
 // text, also if it is a valid record: RecordReader then reads it, or names the fault. Never accepts a text that
 // RecordReader refuses.
-class RecordScanner {
+class RecordScanner : public RecordInput<RecordScanner> {
  public:
   explicit RecordScanner(std::string_view text) : rest_(text) {}
 
-  template <typename T>
-  void operator()(const char* name, T& value) {
-    require(has(name), name);
-    if (!failed_) read(value);
-  }
-  template <typename T>
-  void optional(const char* name, T& value) {
-    if (has(name)) read(value);
-  }
-  void name(const char* name, std::string& value, std::size_t longest) {
-    (*this)(name, value);
-    require(is_file_name(value, longest), name);
-  }
-  void optional_name(const char* name, std::string& value, std::size_t longest) {
-    if (!has(name)) return;
-    read(value);
-    require(is_file_name(value, longest), name);
-  }
-  template <typename T, std::size_t size>
-  void word(const char* name, T& value, const Word<T> (&words)[size]) {
-    text(name, value, words, [&](std::string_view written) { return from_word(words, written); });
-  }
-  template <typename T, typename ToText, typename Parse>
-  void text(const char* name, T& value, ToText, Parse parse) {
-    std::string written;
-    (*this)(name, written);
-    auto parsed = parse(written);
-    require(parsed.has_value(), name);
-    if (parsed) value = *std::move(parsed);
-  }
-  template <typename T, typename ToText, typename Parse>
-  void optional_text(const char* name, T& value, ToText, Parse parse) {
-    if (!has(name)) return;
-    std::string written;
-    read(written);
-    auto parsed = parse(written);
-    require(parsed.has_value(), name);
-    if (parsed) value = *std::move(parsed);
-  }
-  template <typename Describe>
-  void group(const char* name, Describe describe_members) {
-    require(has(name), name);
-    read_object(describe_members);
-  }
-  template <typename Describe>
-  void optional_group(const char* name, bool, Describe describe_members) {
-    if (has(name)) read_object(describe_members);
-  }
-  void require(bool holds, const char*) { failed_ = failed_ || !holds; }
   // Returns true if the whole text was read.
   bool finish() const { return !failed_ && rest_.empty(); }
 
@@ -265,11 +239,14 @@ class RecordScanner {
   }
 
  private:
+  friend RecordInput<RecordScanner>;
+
   bool skip(std::string_view text) {
     if (!rest_.starts_with(text)) return false;
     rest_.remove_prefix(text.size());
     return true;
   }
+  void fail(const char*) { failed_ = true; }
   void take(std::string_view text) { failed_ = failed_ || !skip(text); }
   template <typename Describe>
   void read_object(Describe describe_members) {
@@ -280,7 +257,7 @@ class RecordScanner {
     is_first_ = false;
   }
   // Returns true if the next member has this name, and goes on to its value.
-  bool has(std::string_view name) {
+  bool find(std::string_view name) {
     std::string_view text = rest_;
     const auto matches = [&](std::string_view part) {
       const bool found = text.starts_with(part);
