@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+
+#include "base/text.hpp"
 
 namespace base::netlink {
 namespace {
@@ -16,62 +17,43 @@ constexpr std::size_t kBufferSize = 32 << 10;
 // buffer, or 8 kB (NLMSG_GOODSIZE) if that is longer.
 constexpr std::size_t kPartSize = 8 << 10;
 constexpr int kDumpTries = 5;
-constexpr time_t kTimeoutSeconds = 5;  // a container must start even if the kernel does not answer
+constexpr time_t kTimeoutSeconds = 5;
 
-// Appends a request to the bytes of a datagram.
-void append_request(std::vector<std::uint8_t>& datagram, unsigned type, unsigned flags, std::uint32_t sequence,
-                    Bytes payload) {
-  nlmsghdr header{};
-  header.nlmsg_len = static_cast<std::uint32_t>(NLMSG_LENGTH(payload.size()));
-  header.nlmsg_type = static_cast<std::uint16_t>(type);
-  header.nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
-  header.nlmsg_seq = sequence;
-  const Bytes bytes = bytes_of(header);
-  datagram.insert(datagram.end(), bytes.begin(), bytes.end());
-  datagram.insert(datagram.end(), payload.begin(), payload.end());
-  datagram.resize(NLMSG_ALIGN(datagram.size()));
+// The text follows the code; in NLMSG_ERROR the request is in between. With NETLINK_CAP_ACK (Linux 4.2) the kernel
+// returns only the header of the request.
+std::string extended_text(const Message& answer) {
+  if ((answer.flags & NLM_F_ACK_TLVS) == 0) return {};
+  std::size_t skip = sizeof(int);
+  if (answer.type == NLMSG_ERROR) {
+    const auto error = value_of<nlmsgerr>(answer.payload);
+    if (!error) return {};
+    const bool capped = (answer.flags & NLM_F_CAPPED) != 0;
+    skip += capped ? sizeof error->msg : NLMSG_ALIGN(std::size_t{error->msg.nlmsg_len});
+  }
+  if (skip >= answer.payload.size()) return {};
+  std::string text = Attributes(answer.payload.subspan(skip)).text(NLMSGERR_ATTR_MSG).value_or("");
+  while (text.ends_with('.'))
+    text.pop_back();
+  return printable(text);
 }
-
-// Receives several datagrams with one system call.
-class Datagrams {
- public:
-  Datagrams() {
-    for (std::size_t i = 0; i < headers_.size(); ++i) {
-      pieces_[i] = {buffers_[i], kPartSize};
-      headers_[i].msg_hdr.msg_iov = &pieces_[i];
-      headers_[i].msg_hdr.msg_iovlen = 1;
-    }
-  }
-  Datagrams(const Datagrams&) = delete;
-  Datagrams& operator=(const Datagrams&) = delete;
-
-  // Waits for the first datagram only. Errors: the errno of recvmmsg(2), EMSGSIZE for a datagram that was cut.
-  Result<std::vector<Bytes>> receive(int fd) {
-    const auto count =
-        TEMP_FAILURE_RETRY(::recvmmsg(fd, headers_.data(), Socket::kMostQueries, MSG_WAITFORONE, nullptr));
-    if (count <= 0) return sys_error(count < 0 ? errno : EPROTO, "receive netlink answers");
-    std::vector<Bytes> datagrams;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-      if ((headers_[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) return sys_error(EMSGSIZE, "receive a netlink answer");
-      datagrams.emplace_back(buffers_[i], headers_[i].msg_len);
-    }
-    return datagrams;
-  }
-
- private:
-  alignas(nlmsghdr) std::uint8_t buffers_[Socket::kMostQueries][kPartSize];
-  std::array<iovec, Socket::kMostQueries> pieces_{};
-  std::array<mmsghdr, Socket::kMostQueries> headers_{};
-};
 
 }  // namespace
 
-std::optional<NextMessage> next_message(Bytes& rest) {
+std::optional<Message> next_message(Bytes& rest) {
   const auto header = value_of<nlmsghdr>(rest);
   if (!header || header->nlmsg_len < sizeof *header || header->nlmsg_len > rest.size()) return std::nullopt;
   const Bytes body = rest.subspan(NLMSG_HDRLEN, header->nlmsg_len - NLMSG_HDRLEN);
   rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(header->nlmsg_len), rest.size()));
-  return NextMessage{*header, body};
+  return Message{header->nlmsg_type, body, header->nlmsg_flags, header->nlmsg_seq};
+}
+
+std::optional<int> Message::code() const {
+  // The lowest code of the kernel is -MAX_ERRNO (include/linux/err.h). A lower code is garbage: INT_MIN, for one,
+  // cannot be negated.
+  constexpr int kMaxErrno = 4095;
+  const auto code = value_of<int>(payload);
+  if (!code || *code >= 0) return code ? std::optional(0) : std::nullopt;
+  return *code >= -kMaxErrno ? -*code : EPROTO;
 }
 
 Attributes::Attributes(Bytes bytes) {
@@ -99,94 +81,120 @@ std::optional<std::string> Attributes::text(unsigned type) const {
   return std::string(begin, strnlen(begin, bytes.size()));
 }
 
+Query::Query(unsigned type, unsigned flags, Bytes header) : bytes_(sizeof(nlmsghdr)) {
+  this->header().nlmsg_type = static_cast<std::uint16_t>(type);
+  this->header().nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
+  append(header);
+}
+
+void Query::append(Bytes bytes) {
+  bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  bytes_.resize(NLMSG_ALIGN(bytes_.size()));
+  header().nlmsg_len = static_cast<std::uint32_t>(bytes_.size());
+}
+
+void Query::put(unsigned type, Bytes value) {
+  append(bytes_of(nlattr{static_cast<std::uint16_t>(NLA_HDRLEN + value.size()), static_cast<std::uint16_t>(type)}));
+  append(value);
+}
+
+void Query::put(unsigned type, std::string_view text) {
+  const std::string terminated(text);
+  put(type, Bytes(reinterpret_cast<const std::uint8_t*>(terminated.c_str()), terminated.size() + 1));
+}
+
+Socket::Socket(UniqueFd fd) : fd_(std::move(fd)) {
+  const timeval timeout{kTimeoutSeconds, 0};
+  ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+}
+
 Result<Socket> Socket::open(int protocol) {
   UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol));
   if (!fd.ok()) return sys_error(errno, "open netlink socket (protocol {})", protocol);
-  const timeval timeout{kTimeoutSeconds, 0};
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   return Socket(std::move(fd));
 }
 
-Result<void> Socket::request(unsigned type, unsigned flags, Bytes payload,
-                             const std::function<bool(const Message&)>& handler) {
-  // NLM_F_DUMP consists of two bits, and one of them alone is NLM_F_ROOT. So both bits must be set.
-  const bool dump = (flags & NLM_F_DUMP) == NLM_F_DUMP;
-  std::vector<std::uint8_t> request;
-  append_request(request, type, flags, ++sequence_, payload);
-  if (::send(fd_.get(), request.data(), request.size(), 0) < 0)
-    return sys_error(errno, "netlink request of type {}", type);
-
-  alignas(nlmsghdr) std::uint8_t buffer[kBufferSize];
-  bool interrupted = false;
-  for (;;) {
-    const ssize_t count = TEMP_FAILURE_RETRY(::recv(fd_.get(), buffer, sizeof buffer, 0));
-    if (count <= 0)
-      return sys_error(count < 0 ? errno : EPROTO, "receive the netlink answer to a request of type {}", type);
-    Bytes rest(buffer, static_cast<std::size_t>(count));
-    while (const auto answer = next_message(rest)) {
-      const auto& [head, body] = *answer;
-      // This message answers an earlier request on the socket.
-      if (head.nlmsg_seq != sequence_) continue;
-      // NLM_F_DUMP_INTR: the table changed during the dump. Any part may have it; EINTR is returned after the last
-      // part.
-      interrupted |= (head.nlmsg_flags & NLM_F_DUMP_INTR) != 0;
-      if (head.nlmsg_type == NLMSG_DONE || head.nlmsg_type == NLMSG_ERROR) {
-        // NLMSG_ERROR with code 0 is an acknowledgement.
-        const int code = value_of<int>(body).value_or(0);
-        if (code < 0) return sys_error(errno_of(code), "netlink request of type {}", type);
-        if (interrupted) return sys_error(EINTR, "the kernel's list changed during a netlink request of type {}", type);
-        return {};
-      }
-      if (!handler(Message{head.nlmsg_type, body}) || !dump) return {};
-    }
-  }
+int Socket::send(nlmsghdr& request) {
+  request.nlmsg_seq = ++sequence_;
+  return ::send(fd(), &request, request.nlmsg_len, 0) < 0 ? errno : 0;
 }
 
-bool Socket::set_strict() {
+int Socket::receive(const nlmsghdr& request, const std::function<std::span<std::uint8_t>()>& room, const Handler& use,
+                    Ending& ending) {
+  return receive_messages<1>(fd(), 0, room, [&](const Message& answer) {
+    if (answer.sequence != sequence_) return true;
+    ending.is_interrupted |= (answer.flags & NLM_F_DUMP_INTR) != 0;
+    if (!answer.ends()) return use(answer) && (is_dump(request) || (request.nlmsg_flags & NLM_F_ACK) != 0);
+    ending.code = answer.code();
+    if (ending.code != 0) ending.text = extended_text(answer);
+    // RDMA netlink sends an acknowledgement (error 0) before the last message of a dump. The dump continues after it.
+    return answer.type == NLMSG_ERROR && is_dump(request) && ending.code == 0;
+  });
+}
+
+Result<void> Socket::request(Query query, const Handler& handler) {
+  const unsigned type = query.header().nlmsg_type;
+  if (const int code = send(query.header()); code != 0) return sys_error(code, "netlink request of type {}", type);
+  alignas(nlmsghdr) std::uint8_t buffer[kBufferSize];
+  Ending ending;
+  const int code = receive(
+      query.header(), [&] { return std::span(buffer); }, handler, ending);
+  if (code != 0) return sys_error(code, "receive the netlink answer to a request of type {}", type);
+  if (ending.code.value_or(0) != 0) return sys_error(*ending.code, "netlink request of type {}", type);
+  if (ending.is_interrupted)
+    return sys_error(EINTR, "the kernel's list changed during a netlink request of type {}", type);
+  return {};
+}
+
+bool Socket::turn_on(int option) {
   constexpr int kOn = 1;
-  return ::setsockopt(fd_.get(), SOL_NETLINK, NETLINK_GET_STRICT_CHK, &kOn, sizeof kOn) == 0;
+  return ::setsockopt(fd_.get(), SOL_NETLINK, option, &kOn, sizeof kOn) == 0;
 }
 
 // recvmmsg(2) waits for the first answer only. The kernel has queued the answers to single requests before send(2)
 // returns, and each receive of a part of a dump queues the next part (netlink_recvmsg(), Linux 6.12).
-Result<std::vector<int>> Socket::request_all(std::span<const Query> queries,
+Result<std::vector<int>> Socket::request_all(std::span<Query> queries,
                                              const std::function<void(std::size_t query, const Message&)>& handler) {
   const std::uint32_t first = sequence_ + 1;
   std::vector<std::uint8_t> requests;
-  for (const Query& query : queries)
-    append_request(requests, query.type, query.flags, ++sequence_, query.payload);
+  for (Query& query : queries) {
+    query.header().nlmsg_seq = ++sequence_;
+    requests.insert(requests.end(), query.bytes().begin(), query.bytes().end());
+  }
   if (::send(fd_.get(), requests.data(), requests.size(), 0) < 0) return sys_error(errno, "send netlink requests");
-  Datagrams datagrams;
+  alignas(nlmsghdr) std::uint8_t buffer[kMostQueries * kPartSize];
   std::vector<int> codes(queries.size(), 0);
   bool interrupted = false;
-  for (std::size_t open = queries.size(); open > 0;) {
-    for (Bytes rest : TRY(datagrams.receive(fd_.get()))) {
-      while (const auto answer = next_message(rest)) {
-        const auto& [head, body] = *answer;
-        const std::size_t query = head.nlmsg_seq - first;
-        if (query >= queries.size()) continue;
-        interrupted |= (head.nlmsg_flags & NLM_F_DUMP_INTR) != 0;
-        const bool ends = head.nlmsg_type == NLMSG_DONE || head.nlmsg_type == NLMSG_ERROR;
-        if (ends) codes[query] = errno_of(value_of<int>(body).value_or(0));
-        if (!ends) handler(query, Message{head.nlmsg_type, body});
-        if ((ends || queries[query].flags == 0) && open > 0) --open;
-      }
-    }
-  }
+  std::size_t open = queries.size();
+  const auto take = [&](const Message& answer) {
+    const std::size_t query = answer.sequence - first;
+    if (query >= queries.size()) return true;
+    interrupted |= (answer.flags & NLM_F_DUMP_INTR) != 0;
+    const bool is_last = answer.ends();
+    if (is_last) codes[query] = answer.code().value_or(0);
+    if (!is_last) handler(query, answer);
+    if (is_last || !is_dump(queries[query].header())) --open;
+    return open > 0;
+  };
+  const int code = receive_messages<kMostQueries>(
+      fd_.get(), MSG_WAITFORONE, [&] { return std::span(buffer); }, take);
+  if (code != 0) return sys_error(code, "receive netlink answers");
   if (interrupted) return sys_error(EINTR, "the kernel's lists changed during netlink requests");
   return codes;
 }
 
-Result<void> dump(unsigned type, Bytes header, const std::function<void()>& restart,
-                  const std::function<bool(const Message&)>& handler) {
+Result<void> repeat_interrupted(const std::function<Result<void>()>& dump) {
   for (int attempt = 1;; ++attempt) {
-    restart();
-    Socket socket = TRY(Socket::open(NETLINK_ROUTE));
-    auto done = socket.request(type, NLM_F_DUMP, header, handler);
-    // Only EINTR is worth another attempt: the table changed during the dump. On a busy node this may happen each time,
-    // so the last attempt returns the error.
+    auto done = dump();
     if (done || done.error().code != EINTR || attempt == kDumpTries) return done;
   }
+}
+
+Result<void> dump(unsigned type, Bytes header, const std::function<void()>& restart, const Socket::Handler& handler) {
+  return repeat_interrupted([&]() -> Result<void> {
+    restart();
+    return TRY(Socket::open(NETLINK_ROUTE)).request({type, NLM_F_DUMP, header}, handler);
+  });
 }
 
 }  // namespace base::netlink

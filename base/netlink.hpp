@@ -1,11 +1,16 @@
 // A small netlink client: one request, several at once, or a dump.
 //
-// rdma-init uses it in place of libnl-3. Linked statically, libnl-3 brings getaddrinfo() and NSS, 400 kB in every image
-// with rdma-init, and a constructor that reads /proc/net/psched at each start.
+// The programs of the node make their messages with libnl-3 (hook/rails/netlink/netlink.hpp), but this client exchanges
+// them. rdma-init has no libnl-3. Linked statically, libnl-3 brings getaddrinfo() and NSS, 400 kB in every image with
+// rdma-init, and a constructor that reads /proc/net/psched at each start.
 #pragma once
 
 #include <linux/netlink.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +37,12 @@ std::optional<T> value_of(Bytes bytes) {
   if (bytes.size() < sizeof value) return std::nullopt;
   std::memcpy(&value, bytes.data(), sizeof value);
   return value;
+}
+
+// Returns the bytes of a plain struct, which must outlive the result.
+template <typename T>
+Bytes bytes_of(const T& value) {
+  return {reinterpret_cast<const std::uint8_t*>(&value), sizeof value};
 }
 
 // Returns the errno of the code at the start of NLMSG_ERROR and NLMSG_DONE, 0 for success. The lowest code of the
@@ -64,7 +76,13 @@ class Attributes {
 struct Message {
   unsigned type = 0;
   Bytes payload;
+  unsigned flags = 0;
+  std::uint32_t sequence = 0;
 
+  // Returns true for the last message of an answer. It is an acknowledgement if its code is 0.
+  bool ends() const { return type == NLMSG_DONE || type == NLMSG_ERROR; }
+  // Returns the errno in the last message, 0 for success; nullopt if the message is too short.
+  std::optional<int> code() const;
   // Returns the fixed header before the attributes, nullptr if the message is too short for it.
   template <typename Header>
   const Header* header() const {
@@ -77,37 +95,114 @@ struct Message {
   }
 };
 
-struct NextMessage {
-  nlmsghdr header;
-  Bytes body;
+// Takes the next message of a datagram. Returns nullopt at its end, or if the length of the message is wrong.
+std::optional<Message> next_message(Bytes& rest);
+
+// A request of this client: a fixed header, then attributes in the order of the calls.
+class Query {
+ public:
+  template <typename Header>
+  Query(unsigned type, unsigned flags, const Header& header) : Query(type, flags, bytes_of(header)) {}
+  Query(unsigned type, unsigned flags, Bytes header);
+
+  void put(unsigned type, Bytes value);
+  void put(unsigned type, std::string_view text);  // adds a terminating zero
+  void put(unsigned type, std::uint32_t value) { put(type, bytes_of(value)); }
+
+  nlmsghdr& header() { return *reinterpret_cast<nlmsghdr*>(bytes_.data()); }
+  Bytes bytes() const { return bytes_; }
+
+ private:
+  void append(Bytes bytes);
+  std::vector<std::uint8_t> bytes_;
 };
 
-// Takes the next message of a datagram. Returns nullopt at its end, or if the length of the message is wrong.
-std::optional<NextMessage> next_message(Bytes& rest);
+// Receives datagrams and passes each message of the kernel to take(), until take() returns false. Passes over messages
+// of other processes: any process can send them to this socket, and only the kernel has port 0.
+// count: the most datagrams that one system call receives: recvfrom(2) for 1, recvmmsg(2) for more.
+// room(): called before each system call; returns a std::span with `count` parts of the same length, one for each
+// datagram, or an empty one with the reason in errno.
+// Returns 0, or the errno of receiving. EMSGSIZE: a datagram is longer than its part. EPROTO: a message has a wrong
+// length.
+template <std::size_t count, typename Room, typename Take>
+int receive_messages(int fd, int flags, Room room, Take take) {
+  std::array<iovec, count> parts;
+  std::array<sockaddr_nl, count> senders{};
+  std::array<mmsghdr, count> datagrams{};
+  for (;;) {
+    const std::span<std::uint8_t> whole = room();
+    if (whole.empty()) return errno;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t size = whole.size() / count;
+      parts[i] = {whole.data() + i * size, size};
+      datagrams[i].msg_hdr = {&senders[i], sizeof senders[i], &parts[i], 1, nullptr, 0, 0};
+    }
+    ssize_t received = 0;
+    if constexpr (count > 1) {
+      received = TEMP_FAILURE_RETRY(::recvmmsg(fd, datagrams.data(), count, flags, nullptr));
+    } else {
+      auto& [datagram, length] = datagrams[0];
+      const ssize_t size =
+          TEMP_FAILURE_RETRY(::recvfrom(fd, whole.data(), whole.size(), flags | MSG_TRUNC,
+                                        reinterpret_cast<sockaddr*>(senders.data()), &datagram.msg_namelen));
+      length = static_cast<unsigned>(size);
+      if (size > static_cast<ssize_t>(whole.size())) datagram.msg_flags = MSG_TRUNC;
+      received = std::min<ssize_t>(size, 1);
+    }
+    if (received <= 0) return received < 0 ? errno : EPROTO;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(received); ++i) {
+      if (senders[i].nl_pid != 0) continue;
+      // The part of a datagram that was cut could have any message.
+      if ((datagrams[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) return EMSGSIZE;
+      Bytes rest(static_cast<const std::uint8_t*>(parts[i].iov_base), datagrams[i].msg_len);
+      while (const auto message = next_message(rest))
+        if (!take(*message)) return 0;
+      if (rest.size() >= sizeof(nlmsghdr)) return EPROTO;
+    }
+  }
+}
+
+// Returns true if the answer may have several messages. NLM_F_DUMP consists of two bits, and one of them alone is
+// NLM_F_ROOT. So both bits must be set.
+inline bool is_dump(const nlmsghdr& request) {
+  return (request.nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
+}
 
 class Socket {
  public:
-  // Opens a socket with a receive timeout. protocol: NETLINK_ROUTE or NETLINK_RDMA. Errors: the errno of socket(2),
-  // such as EPROTONOSUPPORT, or EPERM under seccomp.
+  using Handler = std::function<bool(const Message&)>;
+
+  // Sets the receive timeout. An answer that is missing after it will not arrive, because the kernel makes an answer
+  // during send(2); a container must start even then.
+  explicit Socket(UniqueFd fd);
+  // Opens a socket. protocol: NETLINK_ROUTE or NETLINK_RDMA. Errors: the errno of socket(2), such as EPROTONOSUPPORT,
+  // or EPERM under seccomp.
   static Result<Socket> open(int protocol);
+  int fd() const { return fd_.get(); }
+
+  // Sends a request. Returns 0, or the errno of send(2).
+  int send(nlmsghdr& request);
+  // The last message of an answer.
+  struct Ending {
+    std::optional<int> code = 0;  // errno, 0 for success; nullopt: the message is too short
+    std::string text;             // of the extended acknowledgement (Linux 4.12), without its last dot; empty: none
+    bool is_interrupted = false;  // NLM_F_DUMP_INTR: the table changed during the dump; any part may report it
+  };
+  // Receives the answer to the last request as receive_messages<1>() does. Calls use() with each message but the last,
+  // until use() returns false. A dump ends with NLMSG_DONE, a request with NLM_F_ACK with its acknowledgement, and
+  // another request with its first answer. Passes over answers to earlier requests, which timed out.
+  int receive(const nlmsghdr& request, const std::function<std::span<std::uint8_t>()>& room, const Handler& use,
+              Ending& ending);
 
   // Sends one request and passes each answer to the handler, until the answer or dump ends or the handler returns
-  // false. A handler that returns false leaves messages unread: do not use the socket again. flags: NLM_F_DUMP or 0.
+  // false. A handler that returns false leaves messages unread: do not use the socket again.
   // Errors: the errno of the kernel, or EAGAIN if no answer arrives within the receive timeout. EINTR means that the
   // table changed during the dump; the caller must repeat the dump.
-  Result<void> request(unsigned type, unsigned flags, Bytes payload,
-                       const std::function<bool(const Message&)>& handler);
+  Result<void> request(Query query, const Handler& handler);
 
-  // Makes the kernel refuse a request with a field or attribute that it would ignore, so that a dump of the addresses
-  // of one netdev has no other addresses. Returns false before Linux 4.20 (NETLINK_GET_STRICT_CHK).
-  bool set_strict();
+  // Turns on an option, such as NETLINK_GET_STRICT_CHK. Returns false if the kernel does not have it.
+  bool turn_on(int option);
 
-  // One request of request_all().
-  struct Query {
-    unsigned type = 0;
-    unsigned flags = 0;  // NLM_F_DUMP or 0
-    Bytes payload;
-  };
   // Requests that request_all() accepts at once. The answers must fit into the socket's receive buffer together.
   static constexpr std::size_t kMostQueries = 8;
   // Sends the queries in one message, reads the answers with as few system calls as possible, and passes each answer
@@ -115,25 +210,21 @@ class Socket {
   // the only query. Returns the errno of each query, 0 for success. Errors: the errno of sending or receiving; EMSGSIZE
   // for an answer that does not fit into the buffer; EINTR if the table changed during a dump. After an error, do not
   // use the socket again.
-  Result<std::vector<int>> request_all(std::span<const Query> queries,
+  Result<std::vector<int>> request_all(std::span<Query> queries,
                                        const std::function<void(std::size_t query, const Message&)>& handler);
 
  private:
-  explicit Socket(UniqueFd fd) : fd_(std::move(fd)) {}
   UniqueFd fd_;
   std::uint32_t sequence_ = 0;
 };
 
-// Makes one dump of NETLINK_ROUTE on a new socket, so that an early stop leaves no messages for the next dump. Calls
-// restart() before each attempt, so that the caller drops the results of the attempt before. If the kernel reports that
-// the table changed during the dump, repeats the dump, up to five attempts in all.
-Result<void> dump(unsigned type, Bytes header, const std::function<void()>& restart,
-                  const std::function<bool(const Message&)>& handler);
+// Makes a dump, and makes it again if it fails with EINTR: the kernel reports that the table changed during the dump.
+// On a busy node this may happen each time, so the fifth attempt is the last.
+Result<void> repeat_interrupted(const std::function<Result<void>()>& dump);
 
-// Returns the bytes of a plain struct, which must outlive the result.
-template <typename T>
-Bytes bytes_of(const T& value) {
-  return {reinterpret_cast<const std::uint8_t*>(&value), sizeof value};
-}
+// Makes one dump of NETLINK_ROUTE as repeat_interrupted() does, each time on a new socket, so that an early stop leaves
+// no messages for the next dump. Calls restart() before each attempt, so that the caller drops the results of the
+// attempt before.
+Result<void> dump(unsigned type, Bytes header, const std::function<void()>& restart, const Socket::Handler& handler);
 
 }  // namespace base::netlink

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <span>
 
 #include "fabric/read_network.hpp"
@@ -21,25 +20,11 @@ constexpr std::size_t kMost = 64;
 // addresses is cheaper, unless the node has thousands.
 constexpr std::size_t kMostAddressRequests = 16;
 
-// RTM_GETLINK for one netdev, by its name or by its ifindex. The kernel uses the ifindex if it is not 0
-// (rtnl_getlink(), net/core/rtnetlink.c, Linux 6.12).
-struct LinkRequest {
-  ifinfomsg link{};
-  nlattr mask_header{NLA_HDRLEN + sizeof(std::uint32_t), IFLA_EXT_MASK};
-  // Without statistics, which the kernel adds up over all CPUs.
-  std::uint32_t mask = RTEXT_FILTER_SKIP_STATS;
-  nlattr name_header{NLA_HDRLEN + IFNAMSIZ, IFLA_IFNAME};
-  char name[IFNAMSIZ] = {};
-
-  Bytes bytes() const {
-    const Bytes whole = bytes_of(*this);
-    return link.ifi_index == 0 ? whole : whole.first(offsetof(LinkRequest, name_header));
-  }
-};
-
-// Returns false for another netdev, such as one whose alternative name was requested.
-bool is_answer(const LinkRequest& request, const Netdev& netdev) {
-  return request.link.ifi_index == 0 ? netdev.name == request.name : netdev.ifindex == request.link.ifi_index;
+bool has(const auto& list, const std::string& name) {
+  return std::ranges::any_of(list, [&](const auto& one) { return one.name == name; });
+}
+bool has(const auto& list, int ifindex) {
+  return std::ranges::any_of(list, [&](const auto& one) { return one.ifindex == ifindex; });
 }
 
 class Finder {
@@ -71,32 +56,36 @@ class Finder {
   std::vector<Netdev> take() && { return std::move(netdevs_); }
 
  private:
+  // RTM_GETLINK for one netdev, by its ifindex if it is not 0, else by its name.
   struct Request {
-    LinkRequest message;
+    std::string name;
+    int ifindex = 0;
     bool with_uppers = false;
-  };
 
-  bool has(const std::string& name) const {
-    const auto is_asked = [&](const Request& request) { return name == request.message.name; };
-    return std::ranges::find(netdevs_, name, &Netdev::name) != netdevs_.end() ||
-           std::ranges::any_of(requests_, is_asked);
-  }
+    Query message() const {
+      ifinfomsg header{};
+      header.ifi_index = ifindex;
+      Query message(RTM_GETLINK, 0, header);
+      // Without statistics, which the kernel adds up over all CPUs.
+      message.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_SKIP_STATS});
+      if (ifindex == 0) message.put(IFLA_IFNAME, std::string_view(name));
+      return message;
+    }
+    // Returns false for another netdev, such as one whose alternative name was requested.
+    bool is_answer(const Netdev& netdev) const {
+      return ifindex == 0 ? netdev.name == name : netdev.ifindex == ifindex;
+    }
+  };
 
   void want(const std::string& name, bool with_uppers) {
     // No netdev has a longer name.
-    if (name.empty() || name.size() >= IFNAMSIZ || has(name)) return;
-    Request request{{}, with_uppers};
-    std::memcpy(request.message.name, name.data(), name.size());
-    requests_.push_back(request);
+    if (name.empty() || name.size() >= IFNAMSIZ || has(requests_, name) || has(netdevs_, name)) return;
+    requests_.push_back({name, 0, with_uppers});
   }
 
   void want(int ifindex, bool with_uppers) {
-    const auto is_asked = [&](const Request& request) { return request.message.link.ifi_index == ifindex; };
-    if (ifindex <= 0 || std::ranges::any_of(requests_, is_asked)) return;
-    if (std::ranges::find(netdevs_, ifindex, &Netdev::ifindex) != netdevs_.end()) return;
-    Request request{{}, with_uppers};
-    request.message.link.ifi_index = ifindex;
-    requests_.push_back(request);
+    if (ifindex <= 0 || has(requests_, ifindex) || has(netdevs_, ifindex)) return;
+    requests_.push_back({{}, ifindex, with_uppers});
   }
 
   bool request_all_links() {
@@ -111,24 +100,24 @@ class Finder {
     const std::size_t count = std::min(requests_.size(), Socket::kMostQueries);
     const std::vector<Request> sent(requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(count));
     requests_.erase(requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(count));
-    std::vector<Socket::Query> queries;
+    std::vector<Query> queries;
     queries.reserve(sent.size());
     for (const Request& request : sent)
-      queries.push_back({RTM_GETLINK, 0, request.message.bytes()});
+      queries.push_back(request.message());
     std::vector<std::optional<Netdev>> answers(count);
     const auto codes = socket_.request_all(
         queries, [&](std::size_t query, const Message& message) { answers[query] = parse_link(message); });
     if (!codes) return false;
     for (std::size_t i = 0; i < count; ++i) {
       if ((*codes)[i] == ENODEV) continue;
-      if ((*codes)[i] != 0 || !answers[i] || !is_answer(sent[i].message, *answers[i])) return false;
+      if ((*codes)[i] != 0 || !answers[i] || !sent[i].is_answer(*answers[i])) return false;
       if (!add(std::move(*answers[i]), sent[i].with_uppers)) return false;
     }
     return true;
   }
 
   bool add(Netdev netdev, bool with_uppers) {
-    if (std::ranges::find(netdevs_, netdev.ifindex, &Netdev::ifindex) != netdevs_.end()) return true;
+    if (has(netdevs_, netdev.ifindex)) return true;
     want(netdev.master_ifindex, with_uppers);
     netdevs_.push_back(std::move(netdev));
     if (!with_uppers || !wanted_.uppers_of) return true;
@@ -142,7 +131,7 @@ class Finder {
   bool request_addresses(int ifindex) {
     ifaddrmsg header{};
     header.ifa_index = static_cast<std::uint32_t>(ifindex);
-    const Socket::Query query{RTM_GETADDR, NLM_F_DUMP, bytes_of(header)};
+    Query query(RTM_GETADDR, NLM_F_DUMP, header);
     const auto codes =
         socket_.request_all({&query, 1}, [&](std::size_t, const Message& message) { add_address(netdevs_, message); });
     return codes && codes->front() == 0;
@@ -158,7 +147,9 @@ class Finder {
 
 std::optional<std::vector<Netdev>> find_netdevs(const FindNetdevs& wanted) {
   auto socket = Socket::open(NETLINK_ROUTE);
-  if (!socket || !socket->set_strict()) return std::nullopt;
+  // With strict checks (Linux 4.20) the kernel refuses a request with a field or attribute that it would ignore, so
+  // that a dump of the addresses of one netdev has no other addresses.
+  if (!socket || !socket->turn_on(NETLINK_GET_STRICT_CHK)) return std::nullopt;
   Finder finder(std::move(*socket), wanted);
   if (!finder.find_links() || !finder.find_addresses()) return std::nullopt;
   return std::move(finder).take();

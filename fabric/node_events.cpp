@@ -113,7 +113,7 @@ bool is_about(netlink::Bytes messages, const NetdevsOfInventory& netdevs) {
   if (netdevs.all) return true;
   while (!messages.empty()) {
     const auto message = netlink::next_message(messages);
-    if (!message || is_message_about({message->header.nlmsg_type, message->body}, netdevs)) return true;
+    if (!message || is_message_about(*message, netdevs)) return true;
   }
   return false;
 }

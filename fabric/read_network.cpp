@@ -72,57 +72,46 @@ Result<void> read_routes(int family, bool all, std::vector<FoundRoute>& routes) 
       [&](const Message& message) { return add_route(all, routes, message); });
 }
 
-// RTM_GETROUTE for one address, which the kernel answers with the entry of its table (inet6_rtm_getroute() of
-// net/ipv6/route.c, Linux 6.12; RTM_F_FIB_MATCH: Linux 4.13 and later).
-struct RouteQuery {
-  rtmsg route{.rtm_family = AF_INET6,
-              .rtm_dst_len = 128,
-              .rtm_src_len = 0,
-              .rtm_tos = 0,
-              .rtm_table = 0,
-              .rtm_protocol = 0,
-              .rtm_scope = 0,
-              .rtm_type = 0,
-              .rtm_flags = RTM_F_FIB_MATCH};
-  nlattr dst_header{NLA_HDRLEN + 16, RTA_DST};
-  // An address for documentation (RFC 3849), which no network has: only a default route leads to it.
-  std::uint8_t dst[16] = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
-};
-
 // Adds the IPv6 default route of the main table by one request: a dump lists some routes for each netdev. Returns false
-// if the answer does not show whether there is such a route.
+// if the answer does not show whether there is such a route. The kernel answers with the entry of its table
+// (inet6_rtm_getroute() of net/ipv6/route.c, Linux 6.12; RTM_F_FIB_MATCH: Linux 4.13 and later).
 bool look_up_default_ipv6(std::vector<FoundRoute>& routes) {
   auto socket = Socket::open(NETLINK_ROUTE);
   if (!socket) return false;
-  const RouteQuery query;
-  const auto answered = socket->request(RTM_GETROUTE, 0, bytes_of(query), [&](const Message& message) {
+  rtmsg route{};
+  route.rtm_family = AF_INET6;
+  route.rtm_dst_len = 128;
+  route.rtm_flags = RTM_F_FIB_MATCH;
+  Query query(RTM_GETROUTE, 0, route);
+  // An address for documentation (RFC 3849), which no network has: only a default route leads to it.
+  constexpr std::uint8_t kNowhere[16] = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  query.put(RTA_DST, Bytes(kNowhere));
+  const auto answered = socket->request(std::move(query), [&](const Message& message) {
     const auto* const header = message.header<rtmsg>();
     return !header || header->rtm_dst_len != 0 || add_route(false, routes, message);
   });
   return answered ? !routes.empty() : answered.error().code == ENETUNREACH;
 }
 
-// A netlink attribute with the index of an RDMA device.
-struct DeviceIndex {
-  nlattr header{sizeof(DeviceIndex), RDMA_NLDEV_ATTR_DEV_INDEX};
-  std::uint32_t index = 0;
-};
+// Starts a query of RDMA netlink, which has no fixed header: the attributes follow at once.
+Query rdma_query(unsigned command, unsigned flags = 0) {
+  return {RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), flags, Bytes()};
+}
 
 // Sends a request to RDMA netlink and passes the attributes of each answer. Returns false on any error.
-bool query_rdma(Socket& socket, unsigned command, unsigned flags, Bytes payload,
-                const std::function<void(const Attributes&)>& handler) {
+bool query_rdma(Socket& socket, Query request, const std::function<void(const Attributes&)>& handler) {
   const auto pass = [&](const Message& message) {
     handler(message.attributes(0));
     return true;
   };
-  return socket.request(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), flags, payload, pass).has_value();
+  return socket.request(std::move(request), pass).has_value();
 }
 
 constexpr unsigned kPrivilegedQkeyMode = 96;  // RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE, Linux 6.7
 
 std::optional<NetnsMode> query_netns_mode(Socket& socket) {
   std::optional<NetnsMode> answer;
-  query_rdma(socket, RDMA_NLDEV_CMD_SYS_GET, 0, {}, [&](const Attributes& attributes) {
+  query_rdma(socket, rdma_query(RDMA_NLDEV_CMD_SYS_GET), [&](const Attributes& attributes) {
     if (const auto mode = attributes.u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE)) {
       // 1 is shared (ib_devices_shared_netns, drivers/infiniband/core/device.c).
       answer = *mode != 0 ? NetnsMode::kShared : NetnsMode::kExclusive;
@@ -140,6 +129,14 @@ std::optional<Address> to_address(unsigned family, Bytes bytes) {
   if (family == AF_INET) address.bytes[10] = address.bytes[11] = 0xff;
   std::copy(bytes.begin(), bytes.end(), address.bytes.end() - static_cast<std::ptrdiff_t>(bytes.size()));
   return address;
+}
+
+std::uint8_t family_of(const Address& address) {
+  return address.is_ipv4() ? AF_INET : AF_INET6;
+}
+
+Bytes bytes_in_family(const Address& address) {
+  return Bytes(address.bytes).subspan(address.is_ipv4() ? 12 : 0);
 }
 
 std::optional<Netdev> parse_link(const Message& message) {
@@ -256,24 +253,25 @@ std::optional<RdmaAnswer> read_rdma(bool with_netns_mode) {
   auto socket = Socket::open(NETLINK_RDMA);
   if (!socket) return std::nullopt;
   std::vector<std::pair<std::uint32_t, std::string>> devices;
-  const bool listed = query_rdma(*socket, RDMA_NLDEV_CMD_GET, NLM_F_DUMP, {}, [&](const Attributes& attributes) {
-    const auto index = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX);
-    auto name = attributes.text(RDMA_NLDEV_ATTR_DEV_NAME);
-    if (index && name) devices.emplace_back(*index, std::move(*name));
-  });
+  const bool listed =
+      query_rdma(*socket, rdma_query(RDMA_NLDEV_CMD_GET, NLM_F_DUMP), [&](const Attributes& attributes) {
+        const auto index = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX);
+        auto name = attributes.text(RDMA_NLDEV_ATTR_DEV_NAME);
+        if (index && name) devices.emplace_back(*index, std::move(*name));
+      });
   if (!listed) return std::nullopt;
   RdmaAnswer answer;
   for (const auto& [index, name] : devices) {
     answer.port_netdevs.hcas.insert(name);
-    const DeviceIndex device{.index = index};
+    Query ports = rdma_query(RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP);
+    ports.put(RDMA_NLDEV_ATTR_DEV_INDEX, index);
     // A dump of ports must name its device (nldev_port_get_dumpit(), Linux 6.12), so each device gets one request. If a
     // device is removed meanwhile, its request fails and the requests for the remaining devices continue.
-    query_rdma(*socket, RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP, bytes_of(device),
-               [&, &hca = name](const Attributes& attributes) {
-                 const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
-                 auto netdev = attributes.text(RDMA_NLDEV_ATTR_NDEV_NAME);
-                 if (port && netdev) answer.port_netdevs.netdevs[{hca, *port}] = std::move(*netdev);
-               });
+    query_rdma(*socket, std::move(ports), [&, &hca = name](const Attributes& attributes) {
+      const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
+      auto netdev = attributes.text(RDMA_NLDEV_ATTR_NDEV_NAME);
+      if (port && netdev) answer.port_netdevs.netdevs[{hca, *port}] = std::move(*netdev);
+    });
   }
   if (with_netns_mode) answer.netns_mode = query_netns_mode(*socket);
   return answer;
@@ -288,7 +286,7 @@ std::optional<bool> read_privileged_qkey() {
   auto socket = Socket::open(NETLINK_RDMA);
   std::optional<bool> on;
   const auto take = [&](const Attributes& attributes) { on = privileged_qkey_of(attributes); };
-  if (socket) query_rdma(*socket, RDMA_NLDEV_CMD_SYS_GET, 0, {}, take);
+  if (socket) query_rdma(*socket, rdma_query(RDMA_NLDEV_CMD_SYS_GET), take);
   return on;
 }
 

@@ -4,7 +4,11 @@
 // Source: include/uapi/rdma/rdma_netlink.h, Linux 6.12.
 #pragma once
 
+#include <linux/rtnetlink.h>
+
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -20,6 +24,20 @@ using namespace base::netlink;
 
 // Returns the address of family AF_INET or AF_INET6, nullopt if the number of bytes does not fit the family.
 std::optional<Address> to_address(unsigned family, Bytes bytes);
+// Returns AF_INET or AF_INET6.
+std::uint8_t family_of(const Address& address);
+// Returns the 4 bytes of an IPv4 address, or the 16 of an IPv6 address.
+Bytes bytes_in_family(const Address& address);
+
+// Calls use(hop, attributes) for each next hop of a route (RTA_MULTIPATH). Ends at a malformed one.
+template <typename Use>
+void each_nexthop(Bytes multipath, Use use) {
+  while (const auto hop = value_of<rtnexthop>(multipath)) {
+    if (hop->rtnh_len < sizeof *hop || hop->rtnh_len > multipath.size()) return;
+    use(*hop, multipath.subspan(sizeof *hop, hop->rtnh_len - sizeof *hop));
+    multipath = multipath.subspan(std::min<std::size_t>(RTNH_ALIGN(std::size_t{hop->rtnh_len}), multipath.size()));
+  }
+}
 
 // Returns the netdev of an RTM_NEWLINK message, nullopt for other messages.
 std::optional<Netdev> parse_link(const Message& message);

@@ -6,9 +6,8 @@
 #include <net/if.h>
 
 #include <cerrno>
-#include <cstring>
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include "base/text.hpp"
 #include "fabric/read_network.hpp"
@@ -16,32 +15,15 @@
 namespace init::ping {
 namespace {
 
-using base::netlink::Bytes;
+using base::netlink::Query;
 using fabric::Address;
-
-// Appends a fixed header, or the value of an attribute.
-void append(std::vector<std::uint8_t>& request, Bytes more) {
-  request.insert(request.end(), more.begin(), more.end());
-  request.resize(NLMSG_ALIGN(request.size()));
-}
-void append(std::vector<std::uint8_t>& request, unsigned short type, Bytes value) {
-  const rtattr attribute{static_cast<unsigned short>(RTA_LENGTH(value.size())), type};
-  append(request, base::netlink::bytes_of(attribute));
-  append(request, value);
-}
-
-// Returns the address in its own length: 4 bytes of IPv4, 16 of IPv6.
-Bytes bytes_in_family(const Address& address) {
-  return Bytes(address.bytes).subspan(address.is_ipv4() ? 12 : 0);
-}
-unsigned char family_of(const Address& address) {
-  return address.is_ipv4() ? AF_INET : AF_INET6;
-}
+using fabric::netlink::bytes_in_family;
+using fabric::netlink::family_of;
 
 // Sends the request and passes the answer to use().
-Result<void> ask(unsigned type, Bytes request, auto use) {
+Result<void> ask(Query request, auto use) {
   auto socket = TRY(base::netlink::Socket::open(NETLINK_ROUTE));
-  return socket.request(type, 0, request, [&](const base::netlink::Message& message) {
+  return socket.request(std::move(request), [&](const base::netlink::Message& message) {
     use(message);
     return true;
   });
@@ -54,13 +36,12 @@ Result<Address> next_hop(const Rail& rail, std::uint32_t netdev, const Address& 
   header.rtm_dst_len = header.rtm_src_len = peer.is_ipv4() ? 32 : 128;
   // Without this flag the kernel reports a route for every address.
   header.rtm_flags = RTM_F_FIB_MATCH;
-  std::vector<std::uint8_t> request;
-  append(request, base::netlink::bytes_of(header));
-  append(request, RTA_DST, bytes_in_family(peer));
-  append(request, RTA_SRC, bytes_in_family(rail.gid));
-  append(request, RTA_OIF, base::netlink::bytes_of(netdev));
+  Query request(RTM_GETROUTE, 0, header);
+  request.put(RTA_DST, bytes_in_family(peer));
+  request.put(RTA_SRC, bytes_in_family(rail.gid));
+  request.put(RTA_OIF, netdev);
   Address hop = peer;
-  TRY_VOID(ask(RTM_GETROUTE, request, [&](const base::netlink::Message& message) {
+  TRY_VOID(ask(std::move(request), [&](const base::netlink::Message& message) {
     const auto gateway =
         fabric::netlink::to_address(header.rtm_family, message.attributes(sizeof(rtmsg)).get(RTA_GATEWAY));
     if (gateway) hop = *gateway;
@@ -73,11 +54,10 @@ std::optional<unsigned> neighbour_state(std::uint32_t netdev, const Address& add
   ndmsg header{};
   header.ndm_family = family_of(address);
   header.ndm_ifindex = static_cast<int>(netdev);
-  std::vector<std::uint8_t> request;
-  append(request, base::netlink::bytes_of(header));
-  append(request, NDA_DST, bytes_in_family(address));
+  Query request(RTM_GETNEIGH, 0, header);
+  request.put(NDA_DST, bytes_in_family(address));
   std::optional<unsigned> state;
-  const auto done = ask(RTM_GETNEIGH, request, [&](const base::netlink::Message& message) {
+  const auto done = ask(std::move(request), [&](const base::netlink::Message& message) {
     if (const auto* found = message.header<ndmsg>()) state = found->ndm_state;
   });
   return done ? state : std::nullopt;

@@ -1,5 +1,5 @@
 // Any answers of a kernel, or of a sandbox that replaces it, to netlink requests: the attribute walk alone, then whole
-// dumps. This file replaces socket(2), send(2) and recv(2) of the tested code (linker option --wrap).
+// dumps. This file replaces socket(2), send(2) and recvfrom(2) of the tested code (linker option --wrap).
 #include <fcntl.h>
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
@@ -136,12 +136,13 @@ ssize_t __wrap_send(int, const void* request, size_t size, int) {
   return static_cast<ssize_t>(size);
 }
 
-ssize_t __wrap_recv(int, void* answer, size_t size, int) {
+ssize_t __wrap_recvfrom(int, void* answer, size_t size, int, sockaddr* sender, socklen_t*) {
   ASAN_UNPOISON_MEMORY_REGION(answer, size);
   if (peer.data->remaining_bytes() == 0 || ++peer.datagrams > kMaxDatagrams) {
     errno = EAGAIN;
     return -1;
   }
+  *reinterpret_cast<sockaddr_nl*>(sender) = {};  // port 0: the kernel
   Buffer buffer;
   for (auto left = peer.data->ConsumeIntegralInRange(0, 4); left > 0; --left)
     append_message(buffer, *peer.data);

@@ -41,19 +41,6 @@ Result<std::string> read_sockets(const char* path) {
   return text;
 }
 
-// Returns the netdevs of a multipath route (RTA_MULTIPATH).
-std::vector<int> hops_of(netlink::Bytes bytes) {
-  std::vector<int> hops;
-  while (bytes.size() >= sizeof(rtnexthop)) {
-    const auto* hop = reinterpret_cast<const rtnexthop*>(bytes.data());
-    const std::size_t length = RTNH_ALIGN(std::size_t{hop->rtnh_len});
-    if (hop->rtnh_len < sizeof(rtnexthop)) break;
-    hops.push_back(hop->rtnh_ifindex);
-    bytes = bytes.subspan(std::min(length, bytes.size()));
-  }
-  return hops;
-}
-
 // Adds the netdevs of a multipath default route in the main table. Returns false if the dump can stop. The kernel lists
 // the routes of an IPv4 table in the order of their destinations, so no default route follows a route to 1.0.0.0 or a
 // higher address (net/ipv4/fib_trie.c, fib_table_dump(), Linux 6.12).
@@ -67,14 +54,12 @@ bool add_default_hops(const netlink::Message& message, NodeNetwork& node) {
     return header->rtm_family != AF_INET || destination.empty() || destination[0] == 0;
   }
   if (header->rtm_type != RTN_UNICAST) return true;
-  for (const int ifindex : hops_of(attributes.get(RTA_MULTIPATH))) {
-    const auto netdev = std::ranges::find(node.netdevs, ifindex, &fabric::Netdev::ifindex);
-    if (netdev == node.netdevs.end()) continue;
+  netlink::each_nexthop(attributes.get(RTA_MULTIPATH), [&](const rtnexthop& hop, netlink::Bytes) {
+    const auto netdev = std::ranges::find(node.netdevs, hop.rtnh_ifindex, &fabric::Netdev::ifindex);
+    if (netdev == node.netdevs.end()) return;
     fabric::Route route{header->rtm_family == AF_INET ? "0.0.0.0/0" : "::/0", netdev->name, RT_TABLE_MAIN};
-    if (std::ranges::find(node.routes, route) == node.routes.end()) {
-      node.routes.push_back(std::move(route));
-    }
-  }
+    if (std::ranges::find(node.routes, route) == node.routes.end()) node.routes.push_back(std::move(route));
+  });
   return true;
 }
 

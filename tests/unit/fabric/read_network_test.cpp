@@ -110,7 +110,7 @@ TEST(Socket, ReturnsTheErrnoOfTheKernel) {
   ifinfomsg header{};
   header.ifi_index = 0x7ffffff0;
   const auto take = [](const Message&) { return true; };
-  EXPECT_EQ(socket->request(RTM_GETLINK, 0, base::netlink::bytes_of(header), take).error().code, ENODEV);
+  EXPECT_EQ(socket->request(base::netlink::Query(RTM_GETLINK, 0, header), take).error().code, ENODEV);
 }
 
 const fabric::Netdev* find(const std::vector<fabric::Netdev>& netdevs, const char* name) {
