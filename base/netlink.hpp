@@ -45,15 +45,6 @@ Bytes bytes_of(const T& value) {
   return {reinterpret_cast<const std::uint8_t*>(&value), sizeof value};
 }
 
-// Returns the errno of the code at the start of NLMSG_ERROR and NLMSG_DONE, 0 for success. The lowest code of the
-// kernel is -MAX_ERRNO (include/linux/err.h). A lower code is garbage and yields EPROTO: INT_MIN, for one, cannot be
-// negated.
-constexpr int errno_of(int code) {
-  constexpr int kMaxErrno = 4095;
-  if (code >= 0) return 0;
-  return code >= -kMaxErrno ? -code : EPROTO;
-}
-
 // The attributes of a message, by type. Parsing ends at a malformed attribute; the attributes before it are kept.
 class Attributes {
  public:

@@ -36,7 +36,7 @@ constexpr const char* kTunPath = "/dev/net/tun";
 constexpr unsigned kTunMajor = 10;
 constexpr unsigned kTunMinor = 200;
 
-RequestBuilder number_request(int type, int netns) {
+RequestBuilder number_request(unsigned type, int netns) {
   RequestBuilder request(type, 0, rtgenmsg{AF_UNSPEC});
   request.put(NETNSA_FD, static_cast<std::uint32_t>(netns));
   return request;
@@ -51,9 +51,10 @@ Result<Presence> find_number(Netlink& route, std::uint32_t number) {
   request.put(IFLA_TARGET_NETNSID, number);
   // A kernel that does not know the attribute ignores it and describes the `lo` of this namespace.
   bool is_known = false;
-  const auto found = route.read(request.take(), "find the container's network namespace", [&](const nlmsghdr* answer) {
-    is_known = to_message(answer).attributes(sizeof(ifinfomsg)).has(IFLA_TARGET_NETNSID);
-  });
+  const auto found =
+      route.read(request, "find the container's network namespace", [&](const base::netlink::Message& answer) {
+        is_known = answer.attributes(sizeof(ifinfomsg)).has(IFLA_TARGET_NETNSID);
+      });
   if (found && !is_known) return sys_error(EOPNOTSUPP, "cannot find a network namespace by its number");
   if (found) return Presence::kPresent;
   return found.error().code == EINVAL ? Result<Presence>(Presence::kGone) : found.error();
@@ -111,7 +112,7 @@ UniqueFd open_by_tun(Netlink& route, std::uint32_t number) {
   if (::ioctl(tun.get(), TUNSETIFINDEX, &ifindex) != 0 || ::ioctl(tun.get(), TUNSETIFF, &request) != 0) return {};
   RequestBuilder move(RTM_SETLINK, 0, link_header(ifindex));
   move.put(IFLA_TARGET_NETNSID, number);
-  if (!route.change(move.take(), "move a TUN netdev")) return {};
+  if (!route.change(move, "move a TUN netdev")) return {};
   return UniqueFd(::ioctl(tun.get(), TUNGETDEVNETNS));
 }
 
@@ -239,7 +240,7 @@ Result<NetnsHandle> make_netns_handle(Netlink& route, int node, int netns) {
     handle.number = (1U << 30) | (TRY(random_number()) >> 2);
     RequestBuilder request = number_request(RTM_NEWNSID, netns);
     request.put(NETNSA_NSID, handle.number);
-    const auto made = route.change(request.take(), "give the container's network namespace a number");
+    const auto made = route.change(request, "give the container's network namespace a number");
     if (made) return handle;
     // EEXIST: the namespace has a number, for example since an engine connected it to the node by a veth pair; or
     // another namespace has this number.
@@ -253,9 +254,9 @@ Result<NetnsHandle> make_netns_handle(Netlink& route, int node, int netns) {
 
 Result<std::optional<std::uint32_t>> netns_number(Netlink& route, int netns) {
   std::optional<std::uint32_t> number;
-  TRY_VOID(route.read(number_request(RTM_GETNSID, netns).take(), "read the number of a network namespace",
-                      [&](const nlmsghdr* answer) {
-                        const auto value = to_message(answer).attributes(sizeof(rtgenmsg)).u32(NETNSA_NSID);
+  TRY_VOID(route.read(number_request(RTM_GETNSID, netns), "read the number of a network namespace",
+                      [&](const base::netlink::Message& answer) {
+                        const auto value = answer.attributes(sizeof(rtgenmsg)).u32(NETNSA_NSID);
                         if (value && static_cast<std::int32_t>(*value) >= 0) number = value;
                       }));
   return number;

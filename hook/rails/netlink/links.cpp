@@ -20,13 +20,13 @@ namespace {
 
 using base::netlink::Attributes;
 using base::netlink::Bytes;
+using base::netlink::Message;
 
 // Parses one netdev.
 // whole: also parses the settings and the number of VFs, which only find_link() needs.
-std::optional<Link> parse_link(const nlmsghdr* answer, bool whole) {
-  const auto message = to_message(answer);
+std::optional<Link> parse_link(const Message& message, bool whole) {
   const auto* header = message.header<ifinfomsg>();
-  if (answer->nlmsg_type != RTM_NEWLINK || header == nullptr) return std::nullopt;
+  if (message.type != RTM_NEWLINK || header == nullptr) return std::nullopt;
   const Attributes attributes = message.attributes(sizeof *header);
   Link link;
   link.ifindex = header->ifi_index;
@@ -57,16 +57,16 @@ Result<std::optional<Link>> find(Netlink& route, RequestBuilder request, std::st
   // longer.
   request.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS});
   std::optional<Link> link;
-  auto asked = route.read(request.take(), what, [&](const nlmsghdr* answer) { link = parse_link(answer, true); });
+  auto asked = route.read(request, what, [&](const Message& answer) { link = parse_link(answer, true); });
   if (!asked && asked.error().code != ENODEV) return std::move(asked).error();
   if (asked && !link) return make_error("cannot {}: the kernel's answer is malformed", what);
   return link;
 }
 
 void put_link_data(RequestBuilder& request, const NewChild& child) {
-  nlattr* info = request.begin(IFLA_LINKINFO);
+  const auto info = request.begin(IFLA_LINKINFO);
   request.put(IFLA_INFO_KIND, to_string(child.kind));
-  nlattr* data = request.begin(IFLA_INFO_DATA);
+  const auto data = request.begin(IFLA_INFO_DATA);
   if (child.kind == RailKind::kMacvlan) {
     request.put(IFLA_MACVLAN_MODE, std::uint32_t{child.macvlan_private ? MACVLAN_MODE_PRIVATE : MACVLAN_MODE_BRIDGE});
   } else if (child.kind == RailKind::kIpvlan) {
@@ -150,8 +150,8 @@ std::string shown_link(Netlink& route, int ifindex) {
   return fmt::format("`{}`", base::printable((*link)->name));
 }
 
-Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb) {
-  auto changed = route.change(std::move(message), fmt::format("{} netdev {}", verb, ifindex));
+Result<void> change_named(Netlink& route, const RequestBuilder& request, int ifindex, std::string_view verb) {
+  auto changed = route.change(request, fmt::format("{} netdev {}", verb, ifindex));
   if (changed || changed.error().code == ENODEV) return changed;
   // The name of the netdev is read only after an error, because reading it costs a system call and most changes
   // succeed.
@@ -177,15 +177,12 @@ Result<std::optional<Link>> find_link(Netlink& route, int ifindex) {
 
 Result<std::vector<Link>> all_links(Netlink& route) {
   // RTEXT_FILTER_VF is not set: with it every driver would report all its VFs.
-  const auto request = [] {
-    RequestBuilder builder(RTM_GETLINK, NLM_F_DUMP, link_header(0));
-    builder.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_SKIP_STATS});
-    return builder.take();
-  };
+  RequestBuilder request(RTM_GETLINK, NLM_F_DUMP, link_header(0));
+  request.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_SKIP_STATS});
   std::vector<Link> links;
   TRY_VOID(route.dump(
       request, "list netdevs", [&] { links.clear(); },
-      [&](const nlmsghdr* answer) {
+      [&](const Message& answer) {
         if (auto link = parse_link(answer, false)) links.push_back(*std::move(link));
       }));
   return links;
@@ -238,7 +235,7 @@ Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const st
                EAGAIN};
 }
 
-NetlinkMessage child_request(const NewChild& child, int ifindex) {
+RequestBuilder child_request(const NewChild& child, int ifindex) {
   RequestBuilder request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, link_header(ifindex));
   request.put(IFLA_IFNAME, std::string_view(child.name));
   request.put(IFLA_LINK, child.parent);
@@ -247,7 +244,7 @@ NetlinkMessage child_request(const NewChild& child, int ifindex) {
   if (child.mac) request.put(IFLA_ADDRESS, Bytes(*child.mac));
   if (child.group != 0) request.put(IFLA_GROUP, child.group);
   put_link_data(request, child);
-  return request.take();
+  return request;
 }
 
 Result<void> create_child(Netlink& route, const NewChild& child) {
@@ -263,7 +260,7 @@ Result<void> create_child(Netlink& route, const NewChild& child) {
   return make(route, child, TRY(free_ifindex(route)));
 }
 
-NetlinkMessage change_request(int ifindex, const LinkChange& change) {
+RequestBuilder change_request(int ifindex, const LinkChange& change) {
   ifinfomsg header = link_header(ifindex);
   if (change.up) {
     header.ifi_change = IFF_UP;
@@ -279,9 +276,9 @@ NetlinkMessage change_request(int ifindex, const LinkChange& change) {
   if (change.tx_queue_length) request.put(IFLA_TXQLEN, std::uint32_t{*change.tx_queue_length});
   if (change.group) request.put(IFLA_GROUP, *change.group);
   if (change.arp) {
-    nlattr* families = request.begin(IFLA_AF_SPEC);
-    nlattr* ipv4 = request.begin(AF_INET);
-    nlattr* settings = request.begin(IFLA_INET_CONF);
+    const auto families = request.begin(IFLA_AF_SPEC);
+    const auto ipv4 = request.begin(AF_INET);
+    const auto settings = request.begin(IFLA_INET_CONF);
     request.put(IPV4_DEVCONF_ARP_IGNORE, std::uint32_t{change.arp->arp_ignore});
     request.put(IPV4_DEVCONF_ARP_ANNOUNCE, std::uint32_t{change.arp->arp_announce});
     request.put(IPV4_DEVCONF_RP_FILTER, std::uint32_t{change.arp->rp_filter});
@@ -289,7 +286,7 @@ NetlinkMessage change_request(int ifindex, const LinkChange& change) {
     request.end(ipv4);
     request.end(families);
   }
-  return request.take();
+  return request;
 }
 
 Result<void> change_link(Netlink& route, int ifindex, const LinkChange& change) {
@@ -304,7 +301,7 @@ Result<void> change_link(Netlink& route, int ifindex, const LinkChange& change) 
 
 Result<void> delete_link(Netlink& route, int ifindex) {
   if (ifindex <= 0) return Error{fmt::format("cannot delete a netdev: invalid index {}", ifindex), EINVAL};
-  auto deleted = change_named(route, RequestBuilder(RTM_DELLINK, 0, link_header(ifindex)).take(), ifindex, "delete");
+  auto deleted = change_named(route, RequestBuilder(RTM_DELLINK, 0, link_header(ifindex)), ifindex, "delete");
   if (!deleted && deleted.error().code == ENODEV) return {};
   return deleted;
 }
@@ -313,7 +310,7 @@ Result<void> delete_link_group(Netlink& route, std::uint32_t group) {
   if (group == 0) return Error{"cannot delete all netdevs of group 0: it is the default group", EINVAL};
   RequestBuilder request(RTM_DELLINK, 0, link_header(0));
   request.put(IFLA_GROUP, group);
-  auto deleted = route.change(request.take(), fmt::format("delete all netdevs of group {}", group));
+  auto deleted = route.change(request, fmt::format("delete all netdevs of group {}", group));
   if (!deleted && deleted.error().code == ENODEV) return {};
   return deleted;
 }

@@ -115,10 +115,10 @@ Result<void> delete_link(Netlink& route, int ifindex);
 // error. Errors: EINVAL for group 0; EOPNOTSUPP if the group has a hardware netdev (then no netdev is deleted).
 Result<void> delete_link_group(Netlink& route, std::uint32_t group);
 
-// Make the messages of the functions above; null without memory. Pure.
+// Make the messages of the functions above. Pure.
 // ifindex: the index that the child gets; 0: the kernel chooses it.
-NetlinkMessage child_request(const NewChild& child, int ifindex);
-NetlinkMessage change_request(int ifindex, const LinkChange& change);
+RequestBuilder child_request(const NewChild& child, int ifindex);
+RequestBuilder change_request(int ifindex, const LinkChange& change);
 
 // Functions that vf.cpp uses too.
 
@@ -131,6 +131,6 @@ Result<void> check_name(const std::string& name);
 // Returns the name for messages, "`eth0`", or "netdev 7" if the netdev is gone.
 std::string shown_link(Netlink& route, int ifindex);
 // Sends a change. An error has the text "VERB `eth0`"; the name of the netdev is read only after an error.
-Result<void> change_named(Netlink& route, NetlinkMessage message, int ifindex, std::string_view verb);
+Result<void> change_named(Netlink& route, const RequestBuilder& request, int ifindex, std::string_view verb);
 
 }  // namespace hook

@@ -22,6 +22,7 @@ using base::netlink::Attributes;
 using base::netlink::Bytes;
 using base::netlink::Message;
 using fabric::Address;
+using fabric::netlink::each_nexthop;
 using fabric::netlink::to_address;
 
 constexpr std::uint8_t kFamilies[] = {AF_INET, AF_INET6};
@@ -33,34 +34,29 @@ enum class Verdict { kLeave, kTake, kSkip };
 // filtered: the kernel confirms that the dump contains only the requested netdev (NLM_F_DUMP_FILTERED).
 using Judge = std::function<Verdict(const Message&, bool filtered)>;
 
-struct Sorted {
-  std::vector<NetRecord> taken;
-  std::vector<NetRecord> skipped;
-};
-
 // Returns true if the kernel refuses the dump because it was built without IPv6 or without policy rules. Such a kernel
 // has no records that the dump could list.
 bool is_missing_facility(int code) {
   return code == EOPNOTSUPP || code == EAFNOSUPPORT;
 }
 
-Result<Sorted> collect(Netlink& route, const std::function<NetlinkMessage()>& request, std::uint16_t type,
-                       std::string_view what, const Judge& judge) {
-  Sorted sorted;
-  const auto handler = [&](const nlmsghdr* answer) {
-    if (answer->nlmsg_type != type) return;
+Result<NetdevRecords> collect(Netlink& route, const RequestBuilder& request, std::uint16_t type, std::string_view what,
+                              const Judge& judge) {
+  NetdevRecords found;
+  const auto handler = [&](const Message& message) {
+    if (message.type != type) return;
     NetRecord record{type, {}};
-    const Message message = to_message(answer);
-    const Verdict verdict = judge(message, (answer->nlmsg_flags & NLM_F_DUMP_FILTERED) != 0);
+    const Verdict verdict = judge(message, (message.flags & NLM_F_DUMP_FILTERED) != 0);
     if (verdict == Verdict::kLeave) return;
     record.payload.assign(message.payload.begin(), message.payload.end());
     if (!is_well_formed(record)) return;
-    (verdict == Verdict::kTake ? sorted.taken : sorted.skipped).push_back(std::move(record));
+    if (verdict == Verdict::kSkip) found.skipped.push_back(to_string(record));
+    if (verdict == Verdict::kTake) found.records.push_back(std::move(record));
   };
   auto done = route.dump(
-      request, what, [&] { sorted = {}; }, handler);
+      request, what, [&] { found = {}; }, handler);
   if (!done && !is_missing_facility(done.error().code)) return std::move(done).error();
-  return sorted;
+  return found;
 }
 
 Verdict judge_address(const Message& message, unsigned family, int ifindex) {
@@ -76,12 +72,9 @@ Verdict judge_address(const Message& message, unsigned family, int ifindex) {
 }
 
 bool has_nexthop_by(Bytes multipath, int ifindex) {
-  while (const auto hop = value_of<rtnexthop>(multipath)) {
-    if (hop->rtnh_len < sizeof *hop || hop->rtnh_len > multipath.size()) return false;
-    if (hop->rtnh_ifindex == ifindex) return true;
-    multipath = multipath.subspan(std::min<std::size_t>(RTNH_ALIGN(hop->rtnh_len), multipath.size()));
-  }
-  return false;
+  bool found = false;
+  each_nexthop(multipath, [&](const rtnexthop& hop, Bytes) { found |= hop.rtnh_ifindex == ifindex; });
+  return found;
 }
 
 Verdict judge_route(const Message& message, unsigned family, int ifindex, bool filtered) {
@@ -133,44 +126,38 @@ Verdict judge_neighbour(const Message& message, unsigned family, int ifindex) {
   return permanent ? Verdict::kTake : Verdict::kLeave;
 }
 
-Result<Sorted> read_addresses(Netlink& route, std::uint8_t family, int ifindex) {
+Result<NetdevRecords> read_addresses(Netlink& route, std::uint8_t family, int ifindex) {
   ifaddrmsg header{};
   header.ifa_family = family;
   header.ifa_index = static_cast<std::uint32_t>(ifindex);  // ignored by kernels without strict checking
-  const auto request = [&] { return RequestBuilder(RTM_GETADDR, NLM_F_DUMP, header).take(); };
+  const RequestBuilder request(RTM_GETADDR, NLM_F_DUMP, header);
   auto found = TRY(collect(route, request, RTM_NEWADDR, fmt::format("read the addresses of netdev {}", ifindex),
                            [&](const Message& message, bool) { return judge_address(message, family, ifindex); }));
   // Within one scope the kernel lists the newest IPv6 address first (ipv6_link_dev_addr()), but the oldest IPv4 address
   // first. The IPv6 addresses are reversed, so that both lists start with the oldest address.
-  if (family == AF_INET6) std::ranges::reverse(found.taken);
+  if (family == AF_INET6) std::ranges::reverse(found.records);
   return found;
 }
 
-Result<Sorted> read_routes(Netlink& route, std::uint8_t family, int ifindex, const Judge& judge) {
+Result<NetdevRecords> read_routes(Netlink& route, std::uint8_t family, int ifindex, const Judge& judge) {
   rtmsg header{};
   header.rtm_family = family;
-  const auto request = [&] {
-    RequestBuilder builder(RTM_GETROUTE, NLM_F_DUMP, header);
-    builder.put(RTA_OIF, ifindex);  // ignored by kernels without strict checking
-    return builder.take();
-  };
+  RequestBuilder request(RTM_GETROUTE, NLM_F_DUMP, header);
+  request.put(RTA_OIF, ifindex);  // ignored by kernels without strict checking
   return collect(route, request, RTM_NEWROUTE, fmt::format("read the routes of netdev {}", ifindex), judge);
 }
 
-Result<Sorted> read_rules(Netlink& route, const std::string& name, const std::set<Address>& addresses) {
-  const auto request = [] { return RequestBuilder(RTM_GETRULE, NLM_F_DUMP, fib_rule_hdr{}).take(); };
+Result<NetdevRecords> read_rules(Netlink& route, const std::string& name, const std::set<Address>& addresses) {
+  const RequestBuilder request(RTM_GETRULE, NLM_F_DUMP, fib_rule_hdr{});
   return collect(route, request, RTM_NEWRULE, "read the routing rules",
                  [&](const Message& message, bool) { return judge_rule(message, name, addresses); });
 }
 
-Result<Sorted> read_neighbours(Netlink& route, std::uint8_t family, int ifindex) {
+Result<NetdevRecords> read_neighbours(Netlink& route, std::uint8_t family, int ifindex) {
   ndmsg header{};
   header.ndm_family = family;
-  const auto request = [&] {
-    RequestBuilder builder(RTM_GETNEIGH, NLM_F_DUMP, header);
-    builder.put(NDA_IFINDEX, ifindex);
-    return builder.take();
-  };
+  RequestBuilder request(RTM_GETNEIGH, NLM_F_DUMP, header);
+  request.put(NDA_IFINDEX, ifindex);
   return collect(route, request, RTM_NEWNEIGH, fmt::format("read the neighbours of netdev {}", ifindex),
                  [&](const Message& message, bool) { return judge_neighbour(message, family, ifindex); });
 }
@@ -180,10 +167,9 @@ bool is_on_link(const NetRecord& record) {
   return !attributes.has(RTA_GATEWAY) && !attributes.has(RTA_VIA);
 }
 
-void add(NetdevRecords& into, Sorted from) {
-  std::move(from.taken.begin(), from.taken.end(), std::back_inserter(into.records));
-  for (const NetRecord& record : from.skipped)
-    into.skipped.push_back(to_string(record));
+void add(NetdevRecords& into, NetdevRecords from) {
+  std::ranges::move(from.records, std::back_inserter(into.records));
+  std::ranges::move(from.skipped, std::back_inserter(into.skipped));
 }
 
 constexpr std::uint32_t kIpv6Metric = 1024;  // IP6_RT_PRIO_USER: the metric of an IPv6 route without one
@@ -196,16 +182,16 @@ Result<std::vector<NetRecord>> find_routes(Netlink& route, std::uint8_t family, 
     const auto* header = message.header<rtmsg>();
     return header && header->rtm_family == family && wanted(message) ? Verdict::kTake : Verdict::kLeave;
   }));
-  return std::move(found.taken);
+  return std::move(found.records);
 }
 
 constexpr Word<std::uint16_t> kRecordWords[] = {
     {"address", RTM_NEWADDR}, {"route", RTM_NEWROUTE}, {"rule", RTM_NEWRULE}, {"neighbour", RTM_NEWNEIGH}};
 
 struct RouteKey {
-  Payload destination;
+  std::vector<std::uint8_t> destination;
   unsigned prefix, tos, table, metric;
-  Payload gateway;
+  std::vector<std::uint8_t> gateway;
   std::uint32_t oif;
   friend bool operator==(const RouteKey&, const RouteKey&) = default;
 };
@@ -215,13 +201,13 @@ RouteKey key_of(const Message& message) {
   const Attributes attributes = message.attributes(sizeof header);
   const auto copy = [&](unsigned type) {
     const Bytes bytes = attributes.get(type);
-    return Payload(bytes.begin(), bytes.end());
+    return std::vector<std::uint8_t>(bytes.begin(), bytes.end());
   };
   // The kernel gives an IPv6 route without a metric the metric kIpv6Metric, and reports it. A record without a metric
   // must equal the route that the kernel made of it.
   unsigned metric = attributes.u32(RTA_PRIORITY).value_or(0);
   if (header.rtm_family == AF_INET6 && metric == 0) metric = kIpv6Metric;
-  return {.destination = header.rtm_dst_len == 0 ? Payload() : copy(RTA_DST),
+  return {.destination = header.rtm_dst_len == 0 ? std::vector<std::uint8_t>() : copy(RTA_DST),
           .prefix = header.rtm_dst_len,
           .tos = header.rtm_tos,
           .table = table_of(header, attributes),
@@ -248,9 +234,9 @@ Result<void> check_record(const NetRecord& record, const char* verb) {
 Result<void> add_record(Netlink& route, const NetRecord& record) {
   TRY_VOID(check_record(record, "add"));
   // A permanent neighbour replaces a neighbour that the netdev has learned.
-  const int flags = NLM_F_CREATE | (record.type == RTM_NEWNEIGH ? NLM_F_REPLACE : NLM_F_EXCL);
+  const unsigned flags = NLM_F_CREATE | (record.type == RTM_NEWNEIGH ? NLM_F_REPLACE : NLM_F_EXCL);
   const std::string what = fmt::format("add {} `{}`", to_word(kRecordWords, record.type), to_string(record));
-  auto added = route.change(RequestBuilder(record.type, flags, Bytes(record.payload)).take(), what);
+  auto added = route.change(RequestBuilder(record.type, flags, Bytes(record.payload)), what);
   if (added || added.error().code != EEXIST) return added;
   if (record.type != RTM_NEWROUTE || TRY(is_there(route, record))) return {};
   return Error{fmt::format("cannot {}: another route to the same destination is there", what), EEXIST,
@@ -260,7 +246,7 @@ Result<void> add_record(Netlink& route, const NetRecord& record) {
 Result<void> remove_record(Netlink& route, const NetRecord& record) {
   TRY_VOID(check_record(record, "remove"));
   // For each kind of record the number of RTM_DEL... is the number of RTM_NEW... plus 1.
-  auto removed = route.change(RequestBuilder(record.type + 1, 0, Bytes(record.payload)).take(),
+  auto removed = route.change(RequestBuilder(record.type + 1U, 0, Bytes(record.payload)),
                               fmt::format("remove {} `{}`", to_word(kRecordWords, record.type), to_string(record)));
   if (removed) return removed;
   const int code = removed.error().code;
@@ -279,16 +265,14 @@ Result<NetdevRecords> read_records(Netlink& route, int ifindex, std::string_view
   std::set<Address> addresses;
   for (const NetRecord& record : found.records)
     if (const auto address = address_of(record)) addresses.insert(*address);
-  Sorted routes;
+  NetdevRecords routes;
   for (const std::uint8_t family : kFamilies) {
-    auto some = TRY(read_routes(route, family, ifindex, [&](const Message& message, bool filtered) {
-      return judge_route(message, family, ifindex, filtered);
-    }));
-    std::move(some.taken.begin(), some.taken.end(), std::back_inserter(routes.taken));
-    std::move(some.skipped.begin(), some.skipped.end(), std::back_inserter(routes.skipped));
+    add(routes, TRY(read_routes(route, family, ifindex, [&](const Message& message, bool filtered) {
+          return judge_route(message, family, ifindex, filtered);
+        })));
   }
   // On-link routes are added first, because the kernel accepts a gateway only if an on-link route leads to it.
-  std::stable_partition(routes.taken.begin(), routes.taken.end(), is_on_link);
+  std::stable_partition(routes.records.begin(), routes.records.end(), is_on_link);
   add(found, std::move(routes));
   add(found, TRY(read_rules(route, std::string(name), addresses)));
   for (const std::uint8_t family : kFamilies)

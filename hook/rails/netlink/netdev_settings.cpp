@@ -22,6 +22,7 @@ namespace {
 
 using base::netlink::Attributes;
 using base::netlink::Bytes;
+using base::netlink::Message;
 
 // The flags that __dev_change_flags() accepts (net/core/dev.c). IFF_UP is left out, because links.hpp sets it.
 constexpr unsigned kSettableFlags = IFF_PROMISC | IFF_ALLMULTI | IFF_NOARP | IFF_DEBUG | IFF_NOTRAILERS | IFF_DYNAMIC |
@@ -31,66 +32,66 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-NetlinkMessage name_request(int type, int ifindex, const std::string& name) {
+RequestBuilder name_request(unsigned type, int ifindex, const std::string& name) {
   RequestBuilder request(type, type == RTM_NEWLINKPROP ? NLM_F_CREATE | NLM_F_EXCL | NLM_F_APPEND : 0,
                          link_header(ifindex));
-  nlattr* list = request.begin(IFLA_PROP_LIST | NLA_F_NESTED);
+  const auto list = request.begin(IFLA_PROP_LIST | NLA_F_NESTED);
   request.put(IFLA_ALT_IFNAME, std::string_view(name));
   request.end(list);
-  return request.take();
+  return request;
 }
 
-NetlinkMessage number_request(int ifindex, const LinkNumber& number, std::uint32_t value) {
+RequestBuilder number_request(int ifindex, const LinkNumber& number, std::uint32_t value) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
   if (number.is_byte) {
     request.put(number.attribute, static_cast<std::uint8_t>(value));
   } else {
     request.put(number.attribute, value);
   }
-  return request.take();
+  return request;
 }
 
-NetlinkMessage flags_request(int ifindex, unsigned change, unsigned flags) {
+RequestBuilder flags_request(int ifindex, unsigned change, unsigned flags) {
   ifinfomsg header = link_header(ifindex);
   header.ifi_change = change;
   header.ifi_flags = flags;
-  return RequestBuilder(RTM_SETLINK, 0, header).take();
+  return {RTM_SETLINK, 0, header};
 }
 
-NetlinkMessage bytes_request(int ifindex, int attribute, Bytes bytes) {
+RequestBuilder bytes_request(int ifindex, unsigned attribute, Bytes bytes) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
   request.put(attribute, bytes);
-  return request.take();
+  return request;
 }
 
 // Makes a message that detaches the XDP program of the mode in `flags`: descriptor -1 means no program.
-NetlinkMessage no_xdp_request(int ifindex, std::uint32_t flags) {
+RequestBuilder no_xdp_request(int ifindex, std::uint32_t flags) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
-  nlattr* xdp = request.begin(IFLA_XDP | NLA_F_NESTED);
+  const auto xdp = request.begin(IFLA_XDP | NLA_F_NESTED);
   request.put(IFLA_XDP_FD, std::int32_t{-1});
   request.put(IFLA_XDP_FLAGS, flags);
   request.end(xdp);
-  return request.take();
+  return request;
 }
 
 // Returns the message type of ethtool netlink; 0 if the kernel does not have it. This is the only request to the
-// controller of generic netlink, so libnl-genl is not used.
-Result<int> find_ethtool_family(Netlink& generic) {
+// controller of generic netlink.
+Result<unsigned> find_ethtool_family(Netlink& generic) {
   const genlmsghdr header{CTRL_CMD_GETFAMILY, 1, 0};
   RequestBuilder request(GENL_ID_CTRL, 0, header);
   request.put(CTRL_ATTR_FAMILY_NAME, std::string_view(ETHTOOL_GENL_NAME));
-  int family = 0;
-  const auto asked = generic.read(request.take(), "find ethtool netlink", [&](const nlmsghdr* answer) {
-    const Attributes attributes = to_message(answer).attributes(sizeof header);
+  unsigned family = 0;
+  const auto asked = generic.read(request, "find ethtool netlink", [&](const Message& answer) {
+    const Attributes attributes = answer.attributes(sizeof header);
     family = base::netlink::value_of<std::uint16_t>(attributes.get(CTRL_ATTR_FAMILY_ID)).value_or(0);
   });
   if (!asked && asked.error().code != ENOENT) return asked.error();
   return family;
 }
 
-RequestBuilder features_request(int family, std::uint8_t command, int ifindex) {
+RequestBuilder features_request(unsigned family, std::uint8_t command, int ifindex) {
   RequestBuilder request(family, 0, genlmsghdr{command, ETHTOOL_GENL_VERSION, 0});
-  nlattr* header = request.begin(ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED);
+  const auto header = request.begin(ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED);
   request.put(ETHTOOL_A_HEADER_DEV_INDEX, static_cast<std::uint32_t>(ifindex));
   // Compact bitsets identify features by number, as FeatureBits does. Without this flag the answer has a list of names.
   request.put(ETHTOOL_A_HEADER_FLAGS, std::uint32_t{ETHTOOL_FLAG_COMPACT_BITSETS});
@@ -98,8 +99,8 @@ RequestBuilder features_request(int family, std::uint8_t command, int ifindex) {
   return request;
 }
 
-FeatureBits feature_bits(const nlmsghdr* answer, unsigned bitset, unsigned part) {
-  const Attributes attributes = to_message(answer).attributes(sizeof(genlmsghdr));
+FeatureBits feature_bits(const Message& answer, unsigned bitset, unsigned part) {
+  const Attributes attributes = answer.attributes(sizeof(genlmsghdr));
   const Bytes bytes = Attributes(attributes.get(bitset)).get(part);
   FeatureBits bits(bytes.size() / sizeof(std::uint32_t));
   if (!bits.empty()) std::memcpy(bits.data(), bytes.data(), bits.size() * sizeof bits[0]);
@@ -177,13 +178,12 @@ LinkSettings link_settings(unsigned ifi_flags, const Attributes& attributes) {
   settings.alias = attributes.text(IFLA_IFALIAS).value_or("");
   const Bytes broadcast = attributes.get(IFLA_BROADCAST);
   settings.broadcast.assign(broadcast.begin(), broadcast.end());
-  for_each_attribute(attributes.get(IFLA_PROP_LIST), [&](unsigned type, Bytes value) {
+  each_attribute(attributes.get(IFLA_PROP_LIST), [&](unsigned type, Bytes value) {
     const std::string_view text(reinterpret_cast<const char*>(value.data()), value.size());
-    if ((type & static_cast<unsigned>(NLA_TYPE_MASK)) == IFLA_ALT_IFNAME)
-      settings.other_names.emplace_back(text.substr(0, text.find('\0')));
+    if ((type & kTypeMask) == IFLA_ALT_IFNAME) settings.other_names.emplace_back(text.substr(0, text.find('\0')));
   });
   for (std::size_t i = 0; i < kLinkNumbers.size(); ++i) {
-    const auto type = static_cast<unsigned>(kLinkNumbers[i].attribute);
+    const auto type = kLinkNumbers[i].attribute;
     if (kLinkNumbers[i].is_byte) {
       settings.numbers[i] = attributes.u8(type);
     } else {
@@ -192,7 +192,7 @@ LinkSettings link_settings(unsigned ifi_flags, const Attributes& attributes) {
   }
   const Attributes xdp(attributes.get(IFLA_XDP));
   for (std::size_t i = 0; i < kXdpModes.size(); ++i)
-    settings.xdp[i] = xdp.u32(static_cast<unsigned>(kXdpModes[i].attribute)).value_or(0);
+    settings.xdp[i] = xdp.u32(kXdpModes[i].attribute).value_or(0);
   return settings;
 }
 
@@ -269,7 +269,7 @@ std::vector<std::string> repair_link(Netlink& route, const std::string& name, st
   // for all of them is enough.
   std::set<std::string> said;
   for (LinkRepair& repair : repairs) {
-    const auto done = route.change(std::move(repair.message), fmt::format("{} `{}`", repair.what, name));
+    const auto done = route.change(repair.message, fmt::format("{} `{}`", repair.what, name));
     if (done || !said.insert(repair.what).second) continue;
     refused.push_back(fmt::format("{}; remedy: run `ip {}`", done.error().message, repair.remedy));
   }
@@ -289,7 +289,7 @@ Result<std::optional<NetdevFeatures>> Ethtool::features(int ifindex, const std::
   TRY_VOID(open());
   if (family_ == 0) return None();
   NetdevFeatures features;
-  const auto take = [&](const nlmsghdr* answer) {
+  const auto take = [&](const Message& answer) {
     features.changeable = feature_bits(answer, ETHTOOL_A_FEATURES_HW, ETHTOOL_A_BITSET_VALUE);
     features.wanted = feature_bits(answer, ETHTOOL_A_FEATURES_WANTED, ETHTOOL_A_BITSET_VALUE);
     features.active = feature_bits(answer, ETHTOOL_A_FEATURES_ACTIVE, ETHTOOL_A_BITSET_VALUE);
@@ -298,7 +298,7 @@ Result<std::optional<NetdevFeatures>> Ethtool::features(int ifindex, const std::
     for (std::size_t i = 0; i < features.changeable.size(); ++i)
       features.changeable[i] &= ~word_of(fixed, i);
   };
-  const auto asked = socket_->read(features_request(family_, ETHTOOL_MSG_FEATURES_GET, ifindex).take(),
+  const auto asked = socket_->read(features_request(family_, ETHTOOL_MSG_FEATURES_GET, ifindex),
                                    fmt::format("read the features of `{}`", name), take);
   if (asked) return std::optional(std::move(features));
   return asked.error().code == EOPNOTSUPP ? Result<None>(None()) : asked.error();
@@ -316,16 +316,15 @@ Result<void> Ethtool::restore(int ifindex, const std::string& name, const Netdev
   for (std::size_t i = 0; i < wanted.size(); ++i)
     wanted[i] &= word_of(before.wanted, i);
   RequestBuilder request = features_request(family_, ETHTOOL_MSG_FEATURES_SET, ifindex);
-  nlattr* bitset = request.begin(ETHTOOL_A_FEATURES_WANTED | NLA_F_NESTED);
+  const auto bitset = request.begin(ETHTOOL_A_FEATURES_WANTED | NLA_F_NESTED);
   request.put(ETHTOOL_A_BITSET_SIZE, static_cast<std::uint32_t>(changed.size() * 32));
   request.put(ETHTOOL_A_BITSET_VALUE, bytes_of_bits(wanted));
   request.put(ETHTOOL_A_BITSET_MASK, bytes_of_bits(changed));
   request.end(bitset);
   FeatureBits refused;
-  TRY_VOID(
-      socket_->read(request.take(), fmt::format("restore the features of `{}`", name), [&](const nlmsghdr* answer) {
-        refused = feature_bits(answer, ETHTOOL_A_FEATURES_WANTED, ETHTOOL_A_BITSET_MASK);
-      }));
+  TRY_VOID(socket_->read(request, fmt::format("restore the features of `{}`", name), [&](const Message& answer) {
+    refused = feature_bits(answer, ETHTOOL_A_FEATURES_WANTED, ETHTOOL_A_BITSET_MASK);
+  }));
   // If a feature was requested but not active before, another feature or the driver kept it off. That it is off now is
   // then no error.
   for (std::size_t i = 0; i < refused.size(); ++i)

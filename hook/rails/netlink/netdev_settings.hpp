@@ -22,7 +22,7 @@ namespace hook {
 // gso_ipv4_max_size, and gro_max_size also sets gro_ipv4_max_size.
 struct LinkNumber {
   const char* name;
-  int attribute;
+  unsigned attribute;
   bool is_byte = false;
   bool is_size = false;
 };
@@ -38,7 +38,7 @@ inline constexpr std::array<LinkNumber, 8> kLinkNumbers{{{"group", IFLA_GROUP},
 // A mode of XDP. A netdev has at most one program in each mode.
 struct XdpMode {
   const char* name;
-  int attribute;  // the attribute that has the program's ID
+  unsigned attribute;  // the attribute that has the program's ID
   std::uint32_t flag;
 };
 inline constexpr std::array<XdpMode, 3> kXdpModes{{{"xdpdrv", IFLA_XDP_DRV_PROG_ID, XDP_FLAGS_DRV_MODE},
@@ -64,7 +64,7 @@ LinkSettings link_settings(unsigned ifi_flags, const base::netlink::Attributes& 
 struct LinkRepair {
   std::string what;    // "set alias", for messages
   std::string remedy;  // arguments of `ip` that do the same
-  NetlinkMessage message;
+  RequestBuilder message;
 };
 // Returns the repairs that are sent before a move or a rename. They remove alternative names and XDP programs that are
 // not in `before`, because such names and programs can block a move, a rename or a change of the MTU. Pure.
@@ -108,7 +108,7 @@ class Ethtool {
   Result<void> open();
   bool is_open_ = false;
   std::optional<Netlink> socket_;  // nullopt: the kernel has no generic netlink
-  int family_ = 0;                 // 0: the kernel has no ethtool netlink
+  unsigned family_ = 0;            // 0: the kernel has no ethtool netlink
 };
 
 // Settings of a netdev that can be read and written only in sysfs. They move with the netdev. A process with

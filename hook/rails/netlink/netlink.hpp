@@ -1,31 +1,71 @@
-// A netlink socket over libnl-3: requests with acknowledgement, and dumps. links.hpp, records.hpp and rdma_devices.hpp
-// make the messages.
+// A netlink socket for changes with acknowledgement, and dumps. libnl-3 makes the messages and walks their nested
+// attributes; base/netlink.hpp sends them and receives the answers. links.hpp, records.hpp and rdma_devices.hpp have
+// the messages.
 #pragma once
 
+#include <linux/rtnetlink.h>
 #include <netlink/attr.h>
 #include <netlink/msg.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
 #include "fabric/read_network.hpp"
 
-struct nl_sock;
-
 namespace hook {
 
-struct FreeMessage {
-  void operator()(nl_msg* message) const { nlmsg_free(message); }
+// Makes one request with libnl-3: a fixed header, then attributes in the order of the calls. Has no message if an
+// attribute does not fit into the room for attributes, or without memory; the request then fails with ENOMEM.
+class RequestBuilder {
+ public:
+  static constexpr std::size_t kRoom = 4096;  // longer than the attributes of any request but a copied record
+  template <typename Header>
+  RequestBuilder(unsigned type, unsigned flags, const Header& header, std::size_t room = kRoom)
+      : RequestBuilder(type, flags, base::netlink::bytes_of(header), room) {}
+  // header: the fixed header; attributes may already follow it.
+  RequestBuilder(unsigned type, unsigned flags, base::netlink::Bytes header, std::size_t room = kRoom);
+
+  void put(unsigned type, base::netlink::Bytes value);
+  void put(unsigned type, std::string_view text);  // adds a terminating zero
+  // Adds a plain struct or integer, in host byte order.
+  template <typename T>
+  requires std::is_trivially_copyable_v<T> &&(!std::is_convertible_v<T, std::string_view>)&&(
+      !std::is_convertible_v<T, base::netlink::Bytes>)void put(unsigned type, const T& value) {
+    put(type, base::netlink::bytes_of(value));
+  }
+  // begin() starts a nested attribute of this type, and put() adds attributes to it until end(). end() takes the result
+  // of begin().
+  nlattr* begin(unsigned type);
+  void end(nlattr* nest);
+
+  // Returns the message, nullptr if there is none.
+  nlmsghdr* header() const { return message_ ? nlmsg_hdr(message_.get()) : nullptr; }
+  // Return the whole message, or its header and attributes, empty if there is none.
+  base::netlink::Bytes bytes() const;
+  base::netlink::Message message() const;
+
+ private:
+  struct Free {
+    void operator()(nl_msg* message) const { nlmsg_free(message); }
+  };
+  std::unique_ptr<nl_msg, Free> message_;
 };
-using NetlinkMessage = std::unique_ptr<nl_msg, FreeMessage>;
+
+// Calls use(type, value) for each attribute. The type includes flags such as NLA_F_NESTED. Returns false if the
+// attributes are malformed; use() has then been called for the attributes before the fault.
+bool each_attribute(base::netlink::Bytes attributes,
+                    const std::function<void(unsigned type, base::netlink::Bytes value)>& use);
+inline constexpr unsigned kTypeMask = static_cast<unsigned>(NLA_TYPE_MASK);  // clears the flags
 
 class Netlink {
  public:
-  using Handler = std::function<void(const nlmsghdr*)>;
+  using Handler = std::function<void(const base::netlink::Message&)>;
 
   // Opens a socket. protocol: NETLINK_ROUTE, NETLINK_RDMA. The socket stays in the caller's network namespace.
   static Result<Netlink> open(int protocol);
@@ -36,58 +76,22 @@ class Netlink {
 
   // Sends the request and waits for the acknowledgement.
   // Errors: "cannot WHAT: " with the kernel's errno as code, and the text of its extended acknowledgement, if there is
-  // one (Linux 4.12); ENOMEM for a null message.
-  Result<void> change(NetlinkMessage message, std::string_view what);
+  // one (Linux 4.12); ENOMEM for a request without message.
+  Result<void> change(const RequestBuilder& request, std::string_view what);
   // Sends a request or a dump and calls the handler for every message of the answer. The message is valid only during
   // that call. Errors: as change(); EINTR, the kernel marked the dump as interrupted.
-  Result<void> read(NetlinkMessage message, std::string_view what, const Handler& handler);
-  // Reads a dump. Repeats an interrupted dump from its start. Makes at most five attempts.
+  Result<void> read(const RequestBuilder& request, std::string_view what, const Handler& handler);
+  // Reads a dump. Repeats an interrupted dump from its start (repeat_interrupted()).
   // restart: discards the results of the handler; called before each attempt.
-  Result<void> dump(const std::function<NetlinkMessage()>& request, std::string_view what,
-                    const std::function<void()>& restart, const Handler& handler);
-  int fd() const;
+  Result<void> dump(const RequestBuilder& request, std::string_view what, const std::function<void()>& restart,
+                    const Handler& handler);
+  int fd() const { return socket_.fd(); }
 
  private:
-  struct Free {
-    void operator()(nl_sock* socket) const;
-  };
-  using Socket = std::unique_ptr<nl_sock, Free>;
-  explicit Netlink(Socket socket);
-  Result<void> exchange(NetlinkMessage message, int flags, std::string_view what, const Handler& handler);
-  Socket socket_;
+  explicit Netlink(base::netlink::Socket socket) : socket_(std::move(socket)) {}
+  base::netlink::Socket socket_;
+  std::vector<std::uint8_t> room_;  // for answers
 };
-
-// Makes one request: a fixed header, then attributes in the order of the calls.
-class RequestBuilder {
- public:
-  template <typename Header>
-  RequestBuilder(int type, int flags, const Header& header)
-      : RequestBuilder(type, flags, base::netlink::bytes_of(header)) {}
-  // header: the fixed header; attributes may already follow it.
-  RequestBuilder(int type, int flags, base::netlink::Bytes header);
-
-  void put(int type, base::netlink::Bytes value);
-  void put(int type, std::string_view text);  // adds a terminating zero
-  // Adds a plain struct or integer, in host byte order.
-  template <typename T>
-  requires std::is_trivially_copyable_v<T> &&(!std::is_convertible_v<T, std::string_view>)&&(
-      !std::is_convertible_v<T, base::netlink::Bytes>)void put(int type, const T& value) {
-    put(type, base::netlink::bytes_of(value));
-  }
-  // begin() starts a nested attribute of this type, and put() adds attributes to it until end(). end() takes the result
-  // of begin().
-  nlattr* begin(int type);
-  void end(nlattr* nest);
-
-  // Returns the message; null without memory.
-  NetlinkMessage take() { return std::move(message_); }
-
- private:
-  NetlinkMessage message_;
-};
-
-// Returns header and attributes of an answer. The attributes end at the first malformed one.
-base::netlink::Message to_message(const nlmsghdr* header);
 
 // Returns the header of RTM_GETLINK and similar requests.
 // ifindex: 0 stands for no particular netdev.

@@ -4,10 +4,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/result.hpp"
@@ -18,82 +18,24 @@ namespace {
 
 using base::netlink::Attributes;
 using base::netlink::Bytes;
+using base::netlink::Message;
 
 constexpr const char* kCount = "cannot count the contexts of RDMA devices";
+// Many small parts for recvmmsg(2), because the kernel puts only one device into each message (_nldev_res_get_dumpit()
+// returns the length).
 constexpr std::size_t kBatch = 64;
 constexpr std::size_t kLongestMessage = 1024;  // an answer has less than 500 bytes
-
-// Buffers for recvmmsg(2), which receives many messages with one system call. They are small, because the kernel puts
-// only one device into each message (_nldev_res_get_dumpit() returns the length).
-struct Batch {
-  struct alignas(nlmsghdr) Buffer {
-    std::array<std::uint8_t, kLongestMessage> bytes;
-  };
-  std::array<Buffer, kBatch> buffers;
-  std::array<iovec, kBatch> pieces;
-  std::array<sockaddr_nl, kBatch> senders;
-  std::array<mmsghdr, kBatch> messages;
-
-  Batch() {
-    for (std::size_t i = 0; i < kBatch; ++i) {
-      pieces[i] = {buffers[i].bytes.data(), buffers[i].bytes.size()};
-      messages[i] = {};
-      messages[i].msg_hdr.msg_name = &senders[i];
-      messages[i].msg_hdr.msg_namelen = sizeof senders[i];
-      messages[i].msg_hdr.msg_iov = &pieces[i];
-      messages[i].msg_hdr.msg_iovlen = 1;
-    }
-  }
-};
 
 // Returns true if the kernel has no RDMA netlink, or does not know the command.
 bool is_unknown(int code) {
   return code == EPROTONOSUPPORT || code == EAFNOSUPPORT || code == EINVAL || code == EOPNOTSUPP;
 }
 
-// Parses the messages of one datagram. Returns true at the end of the dump.
-Result<bool> read_answers(Bytes rest, std::vector<RdmaUse>& devices) {
-  while (rest.size() >= sizeof(nlmsghdr)) {
-    const auto header = *base::netlink::value_of<nlmsghdr>(rest);
-    if (header.nlmsg_len < sizeof header || header.nlmsg_len > rest.size()) return sys_error(EPROTO, "{}", kCount);
-    const Bytes body = rest.subspan(NLMSG_HDRLEN, header.nlmsg_len - NLMSG_HDRLEN);
-    rest = rest.subspan(std::min<std::size_t>(NLMSG_ALIGN(header.nlmsg_len), rest.size()));
-    if (header.nlmsg_type == NLMSG_DONE || header.nlmsg_type == NLMSG_ERROR) {
-      const int code = base::netlink::value_of<int>(body).value_or(-EPROTO);
-      if (code < 0) return sys_error(base::netlink::errno_of(code), "{}", kCount);
-      return true;
-    }
-    if (auto device = parse_rdma_use(Attributes(body))) devices.push_back(std::move(*device));
-  }
-  return false;
-}
-
-// Receives the dump. It never waits, because the kernel prepares each part within the calls of send(2) and recvmmsg(2).
-Result<std::vector<RdmaUse>> receive(int socket) {
-  const auto batch = std::make_unique<Batch>();
-  std::vector<RdmaUse> devices;
-  for (;;) {
-    const int count = ::recvmmsg(socket, batch->messages.data(), kBatch, MSG_DONTWAIT, nullptr);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return sys_error(count < 0 ? errno : EPROTO, "{}", kCount);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-      // Another process can send messages to this socket: only the kernel has port 0.
-      if (batch->senders[i].nl_pid != 0) continue;
-      // A truncated answer is an error, because it could hide a context.
-      if ((batch->messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) return sys_error(EMSGSIZE, "{}", kCount);
-      if (TRY(read_answers({batch->buffers[i].bytes.data(), batch->messages[i].msg_len}, devices))) return devices;
-    }
-  }
-}
-
 // Calls use() with each attribute of type `entry` in the table.
 void for_each_entry(Bytes table, unsigned entry, const std::function<void(const Attributes&)>& use) {
-  while (const auto header = base::netlink::value_of<nlattr>(table)) {
-    if (header->nla_len < sizeof *header || header->nla_len > table.size()) return;
-    const Bytes body = table.subspan(NLA_HDRLEN, header->nla_len - NLA_HDRLEN);
-    if ((header->nla_type & NLA_TYPE_MASK) == entry) use(Attributes(body));
-    table = table.subspan(std::min<std::size_t>(NLA_ALIGN(header->nla_len), table.size()));
-  }
+  each_attribute(table, [&](unsigned type, Bytes body) {
+    if ((type & kTypeMask) == entry) use(Attributes(body));
+  });
 }
 
 struct ObjectKind {
@@ -110,13 +52,6 @@ constexpr ObjectKind kObjectKinds[] = {
     {RDMA_NLDEV_CMD_RES_QP_GET, RDMA_NLDEV_ATTR_RES_QP, RDMA_NLDEV_ATTR_RES_QP_ENTRY, &RdmaContextTable::add_in_domain},
     {RDMA_NLDEV_CMD_RES_MR_GET, RDMA_NLDEV_ATTR_RES_MR, RDMA_NLDEV_ATTR_RES_MR_ENTRY, &RdmaContextTable::add_in_domain},
 };
-
-NetlinkMessage objects_request(const ObjectKind& kind, std::uint32_t index) {
-  const int type = static_cast<int>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, kind.command));
-  RequestBuilder made(type, NLM_F_DUMP, Bytes());
-  made.put(RDMA_NLDEV_ATTR_DEV_INDEX, index);
-  return made.take();
-}
 
 }  // namespace
 
@@ -187,14 +122,26 @@ Result<std::optional<std::vector<RdmaUse>>> rdma_use() {
   using Uses = std::optional<std::vector<RdmaUse>>;
   const base::UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
   if (!socket.ok()) return is_unknown(errno) ? Result<Uses>(Uses()) : sys_error(errno, "{}", kCount);
-  nlmsghdr request{};
-  request.nlmsg_len = NLMSG_LENGTH(0);
-  request.nlmsg_type = static_cast<std::uint16_t>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_RES_GET));
-  request.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  if (::send(socket.get(), &request, sizeof request, 0) < 0) return sys_error(errno, "{}", kCount);
-  auto devices = receive(socket.get());
-  if (devices) return Uses(std::move(*devices));
-  return is_unknown(devices.error().code) ? Result<Uses>(Uses()) : devices.error();
+  const RequestBuilder list = rdma_request(RDMA_NLDEV_CMD_RES_GET, NLM_F_DUMP);
+  if (list.header() == nullptr) return sys_error(ENOMEM, "{}", kCount);
+  if (::send(socket.get(), list.header(), list.header()->nlmsg_len, 0) < 0) return sys_error(errno, "{}", kCount);
+  std::vector<RdmaUse> devices;
+  int refusal = 0;
+  const auto take = [&](const Message& answer) {
+    if (answer.ends()) refusal = answer.code().value_or(EPROTO);
+    auto device = answer.ends() ? std::nullopt : parse_rdma_use(answer.attributes(0));
+    if (device) devices.push_back(std::move(*device));
+    return !answer.ends();
+  };
+  // It never waits, because the kernel prepares each part within the calls of send(2) and recvmmsg(2).
+  constexpr std::size_t kRoom = kBatch * kLongestMessage;
+  const auto room = std::make_unique_for_overwrite<std::uint8_t[]>(kRoom);
+  const int code = base::netlink::receive_messages<kBatch>(
+      socket.get(), MSG_DONTWAIT, [&] { return std::span(room.get(), kRoom); }, take);
+  if (code != 0) refusal = code;
+  if (is_unknown(refusal)) return Uses();
+  if (refusal != 0) return sys_error(refusal, "{}", kCount);
+  return Uses(std::move(devices));
 }
 
 Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device) {
@@ -203,12 +150,13 @@ Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device) {
   bool has_contexts = true;
   // kObjectKinds has the necessary order: contexts before PDs, and PDs before the QPs and MRs in them.
   for (const ObjectKind& kind : kObjectKinds) {
-    const auto add = [&](const nlmsghdr* answer) {
-      for_each_entry(to_message(answer).attributes(0).get(kind.table), kind.entry,
+    const auto add = [&](const Message& answer) {
+      for_each_entry(answer.attributes(0).get(kind.table), kind.entry,
                      [&](const Attributes& entry) { (table.*kind.add)(entry); });
     };
-    const auto listed =
-        rdma.read(objects_request(kind, device.index), fmt::format("list the users of `{}`", device.name), add);
+    RequestBuilder objects = rdma_request(kind.command, NLM_F_DUMP);
+    objects.put(RDMA_NLDEV_ATTR_DEV_INDEX, device.index);
+    const auto listed = rdma.read(objects, fmt::format("list the users of `{}`", device.name), add);
     if (!listed && !is_unknown(listed.error().code)) return listed.error();
     if (!listed && kind.command == RDMA_NLDEV_CMD_RES_CTX_GET) has_contexts = false;
   }

@@ -15,6 +15,8 @@
 namespace hook {
 namespace {
 
+using base::netlink::Message;
+
 constexpr std::size_t kLongestName = 63;    // IB_DEVICE_NAME_MAX counts the zero
 constexpr std::size_t kLongestNetdev = 15;  // IFNAMSIZ counts the zero
 constexpr const char* kReload =
@@ -25,11 +27,6 @@ constexpr Word<int> kMoveHints[] = {
     {"run this command as root of the node, with CAP_NET_ADMIN in the user namespace that owns the target", EPERM},
     {"rename the device in the target namespace that has this name: `rdma dev set OLD name NEW`", EEXIST},
     {"check with `rdma dev` whether it was unplugged or moved", ENODEV}};
-
-// Starts a request. RDMA netlink has no fixed header, so the attributes follow at once.
-RequestBuilder request(unsigned command, int flags = 0) {
-  return RequestBuilder(static_cast<int>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command)), flags, base::netlink::Bytes());
-}
 
 // Refuses names that are too long: the kernel would cut them (nla_strscpy) and change another device.
 Result<void> check_name(std::string_view name, std::size_t longest, const char* what) {
@@ -57,8 +54,8 @@ Error explain_taken_name(Error refusal) {
 std::optional<bool> is_shared_mode(Netlink& rdma) {
   std::optional<bool> shared;
   const auto asked =
-      rdma.read(request(RDMA_NLDEV_CMD_SYS_GET).take(), "read the RDMA subsystem's mode", [&](const nlmsghdr* header) {
-        const auto mode = to_message(header).attributes(0).u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE);
+      rdma.read(rdma_request(RDMA_NLDEV_CMD_SYS_GET), "read the RDMA subsystem's mode", [&](const Message& answer) {
+        const auto mode = answer.attributes(0).u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE);
         if (mode) shared = *mode != 0;
       });
   return asked ? shared : std::nullopt;
@@ -66,32 +63,36 @@ std::optional<bool> is_shared_mode(Netlink& rdma) {
 
 }  // namespace
 
-NetlinkMessage rdma_move_request(std::uint32_t index, int netns) {
-  RequestBuilder made = request(RDMA_NLDEV_CMD_SET);
+RequestBuilder rdma_request(unsigned command, unsigned flags) {
+  return {RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), flags, base::netlink::Bytes()};
+}
+
+RequestBuilder rdma_move_request(std::uint32_t index, int netns) {
+  RequestBuilder made = rdma_request(RDMA_NLDEV_CMD_SET);
   made.put(RDMA_NLDEV_ATTR_DEV_INDEX, index);
   made.put(RDMA_NLDEV_NET_NS_FD, static_cast<std::uint32_t>(netns));
-  return made.take();
+  return made;
 }
 
-NetlinkMessage rdma_rename_request(std::uint32_t index, std::string_view name) {
-  RequestBuilder made = request(RDMA_NLDEV_CMD_SET);
+RequestBuilder rdma_rename_request(std::uint32_t index, std::string_view name) {
+  RequestBuilder made = rdma_request(RDMA_NLDEV_CMD_SET);
   made.put(RDMA_NLDEV_ATTR_DEV_INDEX, index);
   made.put(RDMA_NLDEV_ATTR_DEV_NAME, name);
-  return made.take();
+  return made;
 }
 
-NetlinkMessage rdma_link_request(std::string_view name, std::string_view type, std::string_view netdev) {
-  RequestBuilder made = request(RDMA_NLDEV_CMD_NEWLINK);
+RequestBuilder rdma_link_request(std::string_view name, std::string_view type, std::string_view netdev) {
+  RequestBuilder made = rdma_request(RDMA_NLDEV_CMD_NEWLINK);
   made.put(RDMA_NLDEV_ATTR_DEV_NAME, name);
   made.put(RDMA_NLDEV_ATTR_LINK_TYPE, type);
   made.put(RDMA_NLDEV_ATTR_NDEV_NAME, netdev);
-  return made.take();
+  return made;
 }
 
-NetlinkMessage rdma_unlink_request(std::uint32_t index) {
-  RequestBuilder made = request(RDMA_NLDEV_CMD_DELLINK);
+RequestBuilder rdma_unlink_request(std::uint32_t index) {
+  RequestBuilder made = rdma_request(RDMA_NLDEV_CMD_DELLINK);
   made.put(RDMA_NLDEV_ATTR_DEV_INDEX, index);
-  return made.take();
+  return made;
 }
 
 Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
@@ -130,15 +131,15 @@ Error explain_rdma_link(Error refusal, std::string_view type) {
 
 Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma) {
   std::vector<RdmaDevice> devices;
-  TRY_VOID(rdma.dump([] { return request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP).take(); }, "list RDMA devices",
-                     [&] { devices.clear(); },
-                     [&](const nlmsghdr* header) {
-                       const auto attributes = to_message(header).attributes(0);
-                       const auto index = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX);
-                       auto name = attributes.text(RDMA_NLDEV_ATTR_DEV_NAME);
-                       const auto guid = attributes.u64(RDMA_NLDEV_ATTR_NODE_GUID);
-                       if (index && name) devices.push_back({*index, *std::move(name), guid.value_or(0)});
-                     }));
+  TRY_VOID(rdma.dump(
+      rdma_request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP), "list RDMA devices", [&] { devices.clear(); },
+      [&](const Message& answer) {
+        const auto attributes = answer.attributes(0);
+        const auto index = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX);
+        auto name = attributes.text(RDMA_NLDEV_ATTR_DEV_NAME);
+        const auto guid = attributes.u64(RDMA_NLDEV_ATTR_NODE_GUID);
+        if (index && name) devices.push_back({*index, *std::move(name), guid.value_or(0)});
+      }));
   return devices;
 }
 

@@ -67,11 +67,13 @@ Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_
 // Deletes a software device by its index. A missing device is no error. Errors, with remedy: EINVAL (hardware).
 Result<void> delete_rdma_link(Netlink& rdma, const RdmaDevice& device);
 
-// Make the messages of the functions above; null without memory. Pure.
-NetlinkMessage rdma_move_request(std::uint32_t index, int netns);
-NetlinkMessage rdma_rename_request(std::uint32_t index, std::string_view name);
-NetlinkMessage rdma_link_request(std::string_view name, std::string_view type, std::string_view netdev);
-NetlinkMessage rdma_unlink_request(std::uint32_t index);
+// Starts a request to RDMA netlink, which has no fixed header: the attributes follow at once.
+RequestBuilder rdma_request(unsigned command, unsigned flags = 0);
+// Make the messages of the functions above. Pure.
+RequestBuilder rdma_move_request(std::uint32_t index, int netns);
+RequestBuilder rdma_rename_request(std::uint32_t index, std::string_view name);
+RequestBuilder rdma_link_request(std::string_view name, std::string_view type, std::string_view netdev);
+RequestBuilder rdma_unlink_request(std::uint32_t index);
 // Add cause and remedy to an error of the kernel. ENFILE means that an RDMA device in any network namespace has the
 // name. Pure.
 // shared_mode: whether all network namespaces share the RDMA subsystem; nullopt: unknown.

@@ -18,10 +18,7 @@ namespace {
 using base::netlink::Attributes;
 using base::netlink::Bytes;
 using base::netlink::Message;
-using fabric::Address;
 using fabric::netlink::to_address;
-
-constexpr std::size_t kIpv4Offset = 12;  // offset of the four IPv4 bytes in the IPv6 form
 
 std::size_t address_size(unsigned family) {
   return family == AF_INET ? 4 : 16;
@@ -68,13 +65,10 @@ std::string via_text(unsigned family, const Attributes& attributes) {
 
 std::string nexthops_text(unsigned family, Bytes multipath) {
   std::string text;
-  while (const auto hop = value_of<rtnexthop>(multipath)) {
-    if (hop->rtnh_len < sizeof *hop || hop->rtnh_len > multipath.size()) break;
-    const Attributes attributes(multipath.subspan(sizeof *hop, hop->rtnh_len - sizeof *hop));
+  fabric::netlink::each_nexthop(multipath, [&](const rtnexthop& hop, Bytes attributes) {
     // The kernel stores the weight minus 1.
-    text += fmt::format(" nexthop{} weight {}", via_text(family, attributes), hop->rtnh_hops + 1);
-    multipath = multipath.subspan(std::min<std::size_t>(RTNH_ALIGN(hop->rtnh_len), multipath.size()));
-  }
+    text += fmt::format(" nexthop{} weight {}", via_text(family, Attributes(attributes)), hop.rtnh_hops + 1);
+  });
   return text;
 }
 
@@ -167,31 +161,13 @@ unsigned family_of(Bytes payload) {
   return payload.empty() ? std::uint8_t{AF_UNSPEC} : payload[0];
 }
 
-std::uint8_t family_of(const Address& address) {
-  return address.is_ipv4() ? AF_INET : AF_INET6;
-}
-
 unsigned address_bits(unsigned family) {
   return static_cast<unsigned>(address_size(family)) * 8;
-}
-
-Bytes bytes_of(const Address& address) {
-  return Bytes(address.bytes).subspan(address.is_ipv4() ? kIpv4Offset : 0);
 }
 
 unsigned table_of(const rtmsg& header, const Attributes& attributes) {
   // rtm_table has only 8 bits. RTA_TABLE, which the kernel adds to every dump, has the whole number.
   return attributes.u32(RTA_TABLE).value_or(header.rtm_table);
-}
-
-bool for_each_attribute(Bytes attributes, const std::function<void(unsigned type, Bytes value)>& function) {
-  int rest = static_cast<int>(attributes.size());
-  const auto* attribute = reinterpret_cast<const nlattr*>(attributes.data());
-  for (; nla_ok(attribute, rest); attribute = nla_next(attribute, &rest)) {
-    function(attribute->nla_type, Bytes(static_cast<const std::uint8_t*>(nla_data(attribute)),
-                                        static_cast<std::size_t>(nla_len(attribute))));
-  }
-  return rest == 0;
 }
 
 bool is_well_formed(const NetRecord& record) {
@@ -201,23 +177,7 @@ bool is_well_formed(const NetRecord& record) {
   // Rules and neighbours of other families, such as multicast routing and bridges, are not restored.
   const unsigned family = family_of(record.payload);
   if (family != AF_INET && family != AF_INET6) return false;
-  return for_each_attribute(Bytes(record.payload).subspan(kind->header_size), [](unsigned, Bytes) {});
-}
-
-void append_attribute(Payload& payload, unsigned type, Bytes value) {
-  const nlattr header{static_cast<std::uint16_t>(NLA_HDRLEN + value.size()), static_cast<std::uint16_t>(type)};
-  const Bytes bytes = base::netlink::bytes_of(header);
-  payload.insert(payload.end(), bytes.begin(), bytes.end());
-  payload.insert(payload.end(), value.begin(), value.end());
-  payload.resize(NLA_ALIGN(payload.size()));
-}
-
-void append_u32(Payload& payload, unsigned type, std::uint32_t value) {
-  append_attribute(payload, type, base::netlink::bytes_of(value));
-}
-
-void append_text(Payload& payload, unsigned type, const std::string& text) {
-  append_attribute(payload, type, Bytes(reinterpret_cast<const std::uint8_t*>(text.c_str()), text.size() + 1));
+  return each_attribute(Bytes(record.payload).subspan(kind->header_size), [](unsigned, Bytes) {});
 }
 
 std::string to_string(const NetRecord& record) {

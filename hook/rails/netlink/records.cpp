@@ -18,16 +18,28 @@ using base::netlink::Attributes;
 using base::netlink::Bytes;
 using base::netlink::Message;
 using fabric::Address;
+using fabric::netlink::bytes_in_family;
+using fabric::netlink::family_of;
 using fabric::netlink::to_address;
 
-constexpr unsigned kTypeMask = static_cast<unsigned>(NLA_TYPE_MASK);
 constexpr std::uint32_t kForever = 0xffffffff;  // INFINITY_LIFE_TIME
 
-// Appends the attributes of one payload to another.
-// edit: called for each attribute; returns true if it has handled the attribute, which is then not appended.
-void copy_attributes(Bytes attributes, Payload& into, const std::function<bool(unsigned type, Bytes value)>& edit) {
-  for_each_attribute(attributes, [&](unsigned type, Bytes value) {
-    if (!edit(type & kTypeMask, value)) append_attribute(into, type, value);
+NetRecord record_of(const RequestBuilder& message) {
+  const Bytes payload = message.message().payload;
+  return {static_cast<std::uint16_t>(message.message().type), {payload.begin(), payload.end()}};
+}
+
+// Returns the room for a copy of the attributes, with a longer label.
+std::size_t room_for(const Message& message) {
+  return message.payload.size() + IFNAMSIZ;
+}
+
+// Adds the attributes of one message to another.
+// edit: called for each attribute; returns true if it has handled the attribute, which is then not added.
+void copy_attributes(Bytes attributes, RequestBuilder& into,
+                     const std::function<bool(unsigned type, Bytes value)>& edit) {
+  each_attribute(attributes, [&](unsigned type, Bytes value) {
+    if (!edit(type & kTypeMask, value)) into.put(type, value);
   });
 }
 
@@ -49,17 +61,17 @@ std::uint32_t address_flags_for(std::uint32_t flags, unsigned family) {
   return family == AF_INET6 ? flags | IFA_F_NODAD : flags;
 }
 
-Payload address_for(const Message& message, int ifindex, std::string_view name) {
+NetRecord address_for(const Message& message, int ifindex, std::string_view name) {
   ifaddrmsg header = *message.header<ifaddrmsg>();
   header.ifa_index = static_cast<std::uint32_t>(ifindex);
   const std::uint32_t flags = message.attributes(sizeof header).u32(IFA_FLAGS).value_or(header.ifa_flags);
   header.ifa_flags = static_cast<std::uint8_t>(address_flags_for(header.ifa_flags, header.ifa_family));
-  Payload payload = start_payload(header);
-  copy_attributes(message.payload.subspan(sizeof header), payload, [&](unsigned type, Bytes value) {
+  RequestBuilder made(RTM_NEWADDR, 0, header, room_for(message));
+  copy_attributes(message.payload.subspan(sizeof header), made, [&](unsigned type, Bytes value) {
     if (type == IFA_FLAGS) {
-      append_u32(payload, IFA_FLAGS, address_flags_for(flags, header.ifa_family));
+      made.put(IFA_FLAGS, address_flags_for(flags, header.ifa_family));
     } else if (type == IFA_LABEL) {
-      if (const auto label = label_for(value, name)) append_text(payload, IFA_LABEL, *label);
+      if (const auto label = label_for(value, name)) made.put(IFA_LABEL, std::string_view(*label));
     } else {
       return type == IFA_CACHEINFO;
     }
@@ -68,45 +80,45 @@ Payload address_for(const Message& message, int ifindex, std::string_view name) 
   // The kernel does not choose a deprecated address as source. It ignores IFA_F_DEPRECATED in a request, and sets this
   // flag if the preferred lifetime is zero.
   const ifa_cacheinfo deprecated{.ifa_prefered = 0, .ifa_valid = kForever, .cstamp = 0, .tstamp = 0};
-  if ((flags & IFA_F_DEPRECATED) != 0) append_attribute(payload, IFA_CACHEINFO, base::netlink::bytes_of(deprecated));
-  return payload;
+  if ((flags & IFA_F_DEPRECATED) != 0) made.put(IFA_CACHEINFO, deprecated);
+  return record_of(made);
 }
 
-Payload route_for(const Message& message, int ifindex) {
+NetRecord route_for(const Message& message, int ifindex) {
   rtmsg header = *message.header<rtmsg>();
   header.rtm_flags &= RTNH_F_ONLINK | RTNH_F_PERVASIVE;  // other flags only report state, and the kernel refuses some
-  Payload payload = start_payload(header);
-  copy_attributes(message.payload.subspan(sizeof header), payload, [&](unsigned type, Bytes) {
-    if (type == RTA_OIF) append_u32(payload, RTA_OIF, static_cast<std::uint32_t>(ifindex));
+  RequestBuilder made(RTM_NEWROUTE, 0, header, room_for(message));
+  copy_attributes(message.payload.subspan(sizeof header), made, [&](unsigned type, Bytes) {
+    if (type == RTA_OIF) made.put(RTA_OIF, static_cast<std::uint32_t>(ifindex));
     return type == RTA_OIF || type == RTA_CACHEINFO;
   });
-  return payload;
+  return record_of(made);
 }
 
-Payload rule_for(const Message& message, std::string_view name) {
+NetRecord rule_for(const Message& message, std::string_view name) {
   fib_rule_hdr header = *message.header<fib_rule_hdr>();
   // All other flags are state of the kernel, such as FIB_RULE_UNRESOLVED.
   header.flags &= FIB_RULE_INVERT | FIB_RULE_FIND_SADDR;
-  Payload payload = start_payload(header);
-  copy_attributes(message.payload.subspan(sizeof header), payload, [&](unsigned type, Bytes value) {
+  RequestBuilder made(RTM_NEWRULE, 0, header, room_for(message));
+  copy_attributes(message.payload.subspan(sizeof header), made, [&](unsigned type, Bytes value) {
     if (type != FRA_IIFNAME && type != FRA_OIFNAME) return false;
     // `iif lo` means traffic from the namespace itself, so it is valid in any namespace.
     const bool is_lo = value.size() == 3 && std::memcmp(value.data(), "lo", 3) == 0;
-    if (!is_lo) append_text(payload, type, std::string(name));
+    if (!is_lo) made.put(type, name);
     return !is_lo;
   });
-  return payload;
+  return record_of(made);
 }
 
-Payload neighbour_for(const Message& message, int ifindex) {
+NetRecord neighbour_for(const Message& message, int ifindex) {
   ndmsg header = *message.header<ndmsg>();
   header.ndm_ifindex = ifindex;
-  Payload payload = start_payload(header);
-  copy_attributes(message.payload.subspan(sizeof header), payload, [&](unsigned type, Bytes) {
-    if (type == NDA_IFINDEX) append_u32(payload, NDA_IFINDEX, static_cast<std::uint32_t>(ifindex));
+  RequestBuilder made(RTM_NEWNEIGH, 0, header, room_for(message));
+  copy_attributes(message.payload.subspan(sizeof header), made, [&](unsigned type, Bytes) {
+    if (type == NDA_IFINDEX) made.put(NDA_IFINDEX, static_cast<std::uint32_t>(ifindex));
     return type == NDA_IFINDEX || type == NDA_CACHEINFO || type == NDA_PROBES || type == NDA_MASTER;
   });
-  return payload;
+  return record_of(made);
 }
 
 }  // namespace
@@ -118,14 +130,14 @@ NetRecord address_record(int ifindex, const Address& address, unsigned prefix, c
   header.ifa_prefixlen = static_cast<std::uint8_t>(prefix);
   header.ifa_scope = flags.host_scope && !ipv6 ? RT_SCOPE_HOST : RT_SCOPE_UNIVERSE;
   header.ifa_index = static_cast<std::uint32_t>(ifindex);
-  Payload payload = start_payload(header);
+  RequestBuilder made(RTM_NEWADDR, 0, header);
   // IFA_LOCAL has the address itself. IFA_ADDRESS has the peer of a point-to-point link, or the same address.
-  append_attribute(payload, IFA_LOCAL, bytes_of(address));
-  append_attribute(payload, IFA_ADDRESS, bytes_of(address));
+  made.put(IFA_LOCAL, bytes_in_family(address));
+  made.put(IFA_ADDRESS, bytes_in_family(address));
   std::uint32_t bits = flags.no_prefix_route ? std::uint32_t{IFA_F_NOPREFIXROUTE} : 0;
   if (flags.no_dad && ipv6) bits |= IFA_F_NODAD;
-  append_u32(payload, IFA_FLAGS, bits);
-  return {RTM_NEWADDR, std::move(payload)};
+  made.put(IFA_FLAGS, bits);
+  return record_of(made);
 }
 
 NetRecord route_record(const RouteSpec& route) {
@@ -138,16 +150,16 @@ NetRecord route_record(const RouteSpec& route) {
   header.rtm_protocol = RTPROT_BOOT;  // as `ip route add`
   header.rtm_scope = !route.ipv6 && !route.gateway ? RT_SCOPE_LINK : RT_SCOPE_UNIVERSE;
   header.rtm_type = RTN_UNICAST;
-  Payload payload = start_payload(header);
+  RequestBuilder made(RTM_NEWROUTE, 0, header);
   if (prefix != 0) {
     const Address destination = fabric::masked(*route.destination, prefix);  // the kernel refuses host bits
-    append_attribute(payload, RTA_DST, bytes_of(destination));
+    made.put(RTA_DST, bytes_in_family(destination));
   }
-  if (route.gateway) append_attribute(payload, RTA_GATEWAY, bytes_of(*route.gateway));
-  append_u32(payload, RTA_OIF, static_cast<std::uint32_t>(route.ifindex));
-  if (route.source) append_attribute(payload, RTA_PREFSRC, bytes_of(*route.source));
-  append_u32(payload, RTA_TABLE, route.table);
-  return {RTM_NEWROUTE, std::move(payload)};
+  if (route.gateway) made.put(RTA_GATEWAY, bytes_in_family(*route.gateway));
+  made.put(RTA_OIF, static_cast<std::uint32_t>(route.ifindex));
+  if (route.source) made.put(RTA_PREFSRC, bytes_in_family(*route.source));
+  made.put(RTA_TABLE, route.table);
+  return record_of(made);
 }
 
 NetRecord rule_record(const Address& from, unsigned table, unsigned priority) {
@@ -156,11 +168,11 @@ NetRecord rule_record(const Address& from, unsigned table, unsigned priority) {
   header.src_len = static_cast<std::uint8_t>(address_bits(header.family));
   header.table = static_cast<std::uint8_t>(table <= 0xff ? table : unsigned{RT_TABLE_UNSPEC});
   header.action = FR_ACT_TO_TBL;
-  Payload payload = start_payload(header);
-  append_attribute(payload, FRA_SRC, bytes_of(from));
-  append_u32(payload, FRA_PRIORITY, priority);
-  append_u32(payload, FRA_TABLE, table);
-  return {RTM_NEWRULE, std::move(payload)};
+  RequestBuilder made(RTM_NEWRULE, 0, header);
+  made.put(FRA_SRC, bytes_in_family(from));
+  made.put(FRA_PRIORITY, priority);
+  made.put(FRA_TABLE, table);
+  return record_of(made);
 }
 
 std::optional<Address> address_of(const NetRecord& record) {
@@ -206,13 +218,13 @@ NetRecord for_netdev(const NetRecord& record, int ifindex, std::string_view name
   const Message message = message_of(record);
   switch (record.type) {
     case RTM_NEWADDR:
-      return {record.type, address_for(message, ifindex, name)};
+      return address_for(message, ifindex, name);
     case RTM_NEWROUTE:
-      return {record.type, route_for(message, ifindex)};
+      return route_for(message, ifindex);
     case RTM_NEWRULE:
-      return {record.type, rule_for(message, name)};
+      return rule_for(message, name);
     default:
-      return {record.type, neighbour_for(message, ifindex)};
+      return neighbour_for(message, ifindex);
   }
 }
 

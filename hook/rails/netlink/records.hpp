@@ -30,8 +30,6 @@ struct NetRecord {
 // "10.1.0.9 lladdr 02:00:00:00:00:01 PERMANENT". Leaves out the netdev, because a record has only its index.
 std::string to_string(const NetRecord& record);
 
-using Payload = std::vector<std::uint8_t>;
-
 inline constexpr std::size_t kLongestPayload = 32 << 10;  // no message of a dump is longer (netlink_dump(), Linux 6.12)
 
 base::netlink::Message message_of(const NetRecord& record);
@@ -39,31 +37,13 @@ base::netlink::Message message_of(const NetRecord& record);
 // Returns the address family of a payload, which is the first byte of the header of each type; AF_UNSPEC for an empty
 // payload.
 unsigned family_of(base::netlink::Bytes payload);
-std::uint8_t family_of(const fabric::Address& address);
 unsigned address_bits(unsigned family);
-// Returns the 4 bytes of an IPv4 address, or the 16 of an IPv6 address.
-base::netlink::Bytes bytes_of(const fabric::Address& address);
 // Returns the routing table of a route: RTA_TABLE, or the table of the header if there is no such attribute.
 unsigned table_of(const rtmsg& header, const base::netlink::Attributes& attributes);
 
-// Calls the function for each attribute. Returns false if the attributes are malformed.
-// type: includes flags such as NLA_F_NESTED.
-bool for_each_attribute(base::netlink::Bytes attributes,
-                        const std::function<void(unsigned type, base::netlink::Bytes value)>& function);
 // Returns true if the record has a known type and family, a complete header, and well-formed attributes to the last
 // byte.
 bool is_well_formed(const NetRecord& record);
-
-void append_attribute(Payload& payload, unsigned type, base::netlink::Bytes value);
-void append_u32(Payload& payload, unsigned type, std::uint32_t value);
-// Appends a text with a terminating zero.
-void append_text(Payload& payload, unsigned type, const std::string& text);
-
-template <typename Header>
-Payload start_payload(const Header& header) {
-  const base::netlink::Bytes bytes = base::netlink::bytes_of(header);
-  return {bytes.begin(), bytes.end()};
-}
 
 using base::netlink::value_of;
 

@@ -22,20 +22,21 @@ namespace {
 
 using base::netlink::Attributes;
 using base::netlink::Bytes;
+using base::netlink::Message;
 using base::netlink::value_of;
 
-NetlinkMessage vf_request(int pf_ifindex, const std::function<void(RequestBuilder&)>& put_attribute) {
+RequestBuilder vf_request(int pf_ifindex, const std::function<void(RequestBuilder&)>& put_attribute) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(pf_ifindex));
-  nlattr* list = request.begin(IFLA_VFINFO_LIST);
-  nlattr* info = request.begin(IFLA_VF_INFO);
+  const auto list = request.begin(IFLA_VFINFO_LIST);
+  const auto info = request.begin(IFLA_VF_INFO);
   put_attribute(request);
   request.end(info);
   request.end(list);
-  return request.take();
+  return request;
 }
 
 template <typename T>
-VfRequest vf_request(const char* what, int pf_ifindex, int type, const T& value) {
+VfRequest vf_request(const char* what, int pf_ifindex, unsigned type, const T& value) {
   return {what, vf_request(pf_ifindex, [&](RequestBuilder& request) { request.put(type, value); })};
 }
 
@@ -47,7 +48,7 @@ VfRequest vlan_request(int pf_ifindex, unsigned vf, const VfAttributes& attribut
   const std::uint16_t protocol = attributes.vlan_protocol.value_or(ETH_P_8021Q);
   if (protocol == ETH_P_8021Q) return vf_request("VLAN", pf_ifindex, IFLA_VF_VLAN, ifla_vf_vlan{vf, vlan, qos});
   return {"VLAN", vf_request(pf_ifindex, [&](RequestBuilder& request) {
-            nlattr* list = request.begin(IFLA_VF_VLAN_LIST);
+            const auto list = request.begin(IFLA_VF_VLAN_LIST);
             request.put(IFLA_VF_VLAN_INFO, ifla_vf_vlan_info{vf, vlan, qos, htons(protocol)});
             request.end(list);
           })};
@@ -149,23 +150,18 @@ std::optional<VfSlot> find_vf_slot(const std::string& sys, const std::string& vf
   return vf && !pf.empty() ? std::optional(VfSlot{std::move(pf), *vf}) : std::nullopt;
 }
 
-std::map<unsigned, VfAttributes> vf_attributes(const nlmsghdr* link) {
+std::map<unsigned, VfAttributes> vf_attributes(const Message& link) {
   std::map<unsigned, VfAttributes> vfs;
-  const auto message = to_message(link);
-  const auto* header = message.header<ifinfomsg>();
-  if (link->nlmsg_type != RTM_NEWLINK || header == nullptr) return vfs;
-  const Attributes attributes = message.attributes(sizeof *header);
-  const Bytes list = attributes.get(IFLA_VFINFO_LIST);
+  const auto* header = link.header<ifinfomsg>();
+  if (link.type != RTM_NEWLINK || header == nullptr) return vfs;
+  const Attributes attributes = link.attributes(sizeof *header);
   // Attributes::get() returns only one attribute of a type, but the list repeats the type IFLA_VF_INFO.
-  int rest = static_cast<int>(list.size());
-  for (const auto* entry = reinterpret_cast<const nlattr*>(list.data()); nla_ok(entry, rest);
-       entry = nla_next(entry, &rest)) {
-    const Attributes info(
-        Bytes(static_cast<const std::uint8_t*>(nla_data(entry)), static_cast<std::size_t>(nla_len(entry))));
+  each_attribute(attributes.get(IFLA_VFINFO_LIST), [&](unsigned, Bytes entry) {
+    const Attributes info(entry);
     // IFLA_VF_MAC has the number of the VF, and the kernel reports this attribute for every VF.
     const auto mac = value_of<ifla_vf_mac>(info.get(IFLA_VF_MAC));
     if (mac) vfs[mac->vf] = parse_vf(info, header->ifi_type == ARPHRD_INFINIBAND);
-  }
+  });
   return vfs;
 }
 
@@ -182,8 +178,8 @@ Result<std::map<unsigned, VfAttributes>> read_vfs(Netlink& route, int pf_ifindex
   RequestBuilder request(RTM_GETLINK, 0, link_header(pf_ifindex));
   request.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS});
   std::map<unsigned, VfAttributes> vfs;
-  TRY_VOID(route.read(request.take(), fmt::format("read the VFs of netdev {}", pf_ifindex),
-                      [&](const nlmsghdr* answer) { vfs = vf_attributes(answer); }));
+  TRY_VOID(route.read(request, fmt::format("read the VFs of netdev {}", pf_ifindex),
+                      [&](const Message& answer) { vfs = vf_attributes(answer); }));
   return vfs;
 }
 
@@ -196,7 +192,7 @@ Result<VfAttributes> read_vf(Netlink& route, int pf_ifindex, unsigned vf) {
 
 std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
   std::vector<VfRequest> requests;
-  const auto add = [&](const char* what, int type, const auto& value) {
+  const auto add = [&](const char* what, unsigned type, const auto& value) {
     requests.push_back(vf_request(what, pf_ifindex, type, value));
   };
   if (attributes.mac) {
@@ -218,9 +214,8 @@ std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttribut
 
 Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes) {
   const VfAttributes wanted = TRY(complete(route, pf_ifindex, vf, attributes));
-  for (VfRequest& request : vf_requests(pf_ifindex, vf, wanted)) {
-    TRY_VOID(change_named(route, std::move(request.message), pf_ifindex,
-                          fmt::format("set {} of VF {} of", request.what, vf)));
+  for (const VfRequest& request : vf_requests(pf_ifindex, vf, wanted)) {
+    TRY_VOID(change_named(route, request.message, pf_ifindex, fmt::format("set {} of VF {} of", request.what, vf)));
   }
   return {};
 }

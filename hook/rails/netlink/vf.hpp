@@ -36,12 +36,12 @@ Result<std::map<unsigned, VfAttributes>> read_vfs(Netlink& route, int pf_ifindex
 Result<void> change_vf(Netlink& route, int pf_ifindex, unsigned vf, const VfAttributes& attributes);
 
 // Returns the attributes of the VFs in an RTM_NEWLINK message, by number. Pure.
-std::map<unsigned, VfAttributes> vf_attributes(const nlmsghdr* link);
+std::map<unsigned, VfAttributes> vf_attributes(const base::netlink::Message& link);
 // Returns the attributes of `before` that differ from `now`. Pure.
 VfAttributes changed_vf(const VfAttributes& before, const VfAttributes& now);
 struct VfRequest {
   const char* what;  // "MAC", "VLAN"
-  NetlinkMessage message;
+  RequestBuilder message;
 };
 // Makes the messages of change_vf(). Pure.
 // attributes: has all of VLAN, QoS and protocol or none of them, and both rates or none.

@@ -236,27 +236,27 @@ TEST_F(RestoreRails, WarnsOfSoftwareNetdevThatEndedWithItsNamespace) {
 void set_alias(Netlink& route, int ifindex, std::string_view alias) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
   request.put(IFLA_IFALIAS, alias);
-  ASSERT_OK(route.change(request.take(), "set alias"));
+  ASSERT_OK(route.change(request, "set alias"));
 }
 
-void change_name(Netlink& route, int type, int ifindex, std::string_view name) {
+void change_name(Netlink& route, unsigned type, int ifindex, std::string_view name) {
   RequestBuilder request(type, type == RTM_NEWLINKPROP ? NLM_F_CREATE | NLM_F_EXCL : 0, link_header(ifindex));
-  nlattr* list = request.begin(IFLA_PROP_LIST | NLA_F_NESTED);
+  const auto list = request.begin(IFLA_PROP_LIST | NLA_F_NESTED);
   request.put(IFLA_ALT_IFNAME, name);
   request.end(list);
-  ASSERT_OK(route.change(request.take(), "change alternative name"));
+  ASSERT_OK(route.change(request, "change alternative name"));
 }
 
 void set_flags(Netlink& route, int ifindex, unsigned flags) {
   ifinfomsg header = link_header(ifindex);
   header.ifi_change = header.ifi_flags = flags;
-  ASSERT_OK(route.change(RequestBuilder(RTM_SETLINK, 0, header).take(), "set flags"));
+  ASSERT_OK(route.change(RequestBuilder(RTM_SETLINK, 0, header), "set flags"));
 }
 
-void set_number(Netlink& route, int ifindex, int attribute, std::uint32_t value) {
+void set_number(Netlink& route, int ifindex, unsigned attribute, std::uint32_t value) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
   request.put(attribute, value);
-  ASSERT_OK(route.change(request.take(), "set number"));
+  ASSERT_OK(route.change(request, "set number"));
 }
 
 // Loads a program that passes all packets. -1: the kernel does not permit it.
@@ -276,18 +276,18 @@ void attach_xdp(Netlink& route, int ifindex, std::uint32_t flags) {
   const UniqueFd program(load_program(BPF_PROG_TYPE_XDP));
   if (!program.ok()) return;
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
-  nlattr* xdp = request.begin(IFLA_XDP | NLA_F_NESTED);
+  const auto xdp = request.begin(IFLA_XDP | NLA_F_NESTED);
   request.put(IFLA_XDP_FD, program.get());
   request.put(IFLA_XDP_FLAGS, flags);
   request.end(xdp);
-  ASSERT_OK(route.change(request.take(), "attach XDP program"));
+  ASSERT_OK(route.change(request, "attach XDP program"));
 }
 
 // With another broadcast address no host receives ARP requests.
 void set_broadcast(Netlink& route, int ifindex) {
   RequestBuilder request(RTM_SETLINK, 0, link_header(ifindex));
   request.put(IFLA_BROADCAST, MacAddress{0xff, 0xff, 0xff, 0xff, 0xff, 0xfe});
-  ASSERT_OK(route.change(request.take(), "set broadcast address"));
+  ASSERT_OK(route.change(request, "set broadcast address"));
 }
 
 void mistreat(Netlink& route, int ifindex) {
@@ -556,13 +556,13 @@ TEST_F(AddRails, WarnsOfLostQdisc) {
   header.tcm_handle = 0x10000;
   RequestBuilder request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, header);
   request.put(TCA_KIND, std::string_view("htb"));
-  nlattr* options = request.begin(TCA_OPTIONS);
+  const auto options = request.begin(TCA_OPTIONS);
   tc_htb_glob htb{};
   htb.version = 3;
   htb.rate2quantum = 10;
   request.put(TCA_HTB_INIT, htb);
   request.end(options);
-  ASSERT_OK(node_.change(request.take(), "make qdisc"));
+  ASSERT_OK(node_.change(request, "make qdisc"));
   expect_warning(1, "`rail0` loses its qdisc `htb`");
   ASSERT_OK(restore());
   EXPECT_NE((*find_link(node_, "rail0"))->qdisc, "htb") << "the kernel kept it, so that the warning is wrong";
@@ -596,10 +596,10 @@ void make_decoy(Netlink& route, const Link& of, const char* name) {
   RequestBuilder request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, link_header(of.ifindex));
   request.put(IFLA_IFNAME, std::string_view(name));
   request.put(IFLA_ADDRESS, base::netlink::Bytes(of.mac));
-  nlattr* info = request.begin(IFLA_LINKINFO);
+  const auto info = request.begin(IFLA_LINKINFO);
   request.put(IFLA_INFO_KIND, std::string_view("veth"));
   request.end(info);
-  ASSERT_OK(route.change(request.take(), "make veth"));
+  ASSERT_OK(route.change(request, "make veth"));
 }
 
 TEST_F(RestoreRails, ReturnsRecordedNetdevAndKeepsItsImitation) {

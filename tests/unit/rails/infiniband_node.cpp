@@ -6,8 +6,6 @@
 #include <linux/if_arp.h>
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
-#include <netlink/netlink.h>
-#include <netlink/socket.h>
 #include <rdma/rdma_netlink.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -22,7 +20,10 @@
 extern "C" {
 // The linker's names. NOLINTBEGIN(bugprone-reserved-identifier)
 int __real_socket(int domain, int type, int protocol);
-int __real_nl_socket_set_fd(nl_sock* socket, int protocol, int fd);
+ssize_t __real_send(int fd, const void* bytes, std::size_t size, int flags);
+ssize_t __real_recv(int fd, void* bytes, std::size_t size, int flags);
+ssize_t __real_recvfrom(int fd, void* bytes, std::size_t size, int flags, sockaddr* sender, socklen_t* length);
+int __real_getsockopt(int fd, int level, int option, void* value, socklen_t* size);
 // NOLINTEND(bugprone-reserved-identifier)
 }
 
@@ -204,7 +205,7 @@ void InfinibandNode::end_container() {
 // IFLA_LINK_NETNSID, and no device of the bus: only ipoib_parent_init() calls SET_NETDEV_DEV(). rtnl_fill_vfinfo():
 // GUIDs from ipoib_get_vf_guid(), and the MAC of a VF is the physical function's own hardware address
 // (ipoib_get_vf_config()).
-NetlinkMessage InfinibandNode::show_link(const IbLink& link, bool with_vfs) const {
+RequestBuilder InfinibandNode::show_link(const IbLink& link, bool with_vfs) const {
   const HardwareAddress address = address_of(link);
   ifinfomsg header{};
   header.ifi_type = link.function < 0 ? ARPHRD_ETHER : ARPHRD_INFINIBAND;
@@ -215,28 +216,28 @@ NetlinkMessage InfinibandNode::show_link(const IbLink& link, bool with_vfs) cons
   message.put(IFLA_MTU, link.mtu);
   message.put(IFLA_GROUP, link.group);
   if (link.parent != 0) message.put(IFLA_LINK, link.parent);
-  if (link.function < 0) return message.take();
+  if (link.function < 0) return message;
   message.put(IFLA_ADDRESS, Bytes(address));
-  nlattr* kind = message.begin(IFLA_LINKINFO);
+  const auto kind = message.begin(IFLA_LINKINFO);
   message.put(IFLA_INFO_KIND, std::string_view("ipoib"));
   message.end(kind);
-  if (link.parent != 0) return message.take();
+  if (link.parent != 0) return message;
   message.put(IFLA_PARENT_DEV_NAME, std::string_view(fmt::format("0000:1a:00.{}", link.function)));
-  if (link.function != 0 || !with_vfs) return message.take();
+  if (link.function != 0 || !with_vfs) return message;
   message.put(IFLA_NUM_VF, static_cast<std::uint32_t>(state_->functions.size() - 1));
-  nlattr* list = message.begin(IFLA_VFINFO_LIST);
+  const auto list = message.begin(IFLA_VFINFO_LIST);
   for (std::uint32_t vf = 0; vf + 1 < state_->functions.size(); ++vf) {
     const IbFunction& function = state_->functions.at(vf + 1);
     ifla_vf_mac mac{vf, {}};
     std::copy(address.begin(), address.end(), mac.mac);
-    nlattr* info = message.begin(IFLA_VF_INFO);
+    const auto info = message.begin(IFLA_VF_INFO);
     message.put(IFLA_VF_MAC, mac);
     message.put(IFLA_VF_IB_NODE_GUID, ifla_vf_guid{vf, function.node_guid});
     message.put(IFLA_VF_IB_PORT_GUID, ifla_vf_guid{vf, function.port_guid});
     message.end(info);
   }
   message.end(list);
-  return message.take();
+  return message;
 }
 
 // rtnl_getlink(), rtnl_dump_ifinfo()
@@ -419,17 +420,17 @@ NodeReply InfinibandNode::answer_rdma(const NodeRequest& request) {
   if (type == rdma_type(RDMA_NLDEV_CMD_DELLINK)) return delete_rdma(request);
   NodeReply reply;
   if (type == rdma_type(RDMA_NLDEV_CMD_SYS_GET)) {
-    RequestBuilder mode(static_cast<int>(type), 0, Bytes());
+    RequestBuilder mode(type, 0, Bytes());
     mode.put(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, static_cast<std::uint8_t>(state_->is_shared));
-    reply.messages.push_back(mode.take());
+    reply.messages.push_back(std::move(mode));
   }
   for (const IbFunction& function : state_->functions) {
     if (!request.is_dump || (!state_->is_shared && function.netns != request.socket_netns)) continue;
-    RequestBuilder device(static_cast<int>(type), 0, Bytes());
+    RequestBuilder device(type, 0, Bytes());
     device.put(RDMA_NLDEV_ATTR_DEV_INDEX, function.index);
     device.put(RDMA_NLDEV_ATTR_DEV_NAME, std::string_view(function.name.data()));
     device.put(RDMA_NLDEV_ATTR_NODE_GUID, function.node_guid);
-    reply.messages.push_back(device.take());
+    reply.messages.push_back(std::move(device));
   }
   return reply;
 }
@@ -442,8 +443,8 @@ NodeReply InfinibandNode::answer(const NodeRequest& request) {
   return {EIO};
 }
 
-// The program's netlink sockets are connected to the model: the program's calls of socket(2), setns(2) and libnl's
-// nl_socket_set_fd(), nl_send_auto() and nl_recv() end here (linker option --wrap).
+// The program's netlink sockets are connected to the model: the program's calls of socket(2), setns(2), getsockopt(2),
+// send(2), recv(2) and recvfrom(2) end here (linker option --wrap).
 namespace {
 
 struct ScriptedSocket {
@@ -458,33 +459,32 @@ std::map<int, ScriptedSocket> sockets;
 std::map<int, int> netns_of_fd;
 
 int open_scripted(int protocol, int netns) {
-  // A real socket, because libnl reads its address.
   const int fd = __real_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
   if (fd >= 0) sockets[fd] = {protocol, netns};
   return fd;
 }
 
-ScriptedSocket& scripted(const nl_sock* socket) {
-  return sockets.at(nl_socket_get_fd(socket));
+// Returns the socket of this descriptor; nullptr: it is another file.
+ScriptedSocket* scripted(int fd) {
+  const auto found = sockets.find(fd);
+  return found == sockets.end() ? nullptr : &found->second;
 }
 
 // netlink_rcv_skb(), netlink_dump(), netlink_ack() of net/netlink/af_netlink.c, for a socket with NETLINK_CAP_ACK
 // (Linux 6.12): a dump's first error is that of its start.
-void serve(ScriptedSocket& socket, const nlmsghdr& request) {
-  const bool is_dump = (request.nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
-  NodeReply reply = InfinibandNode::current->answer(
-      {socket.protocol, socket.netns, process_netns, is_dump, hook::to_message(&request)});
+void serve(ScriptedSocket& socket, Bytes bytes) {
+  const nlmsghdr header = *base::netlink::value_of<nlmsghdr>(bytes);
+  const Message request = *next_message(bytes);
+  const bool is_dump = (request.flags & NLM_F_DUMP) == NLM_F_DUMP;
+  NodeReply reply = InfinibandNode::current->answer({socket.protocol, socket.netns, process_netns, is_dump, request});
   if (is_dump && reply.code == 0) {
-    reply.messages.push_back(hook::RequestBuilder(NLMSG_DONE, NLM_F_MULTI, int{0}).take());
+    reply.messages.push_back(RequestBuilder(NLMSG_DONE, NLM_F_MULTI, int{0}));
   } else {
-    reply.messages.push_back(hook::RequestBuilder(NLMSG_ERROR, NLM_F_CAPPED, nlmsgerr{-reply.code, request}).take());
+    reply.messages.push_back(RequestBuilder(NLMSG_ERROR, NLM_F_CAPPED, nlmsgerr{-reply.code, header}));
   }
-  for (const hook::NetlinkMessage& message : reply.messages) {
-    nlmsghdr* header = nlmsg_hdr(message.get());
-    header->nlmsg_seq = request.nlmsg_seq;
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(header);
-    socket.answer.insert(socket.answer.end(), bytes, bytes + header->nlmsg_len);
-    socket.answer.resize(NLMSG_ALIGN(socket.answer.size()));
+  for (const RequestBuilder& message : reply.messages) {
+    message.header()->nlmsg_seq = request.sequence;
+    socket.answer.insert(socket.answer.end(), message.bytes().begin(), message.bytes().end());
   }
 }
 
@@ -526,22 +526,34 @@ int __wrap_setns(int fd, int) {
   return 0;
 }
 
-int __wrap_nl_socket_set_fd(nl_sock* socket, int, int fd) {
-  return __real_nl_socket_set_fd(socket, NETLINK_ROUTE, fd);
+int __wrap_getsockopt(int fd, int level, int option, void* value, socklen_t* size) {
+  const auto* const socket = test_support::scripted(fd);
+  if (socket == nullptr || option != SO_PROTOCOL) return __real_getsockopt(fd, level, option, value, size);
+  std::memcpy(value, &socket->protocol, sizeof socket->protocol);
+  return 0;
 }
 
-int __wrap_nl_send_auto(nl_sock* socket, nl_msg* message) {
-  nl_complete_msg(socket, message);
-  test_support::serve(test_support::scripted(socket), *nlmsg_hdr(message));
-  return static_cast<int>(nlmsg_hdr(message)->nlmsg_len);
+ssize_t __wrap_send(int fd, const void* bytes, std::size_t size, int flags) {
+  auto* const socket = test_support::scripted(fd);
+  if (socket == nullptr) return __real_send(fd, bytes, size, flags);
+  test_support::serve(*socket, {static_cast<const std::uint8_t*>(bytes), size});
+  return static_cast<ssize_t>(size);
 }
 
-int __wrap_nl_recv(nl_sock* socket, sockaddr_nl* sender, unsigned char** buffer, ucred**) {
-  const auto answer = std::exchange(test_support::scripted(socket).answer, {});
-  *sender = {};                                                       // number 0: the kernel
-  *buffer = static_cast<unsigned char*>(std::malloc(answer.size()));  // NOLINT(*-no-malloc): the caller frees it
-  std::memcpy(*buffer, answer.data(), answer.size());
-  return static_cast<int>(answer.size());
+// Returns the length of the answer (MSG_PEEK | MSG_TRUNC).
+ssize_t __wrap_recv(int fd, void* bytes, std::size_t size, int flags) {
+  const auto* const socket = test_support::scripted(fd);
+  if (socket == nullptr) return __real_recv(fd, bytes, size, flags);
+  return static_cast<ssize_t>(socket->answer.size());
+}
+
+ssize_t __wrap_recvfrom(int fd, void* bytes, std::size_t size, int flags, sockaddr* sender, socklen_t* length) {
+  auto* const socket = test_support::scripted(fd);
+  if (socket == nullptr) return __real_recvfrom(fd, bytes, size, flags, sender, length);
+  *reinterpret_cast<sockaddr_nl*>(sender) = {};  // port 0: the kernel
+  const auto answer = std::exchange(socket->answer, {});
+  std::memcpy(bytes, answer.data(), answer.size());
+  return static_cast<ssize_t>(answer.size());
 }
 // NOLINTEND(bugprone-reserved-identifier)
 }

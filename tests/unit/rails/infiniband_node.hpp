@@ -68,7 +68,7 @@ struct NodeRequest {
 // The answer of the kernel: messages, then an acknowledgement or the end of the dump.
 struct NodeReply {
   int code = 0;  // errno; 0: success
-  std::vector<hook::NetlinkMessage> messages = {};
+  std::vector<hook::RequestBuilder> messages = {};
 };
 
 // Serves all netlink sockets of this process during its life; only one object at a time. A child that the program forks
@@ -109,7 +109,7 @@ class InfinibandNode {
  private:
   NodeReply answer_route(const NodeRequest& request);
   NodeReply get_link(const NodeRequest& request) const;
-  hook::NetlinkMessage show_link(const IbLink& link, bool with_vfs) const;
+  hook::RequestBuilder show_link(const IbLink& link, bool with_vfs) const;
   NodeReply set_link(const NodeRequest& request);
   int move_link(IbLink& link, int netns, const std::string& name, std::string& line);
   int change_link(IbLink& link, const base::netlink::Attributes& wanted, std::string& line);

@@ -20,9 +20,7 @@
 namespace test_support {
 
 using hook::Netlink;
-using hook::NetlinkMessage;
 using hook::RequestBuilder;
-using hook::to_message;
 
 // Makes this system call fail from now on, in this process and its children, if its argument of this number has this
 // value.
@@ -75,17 +73,16 @@ class NetnsTest : public testing::Test {
 inline void make_veth(Netlink& route, const char* name, const char* peer) {
   RequestBuilder request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, ifinfomsg{});
   request.put(IFLA_IFNAME, std::string_view(name));
-  nlattr* info = request.begin(IFLA_LINKINFO);
+  const auto info = request.begin(IFLA_LINKINFO);
   request.put(IFLA_INFO_KIND, std::string_view("veth"));
-  nlattr* data = request.begin(IFLA_INFO_DATA);
+  const auto data = request.begin(IFLA_INFO_DATA);
   // VETH_INFO_PEER has a header before its attributes.
   RequestBuilder inner(RTM_NEWLINK, 0, ifinfomsg{});
   inner.put(IFLA_IFNAME, std::string_view(peer));
-  const NetlinkMessage made = inner.take();
-  request.put(VETH_INFO_PEER, to_message(nlmsg_hdr(made.get())).payload);
+  request.put(VETH_INFO_PEER, inner.message().payload);
   request.end(data);
   request.end(info);
-  ASSERT_OK(route.change(request.take(), "make veth"));
+  ASSERT_OK(route.change(request, "make veth"));
 }
 
 }  // namespace test_support

@@ -74,13 +74,11 @@ template <typename Fill>
 void with_message(const Fill& fill, const std::function<void(const Attributes&)>& use) {
   RequestBuilder made(0x1409, 0, Bytes());
   fill(made);
-  const NetlinkMessage message = made.take();
-  ASSERT_TRUE(message);
-  use(to_message(nlmsg_hdr(message.get())).attributes(0));
+  use(made.message().attributes(0));
 }
 
 void put_count(RequestBuilder& message, const char* name, std::uint64_t count) {
-  nlattr* entry = message.begin(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY);
+  const auto entry = message.begin(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY);
   message.put(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME, std::string_view(name));
   message.put(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR, count);
   message.end(entry);
@@ -90,7 +88,7 @@ TEST(RdmaContexts, CountsContextsOfTheSummary) {
   const auto fill = [](RequestBuilder& message) {
     message.put(RDMA_NLDEV_ATTR_DEV_INDEX, std::uint32_t{3});
     message.put(RDMA_NLDEV_ATTR_DEV_NAME, std::string_view("rxe0"));
-    nlattr* table = message.begin(RDMA_NLDEV_ATTR_RES_SUMMARY);
+    const auto table = message.begin(RDMA_NLDEV_ATTR_RES_SUMMARY);
     put_count(message, "pd", 5);
     put_count(message, "ctx", 2);
     message.end(table);

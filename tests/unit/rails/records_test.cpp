@@ -30,9 +30,8 @@ Strings record_texts(const std::vector<NetRecord>& records) {
 }
 
 // Makes a record of a message as the kernel sends it, with attributes.
-NetRecord record_of(std::uint16_t type, RequestBuilder request) {
-  const NetlinkMessage made = request.take();
-  const Bytes payload = to_message(nlmsg_hdr(made.get())).payload;
+NetRecord record_of(std::uint16_t type, const RequestBuilder& request) {
+  const Bytes payload = request.message().payload;
   return {type, {payload.begin(), payload.end()}};
 }
 
@@ -106,10 +105,10 @@ NetRecord dumped_address(const char* label, std::uint32_t flags = IFA_F_PERMANEN
   request.put(IFA_FLAGS, flags);
   request.put(IFA_CACHEINFO, ifa_cacheinfo{0xffffffff, 0xffffffff, 1234, 5678});
   request.put(1000, std::uint16_t{0xabcd});
-  nlattr* nest = request.begin(1001);
+  const auto nest = request.begin(1001);
   request.put(1, std::uint8_t{5});
   request.end(nest);
-  return record_of(RTM_NEWADDR, std::move(request));
+  return record_of(RTM_NEWADDR, request);
 }
 
 TEST(ForNetdev, ChangesIndexOfAddresses) {
@@ -155,7 +154,7 @@ TEST(ForNetdev, ChangesIndexOfRoutes) {
   request.put(RTA_OIF, 3);
   request.put(RTA_CACHEINFO, rta_cacheinfo{});
   request.put(500, std::uint32_t{77});
-  const NetRecord made = for_netdev(record_of(RTM_NEWROUTE, std::move(request)), 9, "net1");
+  const NetRecord made = for_netdev(record_of(RTM_NEWROUTE, request), 9, "net1");
   EXPECT_EQ(to_string(made), "10.0.0.0/8 proto static onlink");
   EXPECT_EQ(header_of<rtmsg>(made).rtm_flags, std::uint32_t{RTNH_F_ONLINK});
   EXPECT_EQ(attributes_of<rtmsg>(made).u32(RTA_OIF), 9U);
@@ -172,7 +171,7 @@ TEST(ForNetdev, ChangesNameInRulesExceptTheLoopback) {
   RequestBuilder request(RTM_NEWRULE, 0, header);
   request.put(FRA_IIFNAME, std::string_view("lo"));
   request.put(FRA_OIFNAME, std::string_view("eth0"));
-  const NetRecord made = for_netdev(record_of(RTM_NEWRULE, std::move(request)), 9, "net1");
+  const NetRecord made = for_netdev(record_of(RTM_NEWRULE, request), 9, "net1");
   EXPECT_EQ(to_string(made), "not from all iif lo oif net1 lookup 101");
   EXPECT_EQ(header_of<fib_rule_hdr>(made).flags, std::uint32_t{FIB_RULE_INVERT});
 }
@@ -189,7 +188,7 @@ TEST(ForNetdev, ChangesIndexOfNeighbours) {
   request.put(NDA_LLADDR, Bytes(mac));
   request.put(NDA_PROBES, std::uint32_t{4});
   request.put(NDA_CACHEINFO, nda_cacheinfo{});
-  const NetRecord made = for_netdev(record_of(RTM_NEWNEIGH, std::move(request)), 9, "net1");
+  const NetRecord made = for_netdev(record_of(RTM_NEWNEIGH, request), 9, "net1");
   EXPECT_EQ(to_string(made), "10.1.0.9 lladdr 02:00:00:00:00:fe PERMANENT");
   EXPECT_EQ(header_of<ndmsg>(made).ndm_ifindex, 9);
   EXPECT_FALSE(attributes_of<ndmsg>(made).has(NDA_PROBES));
