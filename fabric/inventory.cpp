@@ -76,6 +76,12 @@ std::optional<InterfaceAddress> parse_interface_address(std::string_view text) {
                           std::string(text)};
 }
 
+const std::string& Netdev::socket_name() const {
+  const auto is_ipv4 = [](const InterfaceAddress& own) { return own.address.is_ipv4(); };
+  const auto first = std::ranges::find_if(addresses, is_ipv4);
+  return first == addresses.end() || first->label.empty() ? name : first->label;
+}
+
 bool Netdev::is_up() const {
   if (const int* value = std::get_if<int>(&carrier)) return *value != 0;
   // Reading carrier returns EINVAL while the netdev is administratively down (net/core/net-sysfs.c, Linux 6.12).

@@ -128,6 +128,12 @@ struct InterfaceAddress {
   Address address;
   std::optional<unsigned> prefix;  // bits of its own family; nullopt: no prefix length
   std::string text;                // original text, for snapshots
+  // Snapshots have these members as one text, by the words of ip-address(8).
+  std::optional<Address> peer = {};  // the other end of a point-to-point link
+  bool tentative = false;            // its duplicate detection has not ended, and it is not optimistic
+  bool dad_failed = false;           // the duplicate detection found the address on another host
+  bool deprecated = false;           // its preferred lifetime has ended
+  std::string label = {};            // IPv4: the name that getifaddrs() gives it; empty: the netdev's name
   friend bool operator==(const InterfaceAddress&, const InterfaceAddress&) = default;
 };
 
@@ -159,6 +165,9 @@ struct Netdev {
   int master_ifindex = 0;
 
   bool is_here() const { return in_this_netns.value_or(true); }
+  // Returns the name by which programs that call getifaddrs() find the netdev: the label of its first IPv4 address, or
+  // its own name.
+  const std::string& socket_name() const;
   // Returns true if the netdev is up and has carrier. An unreadable carrier counts as up, so that a failed read does
   // not exclude an HCA. The exception is EINVAL: it proves that the netdev is down.
   bool is_up() const;

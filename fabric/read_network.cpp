@@ -179,7 +179,16 @@ void add_address(std::vector<Netdev>& netdevs, const Message& message) {
       to_address(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
   if (!address) return;
   const unsigned prefix = header->ifa_prefixlen;
-  netdev->addresses.push_back({*address, prefix, fmt::format("{}/{}", to_string(*address), prefix)});
+  InterfaceAddress own{*address, prefix, fmt::format("{}/{}", to_string(*address), prefix)};
+  const auto peer = to_address(header->ifa_family, attributes.get(IFA_ADDRESS));
+  if (peer && *peer != *address) own.peer = peer;
+  const std::uint32_t flags = attributes.u32(IFA_FLAGS).value_or(header->ifa_flags);
+  own.tentative = (flags & (IFA_F_TENTATIVE | IFA_F_OPTIMISTIC)) == IFA_F_TENTATIVE;
+  own.dad_failed = (flags & IFA_F_DADFAILED) != 0;
+  own.deprecated = (flags & IFA_F_DEPRECATED) != 0;
+  own.label = attributes.text(IFA_LABEL).value_or("");
+  if (own.label == netdev->name) own.label.clear();
+  netdev->addresses.push_back(std::move(own));
 }
 
 void fill_masters(std::vector<Netdev>& netdevs) {

@@ -121,6 +121,11 @@ constexpr Text<unsigned> kTable{
     },
     [](const unsigned& table) -> Json { return table; }, true};
 
+constexpr std::pair<bool InterfaceAddress::*, std::string_view> kAddressFlags[] = {
+    {&InterfaceAddress::tentative, "tentative"},
+    {&InterfaceAddress::dad_failed, "dadfailed"},
+    {&InterfaceAddress::deprecated, "deprecated"}};
+
 // Reads or writes the members of an object. The describe() functions serve both directions, so that reading and writing
 // cannot differ.
 class Members {
@@ -232,6 +237,41 @@ void describe(Members& members, Hca& hca) {
   members("ports", hca.ports, AtMost{kMaxPorts});
 }
 
+using Texts = std::map<std::string, std::string>;
+
+// Returns what ADDRESS/PREFIX does not have, by address, in the order of ip-address(8). Only a label can have blanks,
+// so it is last.
+std::optional<Texts> address_attributes(const Netdev& netdev) {
+  Texts texts;
+  for (const InterfaceAddress& own : netdev.addresses) {
+    std::string text = own.peer ? " peer " + to_string(*own.peer) : "";
+    for (const auto& [flag, word] : kAddressFlags)
+      if (own.*flag) text.append(" ").append(word);
+    if (!own.label.empty()) text += " label " + own.label;
+    if (!text.empty()) texts.emplace(own.text, text.substr(1));
+  }
+  return texts.empty() ? std::nullopt : std::optional(std::move(texts));
+}
+
+// Sets the members that address_attributes() describes. Other words have no effect.
+void set_address_attributes(Netdev& netdev, const Texts& texts) {
+  for (InterfaceAddress& own : netdev.addresses) {
+    const auto found = texts.find(own.text);
+    std::string_view rest = found == texts.end() ? std::string_view() : found->second;
+    while (!rest.empty()) {
+      const auto [word, after] = base::split_first(rest, ' ');
+      rest = after;
+      if (word == "label") {
+        own.label = std::exchange(rest, {});
+      } else if (word == "peer") {
+        own.peer = parse_address(rest.substr(0, rest.find(' ')));
+      }
+      for (const auto& [flag, name] : kAddressFlags)
+        own.*flag |= word == name;
+    }
+  }
+}
+
 void describe(Members& members, Netdev& netdev) {
   members.required("name", netdev.name, "the netdev's name");
   members("mac", netdev.mac);
@@ -243,6 +283,9 @@ void describe(Members& members, Netdev& netdev) {
   members("mtu", netdev.mtu);
   members("type", netdev.type);
   members("addresses", netdev.addresses, AtMost{kMaxAddresses});
+  auto attributes = address_attributes(netdev);
+  members("address_attributes", attributes);
+  if (attributes) set_address_attributes(netdev, *attributes);
   members("in_this_netns", netdev.in_this_netns);
   members("pci", netdev.pci);
   members("master", netdev.master);

@@ -383,7 +383,8 @@ void plan_gids(Deciding& d) {
 Decision decide(const fabric::Inventory& inventory, const Settings& settings, const Policy& policy) {
   Deciding d{inventory, policy, Kept(settings, policy.override_wrong, policy.exports),
              find_candidates(inventory, policy.gids)};
-  d.decision.remarks = settings_without_rdma(settings, policy.exports, d.named_version(), d.candidates);
+  d.decision.nccl_version = d.named_version();
+  d.decision.remarks = settings_without_rdma(settings, policy.exports, d.decision.nccl_version, d.candidates);
   if (d.kept.writes_for("nccl")) d.decision.warnings = cut_values(settings);
   const bool chosen = keep_and_choose(d);
   if (chosen) plan_gids(d);

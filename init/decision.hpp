@@ -52,16 +52,17 @@ struct Decision {
   std::string mark;               // exports_mark(), without the values of a site's policy; empty: nothing is exported
   Settings kept;                  // values of the user that stay, with their problems
   std::vector<PortReport> ports;  // every port once, in inventory order
-  std::vector<std::string> warnings;  // status kOkWarn has at least one, kOk and kNone have none
-  std::vector<std::string> asides;    // status kNone: warnings for the log only
-  std::vector<std::string> remarks;   // information for the log, not a fault
-  bool efa = false;                   // status kNone because the fabric is EFA
-  std::string summary;                // one line: the chosen ports, or why there are none
-  std::string remedy;                 // for status kNone
-  std::vector<std::string> notes;     // reasons for exports and replaced values, one line each
-  std::size_t usable_hcas = 0;        // the number that --require compares
-  std::size_t unused_rails = 0;       // HCAs that equal a used one and cannot be used (find_unused_rails())
-  std::size_t equal_rails = 0;        // these and the used HCAs that they equal
+  std::vector<std::string> warnings;               // status kOkWarn has at least one, kOk and kNone have none
+  std::vector<std::string> asides;                 // status kNone: warnings for the log only
+  std::vector<std::string> remarks;                // information for the log, not a fault
+  bool efa = false;                                // status kNone because the fabric is EFA
+  std::string summary;                             // one line: the chosen ports, or why there are none
+  std::string remedy;                              // for status kNone
+  std::vector<std::string> notes;                  // reasons for exports and replaced values, one line each
+  std::optional<nccl::Version> nccl_version = {};  // of --nccl-version or $NCCL_VERSION
+  std::size_t usable_hcas = 0;                     // the number that --require compares
+  std::size_t unused_rails = 0;  // HCAs that equal a used one and cannot be used (find_unused_rails())
+  std::size_t equal_rails = 0;   // these and the used HCAs that they equal
   std::string refusal_remedy;
   std::optional<std::string> refusal;  // --require is not met or --strict is violated: exit with 78
   // The caller must decide again on an inventory with complete GID tables. If needs_full is still true after that, part

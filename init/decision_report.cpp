@@ -175,7 +175,10 @@ void export_others(Deciding& d) {
   input.ports = d.chosen_ports();
   input.index = d.index_for_others();
   input.ipv6 = d.is_ipv6();
-  if (const fabric::Netdev* netdev = fabric::default_route_netdev(d.inventory)) input.default_netdev = netdev->name;
+  if (const fabric::Netdev* netdev = fabric::default_route_netdev(d.inventory)) {
+    input.default_netdev = netdev->name;
+    input.default_socket = netdev->socket_name();
+  }
   input.has_others = std::ranges::any_of(d.inventory.hcas, [&](const fabric::Hca& hca) {
     return hca.is_accessible() &&
            std::ranges::none_of(d.choice.ports, [&](std::size_t i) { return d.at(i).hca == &hca; });

@@ -62,11 +62,34 @@ Check check_memlock(const fabric::Limits& limits) {
       "or LimitMEMLOCK=infinity in containerd's unit"};
 }
 
-// Returns true for netdevs that NCCL considers: with an IPv4 address, or an IPv6 address other than ::1.
-bool has_address(const Netdev& netdev) {
-  return netdev.is_here() && std::ranges::any_of(netdev.addresses, [](const fabric::InterfaceAddress& own) {
-           return own.address.is_ipv4() || !own.address.is_loopback();
-         });
+bool inverts_subnet(const nccl::Version& version) {
+  return version >= nccl::kInvertsSubnet && version < nccl::kRightSubnet;
+}
+
+// An address that NCCL considers for its bootstrap, with the name that getifaddrs() gives it: its label, if it has one.
+struct SocketAddress {
+  const Netdev* netdev = nullptr;
+  const fabric::InterfaceAddress* own = nullptr;
+  const std::string& name() const { return own->label.empty() ? netdev->name : own->label; }
+};
+
+// Returns the addresses in the order of getifaddrs(): every IPv4 address precedes every IPv6 address, of which NCCL
+// ignores ::1. only_up: ignore down netdevs, as newer versions of NCCL do.
+std::vector<SocketAddress> socket_addresses(const Inventory& inventory, const Settings& settings, bool only_up) {
+  const Setting* wanted = find_setting(settings, "NCCL_SOCKET_FAMILY");
+  std::vector<SocketAddress> addresses;
+  for (const auto& [family, other] :
+       {std::pair(fabric::Family::kIpv4, "AF_INET6"), {fabric::Family::kIpv6, "AF_INET"}}) {
+    if (wanted && wanted->value == other) continue;
+    for (const Netdev& netdev : inventory.netdevs) {
+      if (!netdev.is_here() || (only_up && !netdev.is_up())) continue;
+      for (const fabric::InterfaceAddress& own : netdev.addresses) {
+        const bool counts = own.address.is_ipv4() || !own.address.is_loopback();
+        if (own.address.family() == family && counts) addresses.push_back({&netdev, &own});
+      }
+    }
+  }
+  return addresses;
 }
 
 // Returns the address in NCCL_COMM_ID: "10.0.0.1:5000" or "[fd00::1]:5000". A host name is not resolved: that would
@@ -79,39 +102,37 @@ std::optional<fabric::Address> root_address(const Settings& settings) {
   return fabric::parse_address(text.substr(0, text.rfind(':')));
 }
 
-// Returns true if the address is in a subnet of the netdev.
-bool reaches(const Netdev& netdev, const fabric::Address& address) {
-  return std::ranges::any_of(netdev.addresses, [&](const fabric::InterfaceAddress& own) {
-    return own.prefix && own.address.family() == address.family() &&
-           masked(own.address, *own.prefix) == masked(address, *own.prefix);
-  });
+// Returns true if the other address is in the subnet of the address. inverted: as NCCL 2.29.2 to 2.29.7 compare.
+bool reaches(const fabric::InterfaceAddress& own, const fabric::Address& other, bool inverted) {
+  if (!own.prefix || own.address.family() != other.family()) return false;
+  const bool same = masked(own.address, *own.prefix) == masked(other, *own.prefix);
+  return same != (inverted && other.is_ipv4());
 }
 
-// Returns the netdev of NCCL's bootstrap, by NCCL's rule (src/misc/socket.cc, 2.30.7). only_up: ignore down netdevs, as
-// newer versions of NCCL do.
-const Netdev* find_bootstrap(const Inventory& inventory, const Settings& settings, bool only_up) {
-  std::vector<const Netdev*> seen;
-  for (const Netdev& netdev : inventory.netdevs) {
-    if (has_address(netdev) && (!only_up || netdev.is_up())) seen.push_back(&netdev);
-  }
-  const auto first = [&](std::string_view rule) -> const Netdev* {
-    const auto list = nccl::parse_hca_list(rule);
-    const auto found = std::ranges::find_if(seen, [&](const Netdev* netdev) { return list.matches(netdev->name, 0); });
-    return found == seen.end() ? nullptr : *found;
+// Returns the address of NCCL's bootstrap, by NCCL's rule (src/misc/socket.cc, 2.22.3 to 2.30.7). Its netdev is nullptr
+// if none fits.
+SocketAddress find_bootstrap(const std::vector<SocketAddress>& seen, const Settings& settings, bool inverts_subnet) {
+  const auto first_if = [&](const auto& test) {
+    const auto found = std::ranges::find_if(seen, test);
+    return found == seen.end() ? SocketAddress() : *found;
+  };
+  const auto first = [&](std::string_view rule) {
+    const auto list = nccl::parse_interface_list(rule);
+    return first_if([&](const SocketAddress& one) { return list.matches(one.name(), 0); });
   };
   // NCCL ignores values of one character.
   const Setting* fixed = find_setting(settings, "NCCL_SOCKET_IFNAME");
   if (fixed && fixed->value.size() > 1) return first(fixed->value);
-  if (const Netdev* netdev = first("ib")) return netdev;
+  if (const SocketAddress ib = first("ib"); ib.netdev) return ib;
   if (const auto root = root_address(settings)) {
-    const auto found = std::ranges::find_if(seen, [&](const Netdev* netdev) { return reaches(*netdev, *root); });
-    if (found != seen.end()) return *found;
+    const auto found = first_if([&](const SocketAddress& one) { return reaches(*one.own, *root, inverts_subnet); });
+    if (found.netdev) return found;
   }
   // NCCL tries bridges and lo last, because they do not reach other nodes.
   for (const std::string_view rule : {"^docker,lo,virbr", "docker", "lo", "virbr"}) {
-    if (const Netdev* netdev = first(rule)) return netdev;
+    if (const SocketAddress found = first(rule); found.netdev) return found;
   }
-  return nullptr;
+  return {};
 }
 
 // Returns true if the netdev belongs to a port that the decision uses.
@@ -122,31 +143,65 @@ bool is_rail(const Inventory& inventory, const Decision& decision, const Netdev&
   });
 }
 
-Check check_bootstrap(const Inventory& inventory, const Settings& settings, const Decision& decision) {
-  const Netdev* netdev = find_bootstrap(inventory, settings, true);
-  const bool fixed = find_setting(settings, "NCCL_SOCKET_IFNAME") != nullptr;
-  if (!netdev) {
+// Checks whether NCCL compares the subnet of NCCL_COMM_ID the wrong way round. version: nullopt if it is not known.
+std::optional<Check> check_inverted_subnet(const std::vector<SocketAddress>& seen, const Settings& settings,
+                                           const std::optional<nccl::Version>& version) {
+  if (version && !inverts_subnet(*version)) return std::nullopt;
+  const SocketAddress right = find_bootstrap(seen, settings, false);
+  const SocketAddress wrong = find_bootstrap(seen, settings, true);
+  if (!right.netdev || wrong.netdev == right.netdev) return std::nullopt;
+  return Check{"bootstrap", Verdict::kNote,
+               fmt::format("NCCL 2.29.2 to 2.29.7 use {} for their bootstrap, not {}: with NCCL_COMM_ID they take the "
+                           "first address outside the subnet of rank 0",
+                           printable(wrong.name()), printable(right.name())),
+               fmt::format("set NCCL_SOCKET_IFNAME to ={}", printable(right.name()))};
+}
+
+// Explains why no address fits NCCL_SOCKET_IFNAME.
+Check explain_no_match(const std::vector<SocketAddress>& seen, const Setting& names) {
+  const auto list = nccl::parse_interface_list(names.value);
+  const auto labelled =
+      std::ranges::find_if(seen, [&](const SocketAddress& one) { return list.matches(one.netdev->name, 0); });
+  if (labelled == seen.end()) {
     return {"bootstrap", Verdict::kBad,
-            fixed ? "NCCL_SOCKET_IFNAME matches no netdev that is up: NCCL ends with \"No socket interface found\""
-                  : "no netdev with an address is up: NCCL ends with \"No socket interface found\"",
-            fixed ? "correct or unset NCCL_SOCKET_IFNAME" : "connect the container to a network"};
+            "NCCL_SOCKET_IFNAME matches no netdev that is up: NCCL ends with \"No socket interface found\"",
+            "correct or unset NCCL_SOCKET_IFNAME"};
   }
+  return {
+      "bootstrap", Verdict::kBad,
+      fmt::format("NCCL_SOCKET_IFNAME matches no address: {} of {} has the label {}, with which NCCL compares",
+                  to_string(labelled->own->address), printable(labelled->netdev->name), printable(labelled->name())),
+      fmt::format("set NCCL_SOCKET_IFNAME to ={}", printable(labelled->name()))};
+}
+
+Check check_bootstrap(const Inventory& inventory, const Settings& settings, const Decision& decision) {
+  const auto seen = socket_addresses(inventory, settings, true);
+  const SocketAddress used = find_bootstrap(seen, settings, false);
+  const Setting* fixed = find_setting(settings, "NCCL_SOCKET_IFNAME");
+  if (!used.netdev && fixed) return explain_no_match(seen, *fixed);
+  if (!used.netdev) {
+    return {"bootstrap", Verdict::kBad, "no netdev with an address is up: NCCL ends with \"No socket interface found\"",
+            "connect the container to a network"};
+  }
+  if (auto check = check_inverted_subnet(seen, settings, decision.nccl_version)) return *std::move(check);
   const Netdev* route = fabric::default_route_netdev(inventory);
-  if (!fixed && route && has_address(*route) && route->is_up()) {
+  const auto of_route = std::ranges::find(seen, route, &SocketAddress::netdev);
+  if (!fixed && of_route != seen.end()) {
     // Older versions of NCCL do not check whether a netdev is running.
-    const Netdev* down = find_bootstrap(inventory, settings, false);
+    const Netdev* down = find_bootstrap(socket_addresses(inventory, settings, false), settings, false).netdev;
     const bool takes_down = down && !down->is_up();
-    const Netdev* taken = takes_down ? down : netdev;
+    const Netdev* taken = takes_down ? down : used.netdev;
     if (taken != route && (takes_down || is_rail(inventory, decision, *taken))) {
       return {"bootstrap", Verdict::kNote,
               fmt::format("NCCL {} {}, {}, for its bootstrap, and the default route uses {}",
                           takes_down ? "may use" : "will use", printable(taken->name),
                           takes_down ? "which is down" : "a rail", printable(route->name)),
-              fmt::format("set NCCL_SOCKET_IFNAME to ={} (--export bootstrap does)", printable(route->name))};
+              fmt::format("set NCCL_SOCKET_IFNAME to ={} (--export bootstrap does)", printable(of_route->name()))};
     }
   }
   return {"bootstrap", Verdict::kGood,
-          fmt::format("NCCL will use {} for its bootstrap ({})", printable(netdev->name),
+          fmt::format("NCCL will use {}{} for its bootstrap ({})", printable(used.netdev->name),
+                      used.own->label.empty() ? "" : fmt::format(" (label {})", printable(used.own->label)),
                       fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set")};
 }
 
@@ -288,8 +343,10 @@ std::string variables_text(const Decision& decision) {
 
 }  // namespace
 
-std::optional<std::string> bootstrap_netdev(const Inventory& inventory, const Settings& settings) {
-  const Netdev* netdev = find_bootstrap(inventory, settings, true);
+std::optional<std::string> bootstrap_netdev(const Inventory& inventory, const Settings& settings,
+                                            const nccl::Version& version) {
+  const auto seen = socket_addresses(inventory, settings, true);
+  const Netdev* netdev = find_bootstrap(seen, settings, inverts_subnet(version)).netdev;
   return netdev ? std::optional(netdev->name) : std::nullopt;
 }
 

@@ -39,9 +39,9 @@ std::vector<Check> check_other_values(const fabric::Inventory& inventory, const 
 // Returns true if no check is kBad.
 bool is_fit(const std::vector<Check>& checks);
 
-// Returns the netdev that NCCL chooses for its bootstrap by its own rule (src/misc/socket.cc, 2.30.7). Returns nullopt
-// if none fits.
-std::optional<std::string> bootstrap_netdev(const fabric::Inventory& inventory, const Settings& settings);
+// Returns the netdev that this version of NCCL chooses for its bootstrap by its own rule. Returns nullopt if none fits.
+std::optional<std::string> bootstrap_netdev(const fabric::Inventory& inventory, const Settings& settings,
+                                            const nccl::Version& version = nccl::kNewest);
 
 // Returns the report as text. Its lines have at most 80 columns; longer are only lines with one word, and lines with a
 // variable. A remedy of several ports appears once.

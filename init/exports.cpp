@@ -86,7 +86,7 @@ constexpr Export kExports[] = {
      [](const ExportInput& input) -> std::string { return input.ipv6 ? "AF_INET6" : ""; }},
     {"mscclpp", "MSCCLPP_HCA_DEVICES", devices_by_pci},
     {"mscclpp", "MSCCLPP_IB_GID_INDEX", index_text},
-    {"gloo", "GLOO_SOCKET_IFNAME", [](const ExportInput& input) { return input.default_netdev; }},
+    {"gloo", "GLOO_SOCKET_IFNAME", [](const ExportInput& input) { return input.default_socket; }},
     {"uccl", "UCCL_IB_HCA", [](const ExportInput& input) { return "=" + port_list(input); }},
     {"uccl", "UCCL_IB_GID_INDEX", index_text},
     // Without a list, UCCL takes the HCA that is nearest to the GPU. With a list, each GPU uses all
@@ -101,7 +101,7 @@ constexpr Export kExports[] = {
     {"openmpi", "OMPI_MCA_btl_openib_gid_index", index_text},
     {"libfabric", "FI_VERBS_GID_IDX", index_text},
     {"bootstrap", "NCCL_SOCKET_IFNAME",
-     [](const ExportInput& input) { return input.default_netdev.empty() ? "" : "=" + input.default_netdev; }}};
+     [](const ExportInput& input) { return input.default_socket.empty() ? "" : "=" + input.default_socket; }}};
 
 }  // namespace
 

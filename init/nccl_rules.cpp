@@ -19,7 +19,7 @@ constexpr std::size_t kNameLength = 63;    // longer names are cut since 2.30.7;
 // Returns true for entries such as "mlx5_0:" and "mlx5_0::0".
 bool leaves_port_empty(std::string_view entry) {
   const std::size_t colon = entry.find(':');
-  return colon != std::string_view::npos && (colon + 1 == entry.size() || entry[colon + 1] == ':');
+  return colon != std::string_view::npos && colon > 0 && (colon + 1 == entry.size() || entry[colon + 1] == ':');
 }
 
 HcaList::Entry parse_entry(std::string_view text, bool exact, const Version& version) {
@@ -31,7 +31,8 @@ HcaList::Entry parse_entry(std::string_view text, bool exact, const Version& ver
   const std::string port(text.substr(colon + 1));
   entry.rail = port.substr(std::min(port.find(':'), port.size()));
   if (leaves_port_empty(text) && version >= kEmptyPortIsAny) return entry;
-  entry.port = std::strtol(port.c_str(), nullptr, 10);  // as atoi(): ":x" is port 0, which no HCA has
+  // As atoi(): ":x" is port 0, which no HCA has, and the result is an int.
+  entry.port = static_cast<int>(std::strtol(port.c_str(), nullptr, 10));
   return entry;
 }
 
@@ -76,10 +77,19 @@ HcaList parse_hca_list(std::string_view value, const Version& version) {
   list.exact = value.starts_with('=');
   value.remove_prefix(list.exact ? 1 : 0);
   for (const std::string_view part : base::split(value, ',')) {
-    if (part.empty()) continue;
+    // An entry without a name, such as ":1" of an empty variable before ":1", does not exist to NCCL.
+    if (part.empty() || part.front() == ':') continue;
     if (list.entries.size() == max_ports(version)) break;
     list.entries.push_back(parse_entry(part, list.exact, version));
   }
+  return list;
+}
+
+HcaList parse_interface_list(std::string_view value) {
+  HcaList list = parse_hca_list(value);
+  list.entries.resize(std::min(list.entries.size(), kMaxInterfaces));
+  for (HcaList::Entry& entry : list.entries)
+    entry.port = -1;
   return list;
 }
 

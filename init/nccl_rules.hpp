@@ -29,9 +29,15 @@ inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, NCCL q
 inline constexpr Version kConfFile{2, 23, 0};                  // NCCL_CONF_FILE
 inline constexpr Version kTrimsCr{2, 30, 0};                   // NCCL trims CR at the end of a line in nccl.conf
 inline constexpr Version kHomeVariable{2, 30, 0};              // ~/.nccl.conf is in $HOME; before, see getpwuid(3)
+inline constexpr Version kTimeout18{2, 14, 0};                 // before, NCCL_IB_TIMEOUT is 14 if it is not set
+inline constexpr Version kTimeout20{2, 23, 0};                 // before, 18
 inline constexpr Version kEnvPlugin{2, 29, 0};                 // NCCL_ENV_PLUGIN
-inline constexpr Version kThirtyTwoPorts{2, 18, 5};            // before, NCCL uses at most 16 ports
-inline constexpr std::size_t kMaxPorts = 32;                   // MAX_IB_DEVS; NCCL reads as many entries of a list
+inline constexpr Version kMinusOneIsDefault{2, 26, 0};         // of NCCL_IB_TC and _SL; before, -1 is 255
+inline constexpr Version kInvertsSubnet{2, 29, 2};             // to kRightSubnet: rule of NCCL_COMM_ID (PR 2047)
+inline constexpr Version kRightSubnet{2, 30, 3};
+inline constexpr Version kThirtyTwoPorts{2, 18, 5};  // before, NCCL uses at most 16 ports
+inline constexpr std::size_t kMaxPorts = 32;         // MAX_IB_DEVS; NCCL reads as many entries of a list
+inline constexpr std::size_t kMaxInterfaces = 16;    // MAX_IFS
 
 // Parses "2.21.5", "2.21.5-1" or "2.21". Returns nullopt for any other text.
 std::optional<Version> parse_version(std::string_view text);
@@ -61,6 +67,8 @@ struct HcaList {
   bool matches(std::string_view hca, unsigned port) const;
 };
 HcaList parse_hca_list(std::string_view value, const Version& version = kNewest);
+// Parses a list of NCCL_SOCKET_IFNAME, which names netdevs: matches(NAME, 0). NCCL reads 16 entries and ignores ports.
+HcaList parse_interface_list(std::string_view value);
 // Returns true if an entry has an empty port, such as mlx5_0::0 (device, port, rail).
 bool has_empty_port(std::string_view value);
 

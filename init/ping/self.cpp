@@ -40,10 +40,17 @@ Result<Self> read_self(const Options& options, char* const* environment, const L
   std::array<char*, 3> arguments{name, command, nullptr};
   init::Options reading = TRY(init::parse_options(2, arguments.data(), environment));
   reading.wait_seconds = 0;
-  Resolved resolved = TRY(resolve(reading, environment, log));
-  const auto version = nccl_version(reading.policy.nccl_version, resolved.settings);
-  self.choice = nccl_choice(resolved.inventory, resolved.settings, version.value_or(nccl::kNewest));
-  self.bootstrap = bootstrap_netdev(resolved.inventory, resolved.settings).value_or("");
+  Settings own;
+  add_environment(environment, own);
+  const nccl::Version version = nccl_version(reading.policy.nccl_version, own).value_or(nccl::kNewest);
+  // resolve() reads the file that the variable names; an older NCCL does not.
+  std::vector<char*> read;
+  for (char* const* entry = environment; *entry; ++entry)
+    if (version >= nccl::kConfFile || !std::string_view(*entry).starts_with("NCCL_CONF_FILE=")) read.push_back(*entry);
+  read.push_back(nullptr);
+  Resolved resolved = TRY(resolve(reading, read.data(), log));
+  self.choice = nccl_choice(resolved.inventory, resolved.settings, version);
+  self.bootstrap = bootstrap_netdev(resolved.inventory, resolved.settings, version).value_or("");
   self.netdevs = std::move(resolved.inventory.netdevs);
   self.join = {self.place.rank, self.place.size, read_node(), this_host(), self.choice.rails, self.choice.unused};
   return self;

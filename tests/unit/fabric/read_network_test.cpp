@@ -55,6 +55,38 @@ TEST(Attributes, ReturnsTheFirstAttributeOfAType) {
   EXPECT_EQ(attributes.text(8), "a");
 }
 
+TEST(AddAddress, ReadsPeerFlagsAndLabel) {
+  const auto read = [](int family, std::uint32_t flags, const Buffer& local, const Buffer& address, const char* label) {
+    Buffer buffer(sizeof(ifaddrmsg));
+    ifaddrmsg header{};
+    header.ifa_family = static_cast<std::uint8_t>(family);
+    header.ifa_prefixlen = 24;
+    header.ifa_index = 7;
+    std::memcpy(buffer.data(), &header, sizeof header);
+    add(buffer, IFA_ADDRESS, address);
+    if (!local.empty()) add(buffer, IFA_LOCAL, local);
+    add(buffer, IFA_LABEL, Buffer(label, label + std::strlen(label) + 1));
+    Buffer bits(sizeof flags);
+    std::memcpy(bits.data(), &flags, sizeof flags);
+    add(buffer, IFA_FLAGS, bits);
+    std::vector<Netdev> netdevs = {netdev("eth0", {})};
+    netdevs[0].ifindex = 7;
+    fabric::netlink::add_address(netdevs, {RTM_NEWADDR, Bytes(buffer)});
+    return netdevs[0].addresses.at(0);
+  };
+  const InterfaceAddress plain = read(AF_INET, IFA_F_PERMANENT, {10, 0, 0, 1}, {10, 0, 0, 1}, "eth0");
+  EXPECT_EQ(plain, (InterfaceAddress{address("10.0.0.1"), 24, "10.0.0.1/24"}));
+  const InterfaceAddress peer = read(AF_INET, IFA_F_DEPRECATED, {10, 0, 0, 1}, {10, 9, 0, 1}, "net0");
+  EXPECT_EQ(peer.peer, address("10.9.0.1"));
+  EXPECT_EQ(peer.label, "net0");
+  EXPECT_TRUE(peer.deprecated && !peer.tentative);
+  const Buffer ipv6 = {0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  const InterfaceAddress failed = read(AF_INET6, IFA_F_TENTATIVE | IFA_F_DADFAILED, {}, ipv6, "");
+  EXPECT_TRUE(failed.tentative && failed.dad_failed && !failed.peer && failed.label.empty());
+  EXPECT_FALSE(read(AF_INET6, IFA_F_TENTATIVE | IFA_F_OPTIMISTIC, {}, ipv6, "").tentative)
+      << "an optimistic one serves";
+}
+
 TEST(PrivilegedQkey, IsReadFromTheAnswerOfTheKernel) {
   constexpr unsigned kMode = 96;  // Linux 6.7, include/uapi/rdma/rdma_netlink.h
   for (const bool is_on : {false, true}) {

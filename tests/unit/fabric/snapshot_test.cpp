@@ -41,6 +41,7 @@ constexpr const char* kEveryKey = R"json({
   {"name": "siw0", "pci": null, "uverbs": null, "node_guid": "", "node_type": "", "ports": []}],
  "netdevs": [{"name": "eth0", "mac": "02:00:00:00:00:01", "carrier": 0, "operstate": "down", "dev_id": "0x1",
    "dev_port": 1, "mtu": 9000, "type": 32, "addresses": ["10.0.0.2/24", "fe80::1/64", "fd00::2"],
+   "address_attributes": {"10.0.0.2/24": "peer 10.9.0.1 deprecated label net 0", "fe80::1/64": "tentative dadfailed"},
    "in_this_netns": false, "pci": "0000:0c:00.0", "master": "bond0", "slaves": ["a", "b"]},
   {"name": "down0", "carrier": {"errno": "EINVAL"}, "dev_id": null, "addresses": [], "slaves": []}],
  "gpus": [{"pci": "0000:1a:00.0", "numa_node": -1, "pci_path": []},
@@ -74,6 +75,13 @@ TEST(SnapshotRead, ReadsEveryKey) {
   EXPECT_FALSE(parsed.hcas.at(1).is_accessible()) << "no uverbs node";
   EXPECT_TRUE(parsed.netdevs.at(1).dev_id_null);
   EXPECT_FALSE(parsed.netdevs.at(0).addresses.at(2).prefix);
+  const auto& addresses = parsed.netdevs.at(0).addresses;
+  EXPECT_EQ(addresses[0].peer, parse_address("10.9.0.1"));
+  EXPECT_EQ(addresses[0].label, "net 0");
+  EXPECT_EQ(parsed.netdevs.at(0).socket_name(), "net 0");
+  EXPECT_TRUE(addresses[0].deprecated && !addresses[0].tentative && !addresses[0].dad_failed);
+  EXPECT_TRUE(!addresses[1].deprecated && addresses[1].tentative && addresses[1].dad_failed);
+  EXPECT_TRUE(addresses[2].label.empty() && !addresses[2].peer);
   EXPECT_EQ(parsed.routes->at(1).table, 4294967295U);
   EXPECT_EQ(parsed.netns_mode, fabric::NetnsMode::kExclusive);
   EXPECT_EQ(parsed.limits->memlock_hard, std::numeric_limits<std::uint64_t>::max());

@@ -25,7 +25,7 @@ class Exports : public testing::Test {
     candidates_ = init::find_candidates(node_, {});
     input_.ports = {{&candidates_[0], "rail0"}, {&candidates_[1], "rail1"}};
     input_.index = 3;
-    input_.default_netdev = "eth0";
+    input_.default_netdev = input_.default_socket = "eth0";
   }
   Inventory node_;
   std::vector<init::Candidate> candidates_;
@@ -52,6 +52,7 @@ TEST_F(Exports, UseTheSyntaxOfEachLibrary) {
 
 TEST_F(Exports, HaveNoIndexIfPortsDifferAndNoEmptyValue) {
   input_.default_netdev.clear();
+  input_.default_socket.clear();
   input_.ports[0].netdev.clear();
   input_.ports[1].netdev.clear();
   input_.index.reset();
