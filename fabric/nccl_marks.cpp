@@ -19,10 +19,10 @@ long parse_param(std::string_view value, long fallback) {
   return errno == ERANGE ? fallback : number;
 }
 
-NcclMarks nccl_marks(std::string_view traffic_class, std::string_view service_level) {
-  const auto byte_of = [](std::string_view value) {
-    const long number = parse_param(value, kUnset);
-    return static_cast<std::uint8_t>(number == kUnset ? 0 : number);
+NcclMarks nccl_marks(std::string_view traffic_class, std::string_view service_level, bool minus_one_is_default) {
+  const auto byte_of = [&](std::string_view value) {
+    const long number = parse_param(value, minus_one_is_default ? kUnset : 0);
+    return static_cast<std::uint8_t>(number == kUnset && minus_one_is_default ? 0 : number);
   };
   return {byte_of(traffic_class), byte_of(service_level)};
 }

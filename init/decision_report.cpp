@@ -83,10 +83,16 @@ void warn_about_difference(Deciding& d, const std::vector<WantedGid>& gids) {
     differ |= one.gid.index != gids.front().gid.index;
   }
   if (!differ) return;
+  nccl::GidRules rules = d.effective_rules(true);
+  if (d.plan.range) rules.range = d.plan.range;
+  const auto named = d.named_version();
+  rules.version = named.value_or(nccl::kNewest);
+  const std::string versions = named && wrong_ports(gids, rules).empty()
+                                   ? fmt::format("{} chooses", nccl::to_string(*named))
+                                   : "2.26 and later choose";
   d.decision.warnings.push_back(
-      fmt::format("NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL 2.26 and later choose the right "
-                  "one per port{}",
-                  base::join(indices, ", "), d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
+      fmt::format("NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL {} the right one per port{}",
+                  base::join(indices, ", "), versions, d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
 }
 
 // Warns about empty slots before a port's GID. MLNX_OFED shows slots of other network namespaces as empty, but NCCL
@@ -192,6 +198,13 @@ void export_others(Deciding& d) {
   }
   if (d.kept.writes_for("nvshmem")) export_range_for_nvshmem(d, input.index.has_value());
   if (!d.policy.exports.empty()) d.put(kDevicesName, device_list(input), "the chosen HCAs, for a command line");
+}
+
+void check_numbers(Deciding& d) {
+  for (const std::string_view name : kNumberNames) {
+    const Setting* setting = d.kept.writes_for("nccl") ? d.kept.find(name) : nullptr;
+    if (setting) d.kept.keep(name, check_number(name, setting->value));
+  }
 }
 
 // Replaces wrong values that no export has replaced (--override).
@@ -438,6 +451,7 @@ void report(Deciding& d, bool exports) {
   if (exports) {
     export_nccl(d);
     export_others(d);
+    check_numbers(d);
     neutralize_wrong_values(d);
     warn_about_ports(d);
     warn_about_unused_rails(d);

@@ -186,6 +186,20 @@ std::optional<std::string> check_range(std::string_view value, const nccl::GidRu
   return std::nullopt;
 }
 
+std::optional<std::string> check_number(std::string_view name, std::string_view value) {
+  const long number = nccl::parse_param(value, 1);
+  if (name == kNumberNames[2]) {
+    if (number >= 1 && number <= 128) return std::nullopt;
+    return fmt::format("NCCL makes 1 to 128 queue pairs for a connection, and with {} no connection works", number);
+  }
+  const bool is_timeout = name == kNumberNames[0];
+  const unsigned highest = is_timeout ? 31 : 7;
+  const unsigned given = static_cast<std::uint8_t>(number);
+  if (given <= highest) return std::nullopt;
+  return fmt::format("a queue pair takes 0 to {}: the driver refuses {}, so that no connection works, or uses {}",
+                     highest, given, given & highest);
+}
+
 std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version& version) {
   if (name == "NCCL_IB_GID_INDEX" && version < nccl::kChoosesGid) return "0";
   if (name == "NCCL_IB_GID_INDEX" || name == "NVSHMEM_IB_GID_INDEX") return "-1";
@@ -193,6 +207,9 @@ std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version&
   if (name == kGidRuleNames[0]) return ipv6 ? "AF_INET6" : "AF_INET";
   if (name == kGidRuleNames[1]) return ipv6 ? "::/0" : "0.0.0.0/0";
   if (name == kGidRuleNames[2]) return "2";
+  if (name == kNumberNames[0]) return "20";
+  if (name == kNumberNames[1]) return "7";
+  if (name == kNumberNames[2]) return "1";
   return {};
 }
 

@@ -37,6 +37,12 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
 // ports.
 std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules, bool roce);
 
+// Returns the problem of a number with which NCCL connects no queue pair, or not as asked (kNumberNames). NCCL checks
+// none of them.
+std::optional<std::string> check_number(std::string_view name, std::string_view value);
+inline constexpr std::array<std::string_view, 3> kNumberNames = {"NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT",
+                                                                 "NCCL_IB_QPS_PER_CONNECTION"};
+
 // Returns a neutral value, which replaces a wrong value under --override if no better value is exported. It is the
 // library's default, but NCCL_IB_ADDR_FAMILY gets the wanted family, and NCCL_IB_ADDR_RANGE all its addresses. The
 // variable is not unset, because NCCL would then read its configuration files. Returns an empty text for names without

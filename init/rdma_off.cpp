@@ -65,6 +65,11 @@ void check_nccl(Remarks& remarks, const std::optional<nccl::Version>& version) {
     remarks.add("NCCL_IB_TC", fmt::format("a traffic class has 8 bits: NCCL will use {}",
                                           fabric::nccl_marks(remarks.find("NCCL_IB_TC")->value, {}).traffic_class));
   }
+  for (const std::string_view name : {"NCCL_IB_TC", "NCCL_IB_SL"}) {
+    const Setting* mark = remarks.find(name);
+    if (mark && version && *version < nccl::kMinusOneIsDefault && nccl::parse_param(mark->value, 0) == -1)
+      remarks.add(name, "NCCL before 2.26 uses 255 for -1");
+  }
   if (is_too_large("NCCL_IB_SL", 0xf)) remarks.add("NCCL_IB_SL", "a service level is a number from 0 to 15");
 }
 

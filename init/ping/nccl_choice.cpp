@@ -24,7 +24,9 @@ struct Chooser {
 
   std::string value_of(std::string_view name) const {
     const Setting* setting = find_setting(settings, name);
-    return setting ? setting->value : "";
+    if (!setting) return "";
+    // Before 2.30 the CR at the end of a line in nccl.conf is part of the value.
+    return setting->had_cr && version < nccl::kTrimsCr ? setting->value + '\r' : setting->value;
   }
   long number_of(std::string_view name, long fallback) const { return nccl::parse_param(value_of(name), fallback); }
 
@@ -113,7 +115,11 @@ struct Chooser {
   static constexpr std::size_t kLongestValue = 100;
 };
 
-// NCCL stores these numbers in bytes without a check.
+long default_timeout(const nccl::Version& version) {
+  return version >= nccl::kTimeout20 ? 20 : version >= nccl::kTimeout18 ? 18 : 14;
+}
+
+// NCCL gives these numbers to ibv_modify_qp() as bytes, without a check: the driver refuses a number out of range.
 std::uint8_t byte_of(long value) {
   return static_cast<std::uint8_t>(value);
 }
@@ -135,12 +141,13 @@ NcclChoice nccl_choice(const Inventory& inventory, const Settings& settings, con
       }
     }
   }
-  const fabric::NcclMarks marks = fabric::nccl_marks(chooser.value_of("NCCL_IB_TC"), chooser.value_of("NCCL_IB_SL"));
+  const fabric::NcclMarks marks = fabric::nccl_marks(chooser.value_of("NCCL_IB_TC"), chooser.value_of("NCCL_IB_SL"),
+                                                     version >= nccl::kMinusOneIsDefault);
   choice.connecting.traffic_class = marks.traffic_class;
   choice.connecting.service_level = marks.service_level;
   choice.connecting.pkey_index = static_cast<std::uint16_t>(chooser.number_of("NCCL_IB_PKEY", 0));
-  choice.connecting.timeout = byte_of(chooser.number_of("NCCL_IB_TIMEOUT", 20) & 31);
-  choice.connecting.retries = byte_of(chooser.number_of("NCCL_IB_RETRY_CNT", 7) & 7);
+  choice.connecting.timeout = byte_of(chooser.number_of("NCCL_IB_TIMEOUT", default_timeout(version)));
+  choice.connecting.retries = byte_of(chooser.number_of("NCCL_IB_RETRY_CNT", 7));
   return choice;
 }
 

@@ -268,7 +268,7 @@ void QueuePair::give_up(double seconds) {
     outstanding_ = 0;
     return;
   }
-  const double last = 4.096e-6 * static_cast<double>(1U << connecting_.timeout) * (connecting_.retries + 1);
+  const double last = 4.096e-6 * static_cast<double>(1U << (connecting_.timeout & 31U)) * (connecting_.retries + 1);
   fail(Layer::kRetry, fmt::format("{}: no {} {} within {:.0f} s ({})", rail_.name(),
                                   is_write_acknowledged_ ? "write arrives from" : "acknowledgement from",
                                   to_string(peer_.gid), seconds,

@@ -91,6 +91,27 @@ TEST(NcclChoice, ReadsHowNcclConnects) {
   EXPECT_EQ(set.retries, 3);
 }
 
+TEST(NcclChoice, GivesNumbersToTheQueuePairAsNcclDoes) {
+  const auto connecting = [](const char* name, const char* value, const nccl::Version& version = nccl::kNewest) {
+    return nccl_choice(rails(1), settings_of({{name, value}}), version).connecting;
+  };
+  EXPECT_EQ(connecting("NCCL_IB_TIMEOUT", "40").timeout, 40) << "the driver refuses it";
+  EXPECT_EQ(connecting("NCCL_IB_TIMEOUT", "276").timeout, 20) << "a byte";
+  EXPECT_EQ(connecting("NCCL_IB_RETRY_CNT", "10").retries, 10);
+  EXPECT_EQ(connecting("NCCL_IB_TC", "-1").traffic_class, 0);
+  EXPECT_EQ(connecting("NCCL_IB_TC", "-1", {2, 22, 3}).traffic_class, 255);
+  EXPECT_EQ(connecting("NCCL_IB_SL", "-1", {2, 22, 3}).service_level, 255);
+  EXPECT_EQ(connecting("NCCL_IB_TC", "", {2, 22, 3}).traffic_class, 0);
+  EXPECT_EQ(connecting("NCCL_IB_TC", "", {2, 22, 3}).timeout, 18);
+}
+
+TEST(NcclChoice, KeepsTheCrOfNcclConfBeforeNccl230) {
+  Settings settings;
+  add_conf("NCCL_IB_HCA==mlx5_0\r\n", "/etc/nccl.conf", settings);
+  EXPECT_EQ(nccl_choice(rails(1), settings, {2, 30, 0}).rails.size(), 1U);
+  EXPECT_TRUE(nccl_choice(rails(1), settings, {2, 29, 7}).rails.empty());
+}
+
 TEST(NcclChoice, UsesIndexZeroOnInfiniBandWithoutFlid) {
   fabric::Inventory node;
   node.hcas = {hca("mlx5_0", 0, {infiniband_port()})};
