@@ -180,8 +180,10 @@ Block blocked_without_gid(const Inventory& inventory, const Hca& hca, const Port
   // This check precedes the check for GIDs of other namespaces, which would match too: an iWARP GID is no IP address,
   // so no netdev of this namespace has it.
   if (hca.is_iwarp()) {
-    return {Obstacle::kOnlyV1, "iWARP device: its GID is no IP address, and NCCL needs RoCE v2",
-            "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena)"};
+    return {
+        Obstacle::kOnlyV1, "iWARP device: its GID is no IP address, and NCCL needs RoCE v2",
+        "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena), or set NCCL_IB_DISABLE=1: NCCL selects this "
+        "port, and its connections fail"};
   }
   if (use.foreign) {
     return {Obstacle::kForeign,

@@ -35,9 +35,10 @@ bool has_gid_anywhere(const Inventory& inventory, const fabric::Address& address
   });
 }
 
-bool is_open_ethernet(const Candidate& candidate) {
-  return candidate.hca->is_accessible() && !candidate.hca->is_rejected() && candidate.port->is_active() &&
-         candidate.port->is_ethernet();
+// iWARP has one GID, of the MAC, and gets none for an address.
+bool is_open_roce(const Candidate& candidate) {
+  return !candidate.hca->is_iwarp() && candidate.hca->is_accessible() && !candidate.hca->is_rejected() &&
+         candidate.port->is_active() && candidate.port->is_ethernet();
 }
 
 // Returns true if the port will get GIDs for the addresses of this netdev, which is in this network namespace.
@@ -70,7 +71,7 @@ std::optional<std::string> pending_gid(const Inventory& inventory, const Candida
                                        const std::optional<fabric::Family>& family) {
   const bool has_global = (candidate.best(GidRank::kIpv4) && family != fabric::Family::kIpv6) ||
                           (candidate.best(GidRank::kIpv6) && family != fabric::Family::kIpv4);
-  if (!is_open_ethernet(candidate) || has_global) return std::nullopt;
+  if (!is_open_roce(candidate) || has_global) return std::nullopt;
   const auto* address = awaited_address(inventory, candidate, family, candidate.usable());
   if (!address) return std::nullopt;
   return fmt::format("a GID for {} on {}", to_string(address->address), printable(candidate.name()));
@@ -86,7 +87,7 @@ bool selected(const Policy& policy, const Candidate& candidate) {
 std::optional<std::string> pending_match(const Inventory& inventory, const Candidate& candidate,
                                          const std::optional<fabric::SelectorList>& hcas, const GidFilter& filter,
                                          bool others_match) {
-  if (!is_open_ethernet(candidate) || candidate.usable() || !candidate.port->netdev) return std::nullopt;
+  if (!is_open_roce(candidate) || candidate.usable() || !candidate.port->netdev) return std::nullopt;
   const bool included = hcas && !hcas->exclude;
   if (!filter.narrows() && !included) return std::nullopt;
   bool has_address = false;

@@ -117,7 +117,8 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
                 "run doctor as root on the node itself");
     }
     // Only on a RoCE port the kernel adds a GID for each IP address, so only the table of such a port can fill up.
-    if (!port.is_ethernet() || !port.gid_tbl_len || *port.gid_tbl_len == 0) return;
+    // iWARP has one slot, for the MAC.
+    if (!port.is_ethernet() || node.hca->is_iwarp() || !port.gid_tbl_len || *port.gid_tbl_len == 0) return;
     const std::size_t used = port.gids.size();
     const std::size_t percent = used * 100 / *port.gid_tbl_len;
     most = std::max(most, percent);

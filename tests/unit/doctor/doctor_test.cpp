@@ -75,6 +75,20 @@ TEST(Doctor, NotesATrafficClassWithoutPfc) {
   EXPECT_EQ(note(none, Pfc{3}, true), "") << "MLNX_OFED may map each DSCP by itself";
 }
 
+TEST(Doctor, KnowsThatIwarpHasOneGid) {
+  fabric::Inventory node = test_support::rails(1);
+  fabric::Hca& hca = node.hcas[0];
+  hca.ports[0].gids = {test_support::v1(0, "202:0:de::")};
+  hca.ports[0].gid_tbl_len = 1;
+  const auto has_full_table = [&] {
+    const auto checks = check_rails(node, Config{}, {});
+    return !std::ranges::find(checks, "gids", &Check::name)->findings.empty();
+  };
+  EXPECT_TRUE(has_full_table());
+  hca.node_type = "4: RNIC";
+  EXPECT_FALSE(has_full_table());
+}
+
 TEST(Doctor, JsonHasNoBidirectionalControls) {
   const std::string name = "mlx\u202e5\u0085";
   const std::string json = findings_json({{"ports", {}, {{Grade::kWarning, name, "DOWN", {}}}}});

@@ -229,6 +229,17 @@ TEST(Pending, WaitsForAGidOfAChildsAddress) {
   EXPECT_EQ(pending(bond), "a GID for 10.0.0.1 on mlx5_0:1") << "a bond over the port";
 }
 
+TEST(Pending, IgnoresIwarp) {
+  Inventory node = pod({child({"10.0.0.1"}, "macvlan")});
+  Policy named;
+  named.hcas = fabric::parse_selectors("mlx5_0").value();
+  node.hcas[0].ports[0].netdev = "net1";
+  ASSERT_NE(pending(node), "nothing");
+  node.hcas[0].node_type = "4: RNIC";
+  EXPECT_EQ(pending(node), "nothing");
+  EXPECT_EQ(pending(node, named), "nothing");
+}
+
 // The IPv4 address will not be used.
 TEST(Pending, IgnoresAnHcaWhoseProviderIsRejected) {
   Inventory node = pod({child({"10.0.0.1"}, "macvlan")});
