@@ -134,6 +134,13 @@ struct InterfaceAddress {
   bool dad_failed = false;           // the duplicate detection found the address on another host
   bool deprecated = false;           // its preferred lifetime has ended
   std::string label = {};            // IPv4: the name that getifaddrs() gives it; empty: the netdev's name
+
+  // Returns the address of which the kernel makes a GID: on IPv4 the peer (enum_netdev_ipv4_ips() of
+  // drivers/infiniband/core/roce_gid_mgmt.c, Linux 6.12).
+  const Address& of_gid() const { return peer && address.is_ipv4() ? *peer : address; }
+  // Returns true if a connection can use its GID. The kernel has a GID for each address at once, also for one that must
+  // not be used yet, or that is the peer's.
+  bool serves() const { return !tentative && !dad_failed && of_gid() == address; }
   friend bool operator==(const InterfaceAddress&, const InterfaceAddress&) = default;
 };
 

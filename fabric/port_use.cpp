@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.hpp"
+
 namespace fabric {
 namespace {
 
@@ -20,6 +22,18 @@ const Netdev* by_ifindex(const std::vector<Netdev>& netdevs, int ifindex) {
 bool stacks(const Netdev& netdev) {
   return netdev.kind && (*netdev.kind == "macvlan" || *netdev.kind == "macvtap" || *netdev.kind == "ipvlan" ||
                          *netdev.kind == "ipvtap" || *netdev.kind == "vlan");
+}
+
+// Returns the address in fe80::/64 that a MAC address yields, zero if the text is no MAC address of six bytes
+// (addrconf_addr_eui48(), include/net/addrconf.h, Linux 6.12).
+Address link_local_of(std::string_view mac) {
+  const auto parts = base::split(mac, ':');
+  if (parts.size() != 6) return {};
+  Address address{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 0}};
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    address.bytes[i < 3 ? 8 + i : 10 + i] = base::parse_number<std::uint8_t>(parts[i], 16).value_or(0);
+  address.bytes[8] ^= 2;
+  return address;
 }
 
 // Returns the lowest netdev below `netdev` as a pair: the id of its network namespace (nullopt: this one), and its
@@ -82,7 +96,7 @@ Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::str
 GidSearch::GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev) {
   const auto add = [&](const Netdev& netdev, std::size_t group) {
     for (const InterfaceAddress& own : netdev.addresses)
-      candidates_.push_back({own.address, group, false});
+      candidates_.push_back({own.of_gid(), group, false});
   };
   std::map<std::pair<std::optional<int>, int>, std::size_t> groups;
   for (const Netdev& netdev : netdevs) {
@@ -132,38 +146,55 @@ OwnAddresses::OwnAddresses(const Inventory& inventory) : inventory_(inventory) {
   for (const Netdev& netdev : inventory.netdevs) {
     if (!netdev.is_here()) continue;
     for (const InterfaceAddress& own : netdev.addresses)
-      owners_.emplace(own.address, &netdev);
+      owners_.emplace(own.of_gid(), std::pair(&netdev, &own));
   }
 }
 
-// Returns the netdev that has the address of the GID; if several have it, one that is up. Returns nullptr if the GID
-// belongs to another network namespace. Skips a netdev that cannot carry GIDs of this port, such as a bridge over other
-// netdevs: it may have the same address by chance.
-const Netdev* OwnAddresses::find_owner(const Port& port, const Address& gid) const {
-  const Netdev* owner = nullptr;
-  for (auto [entry, end] = owners_.equal_range(gid); entry != end; ++entry) {
-    const Netdev& netdev = *entry->second;
-    if (carries(inventory_.netdevs, port.netdev, netdev) == Carries::kNo) continue;
-    if (netdev.is_up()) return &netdev;
-    owner = &netdev;
+// Returns the netdev that has the address of the GID; if several have it, one that is up with an address that serves.
+// Its owner is nullptr if the GID belongs to another network namespace. Skips a netdev that cannot carry GIDs of this
+// port, such as a bridge over other netdevs: it may have the same address by chance.
+OwnGid OwnAddresses::find_owner(const Port& port, const GidEntry& entry) const {
+  OwnGid found{&entry};
+  for (auto [known, end] = owners_.equal_range(entry.gid); known != end; ++known) {
+    const auto& [netdev, own] = known->second;
+    if (carries(inventory_.netdevs, port.netdev, *netdev) == Carries::kNo) continue;
+    const bool better = !found.owner || !found.owner->is_up() || (netdev->is_up() && !found.own->serves());
+    if (better) found = {&entry, netdev, own};
   }
-  return owner;
+  return found;
+}
+
+// Returns the default GID of a netdev here: the kernel makes it of the MAC address, whether the netdev has that address
+// or not, and puts it into the first slots, one for each type.
+OwnGid OwnAddresses::find_default_gid(const Port& port) const {
+  OwnGid found;
+  for (const GidEntry& entry : port.gids) {
+    if (entry.index > 1) break;
+    for (const Netdev& netdev : inventory_.netdevs) {
+      if (netdev.is_here() && netdev.mac && link_local_of(*netdev.mac) == entry.gid &&
+          carries(inventory_.netdevs, port.netdev, netdev) != Carries::kNo)
+        found = {&entry, &netdev};
+    }
+  }
+  return found;
 }
 
 void OwnAddresses::survey_gids(const Port& port, PortUse& use) const {
   for (const GidEntry& entry : port.gids) {
     if (entry.gid.is_zero()) continue;
-    const Netdev* owner = find_owner(port, entry.gid);
-    if (!owner) {
+    const OwnGid own = find_owner(port, entry);
+    if (!own.owner) {
       // `foreign` is an example for a message. Prefer a global GID: a link-local GID does not show its network
       // namespace.
       if (!use.foreign || use.foreign->gid.is_link_local()) use.foreign = &entry;
-    } else if (!owner->is_up()) {
-      use.on_down_netdev = {&entry, owner};
+    } else if (!own.owner->is_up()) {
+      use.on_down_netdev = own;
+    } else if (!own.own->serves()) {
+      use.of_no_use = own;
     } else if (entry.is_v2() && entry.index >= kUsableGids) {
       use.too_high = &entry;
     } else if (entry.is_v2()) {
-      use.gids.push_back({&entry, owner});
+      use.gids.push_back(own);
     } else if (entry.is_v1()) {
       use.v1 = &entry;
     } else {
@@ -178,7 +209,9 @@ PortUse OwnAddresses::use_of(const Port& port) const {
   // InfiniBand GIDs are not tied to a network namespace, so an InfiniBand port is usable without this check.
   if (!use.usable() || !port.is_ethernet()) return use;
   survey_gids(port, use);
-  if (use.gids.empty()) use.obstacle = PortObstacle::kNoOwnGid;
+  if (!use.gids.empty()) return use;
+  use.obstacle = PortObstacle::kNoOwnGid;
+  use.of_mac = find_default_gid(port);
   return use;
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fabric/inventory.hpp"
@@ -64,6 +65,7 @@ class GidSearch {
 struct OwnGid {
   const GidEntry* entry = nullptr;
   const Netdev* owner = nullptr;
+  const InterfaceAddress* own = nullptr;
 };
 
 // Whether a port can be used in this network namespace, and with which GIDs.
@@ -75,6 +77,8 @@ struct PortUse {
   // One example of each kind of GID that cannot be used.
   const GidEntry* foreign = nullptr;
   OwnGid on_down_netdev;
+  OwnGid of_no_use;  // its address does not serve (InterfaceAddress::serves())
+  OwnGid of_mac;     // default GID of a netdev here; `own` is nullptr
   const GidEntry* unreadable = nullptr;
   const GidEntry* v1 = nullptr;
   const GidEntry* too_high = nullptr;  // RoCE v2, but its index is not below kUsableGids
@@ -93,11 +97,12 @@ class OwnAddresses {
   PortUse use_of(const Port& port) const;
 
  private:
-  const Netdev* find_owner(const Port& port, const Address& gid) const;
+  OwnGid find_owner(const Port& port, const GidEntry& entry) const;
+  OwnGid find_default_gid(const Port& port) const;
   void survey_gids(const Port& port, PortUse& use) const;
 
   const Inventory& inventory_;
-  std::multimap<Address, const Netdev*> owners_;
+  std::multimap<Address, std::pair<const Netdev*, const InterfaceAddress*>> owners_;
 };
 
 // Predicts the obstacle of a port in a network namespace that will get the port's netdev with an address. The GIDs of

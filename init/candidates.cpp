@@ -138,9 +138,25 @@ std::optional<Block> blocked_by_netdev(const Inventory& inventory, const Port& p
   const auto down = [](const Netdev& netdev, std::string reason) {
     return Block{Obstacle::kNetdevDown, std::move(reason), fmt::format("ip link set {} up", printable(netdev.name))};
   };
-  if (const auto [gid, netdev] = use.on_down_netdev; gid) {
+  if (const auto& [gid, netdev, own] = use.on_down_netdev; gid) {
     return down(*netdev, fmt::format("GID {} is {} of {}, which is down or has no carrier", gid->index,
                                      to_string(gid->gid), printable(netdev->name)));
+  }
+  if (const auto& [gid, netdev, own] = use.of_no_use; gid) {
+    const std::string name = printable(netdev->name);
+    if (own->peer && own->of_gid() != own->address) {
+      return Block{Obstacle::kAddress,
+                   fmt::format("GID {} is the peer of {} on {}, with which RDMA does not work", gid->index,
+                               to_string(own->address), name),
+                   fmt::format("assign an address without peer to {}", name)};
+    }
+    const std::string what = fmt::format("GID {} is {} of {}", gid->index, to_string(gid->gid), name);
+    if (own->dad_failed) {
+      return Block{Obstacle::kAddress, what + ", which another host has too (dadfailed)",
+                   fmt::format("assign another address to {}", name)};
+    }
+    return Block{Obstacle::kAddress, what + ", and the test for duplicates has not ended (tentative)",
+                 "wait for it, or add the address with `nodad`"};
   }
   // The scan of the GID table ignores netdevs that are down, so their GIDs may be missing.
   const Netdev* own = port.netdev ? fabric::find_netdev(inventory, *port.netdev) : nullptr;
@@ -185,15 +201,22 @@ Block blocked_without_gid(const Inventory& inventory, const Hca& hca, const Port
         "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena), or set NCCL_IB_DISABLE=1: NCCL selects this "
         "port, and its connections fail"};
   }
-  if (use.foreign) {
+  if (const Netdev* netdev = use.of_mac.owner; netdev && netdev->addresses.empty()) {
+    return {Obstacle::kNoAddress,
+            fmt::format("{} has no address: GID {} is made of its MAC address", printable(netdev->name),
+                        use.of_mac.entry->index),
+            fmt::format("assign an address to {}", printable(netdev->name))};
+  }
+  if (use.foreign && !(use.of_mac.entry && use.foreign->gid == use.of_mac.entry->gid)) {
     return {Obstacle::kForeign,
             fmt::format("no GID of this network namespace: index {} is {}, an address of another namespace",
                         use.foreign->index, to_string(use.foreign->gid)),
             kNetdevRemedy};
   }
-  if (port.netdev) {
-    return {Obstacle::kNoNetdev, fmt::format("no GID for an address of {}", printable(*port.netdev)),
-            fmt::format("assign an address to {}", printable(*port.netdev))};
+  if (port.netdev || use.of_mac.owner) {
+    const std::string netdev = printable(port.netdev ? *port.netdev : use.of_mac.owner->name);
+    return {Obstacle::kNoNetdev, fmt::format("no GID for an address of {}", netdev),
+            fmt::format("assign an address to {}", netdev)};
   }
   return {Obstacle::kNoNetdev,
           "no netdev of this HCA in this network namespace, and its GID table has no GID of this namespace",
@@ -246,10 +269,10 @@ void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, con
       if (auto blocked = blocked_by_provider(*candidate.hca)) return block(candidate, std::move(*blocked));
       return block(candidate, blocked_without_gid(inventory, *candidate.hca, port, use));
   }
-  for (const auto& [entry, owner] : use.gids) {
+  for (const auto& [entry, owner, address] : use.gids) {
     candidate.netdevs.push_back(owner->name);
     if (filter.allows(entry->gid)) {
-      candidate.gids.push_back({entry->index, entry->gid, rank_of(entry->gid), owner->name});
+      candidate.gids.push_back({entry->index, entry->gid, rank_of(entry->gid), owner->name, address->deprecated});
     }
   }
   if (!use.gids.empty() && candidate.gids.empty()) block(candidate, filtered(filter, *use.gids.back().entry));
@@ -258,7 +281,7 @@ void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, con
 // Returns true if the port is usable in this network namespace, or if a repair in this namespace can make it usable.
 bool is_this_netns(const Candidate& candidate) {
   if (candidate.obstacle == Obstacle::kNone || candidate.obstacle == Obstacle::kAddressesUnknown) return true;
-  return candidate.obstacle >= Obstacle::kNetdevDown && !candidate.hca->is_iwarp();
+  return candidate.obstacle >= Obstacle::kNoAddress && !candidate.hca->is_iwarp();
 }
 
 // If the port's netdev is missing, uses the GIDs of the node's addresses instead, if they are known.
@@ -344,13 +367,16 @@ std::string Candidate::name() const {
 }
 
 const UsableGid* Candidate::best(GidRank rank) const {
-  const auto found = std::ranges::find(gids, rank, &UsableGid::rank);
-  return found == gids.end() ? nullptr : &*found;
+  const UsableGid* found = nullptr;
+  for (const UsableGid& gid : gids) {
+    if (gid.rank == rank && (!found || (found->deprecated && !gid.deprecated))) found = &gid;
+  }
+  return found;
 }
 
 const UsableGid* Candidate::best() const {
-  const auto found = std::ranges::min_element(gids, {}, &UsableGid::rank);
-  return found == gids.end() ? nullptr : &*found;
+  const auto first = std::ranges::min_element(gids, {}, &UsableGid::rank);
+  return first == gids.end() ? nullptr : best(first->rank);
 }
 
 std::vector<Candidate> find_candidates(const Inventory& inventory, const GidFilter& filter) {

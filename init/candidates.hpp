@@ -65,6 +65,7 @@ struct UsableGid {
   fabric::Address gid;
   GidRank rank = GidRank::kIpv4;
   std::string netdev;  // the netdev of this netns that has the address; empty: the address is on the node
+  bool deprecated = false;
 };
 
 // Why a port cannot be used. The order matters: the later an obstacle is in the list, the less is missing to a usable
@@ -78,9 +79,11 @@ enum class Obstacle {
   kProvider,   // libibverbs rejects the HCA's provider; the node opens and the port is active
   kAddressesUnknown,
   kTableUnreadable,
-  kNoNetdev,  // empty table: no netdev of the HCA is in this netns
-  kForeign,   // every GID belongs to another netns
+  kNoNetdev,   // empty table: no netdev of the HCA is in this netns
+  kForeign,    // every GID belongs to another netns
+  kNoAddress,  // its netdev is here, and the GID is made of its MAC address only
   kNetdevDown,
+  kAddress,  // its address does not serve: a peer, a duplicate, or not tested yet
   kTypeUnreadable,
   kOnlyV1,
   kIndexTooHigh,
@@ -106,7 +109,7 @@ struct Candidate {
   bool usable() const { return obstacle == Obstacle::kNone; }
   double rate() const { return port->rate_gbps(); }
   std::string name() const;  // "mlx5_0:1"
-  // Returns the GID of this rank with the lowest index, nullptr if there is none.
+  // Returns the GID of this rank with the lowest index, nullptr if there is none. A deprecated address comes last.
   const UsableGid* best(GidRank rank) const;
   // Returns the GID of the best rank with the lowest index, nullptr if there is none.
   const UsableGid* best() const;

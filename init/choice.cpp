@@ -85,10 +85,13 @@ class Chooser {
 
   void take_usable() {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      // Comma and colon are separators in the lists of every library.
-      if (candidates_[i].usable() && candidates_[i].hca->name.find_first_of(",:") != std::string::npos) {
+      // Comma and colon are separators in the lists of every library, and UCX and NVSHMEM read `^` before a list as
+      // "all but".
+      const std::string& name = candidates_[i].hca->name;
+      if (candidates_[i].usable() && (name.find_first_of(",:") != std::string::npos || name.starts_with('^'))) {
         choice_.drop_reasons[i] =
-            "its name has a comma or colon, which no list of devices can hold; rename it (rdma dev set)";
+            "its name has a comma, a colon or a leading `^`, which no list of devices can hold; rename it (rdma dev "
+            "set)";
       } else if (candidates_[i].usable()) {
         choice_.ports.push_back(i);
       } else {

@@ -245,7 +245,9 @@ bool is_broken(const Deciding& d, std::size_t i) {
     case Obstacle::kNone:
       return std::ranges::find(d.plan.wrong, i) != d.plan.wrong.end();
     case Obstacle::kNotActive:
+    case Obstacle::kNoAddress:
     case Obstacle::kNetdevDown:
+    case Obstacle::kAddress:
     case Obstacle::kTypeUnreadable:
     case Obstacle::kOnlyV1:
     case Obstacle::kIndexTooHigh:

@@ -9,6 +9,7 @@
 
 #include "base/options.hpp"
 #include "base/text.hpp"
+#include "fabric/port_use.hpp"
 #include "init/format_env.hpp"
 #include "init/nccl_rules.hpp"
 
@@ -205,16 +206,23 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings, cons
                       fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set")};
 }
 
-// Returns true if no port is used although an HCA opens and has an ACTIVE RoCE port with GIDs. This detects a container
-// that has device nodes and no netdev: all GIDs have addresses of another network namespace.
+// Returns true if no port is used, an HCA opens and has an ACTIVE RoCE port with GIDs, and no GID belongs to this
+// network namespace. This detects a container that has device nodes and no netdev. iWARP does not count: its GID is no
+// address.
 bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
-  const auto is_roce = [](const fabric::Port& port) {
-    return port.is_ethernet() && port.is_active() && !port.gids.empty();
-  };
-  const auto opens = [&](const fabric::Hca& hca) {
-    return hca.is_accessible() && !hca.is_rejected() && std::ranges::any_of(hca.ports, is_roce);
-  };
-  return !decision.uses([](const PortReport&) { return true; }) && std::ranges::any_of(inventory.hcas, opens);
+  if (decision.uses([](const PortReport&) { return true; })) return false;
+  const fabric::OwnAddresses own(inventory);
+  bool is_any_foreign = false;
+  for (const fabric::Hca& hca : inventory.hcas) {
+    if (!hca.is_accessible() || hca.is_rejected() || hca.is_iwarp()) continue;
+    for (const fabric::Port& port : hca.ports) {
+      if (!port.is_ethernet() || !port.is_active()) continue;
+      const fabric::PortUse use = own.use_of(port);
+      if (use.usable()) return false;
+      is_any_foreign |= use.foreign && !use.of_mac.owner;
+    }
+  }
+  return is_any_foreign;
 }
 
 // Checks RDMA_CM. It needs the device node rdma_cm, and an address of the HCA's netdev in this network namespace.

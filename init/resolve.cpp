@@ -46,8 +46,9 @@ bool is_over(const Inventory& inventory, const fabric::Port& port, const Netdev&
   return netdev.is_here() && carries(inventory.netdevs, port.netdev, netdev) == fabric::Carries::kYes;
 }
 
-// Returns an address for which no port has a GID yet, on the port's netdev or on a netdev that is stacked on it.
-// global_only: the port has a link-local GID already, so only other addresses count.
+// Returns an address that no port can use yet, because it has no GID or its test for duplicates has not ended, on the
+// port's netdev or on a netdev that is stacked on it. global_only: the port has a link-local GID already, so only other
+// addresses count.
 const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, const Candidate& candidate,
                                                 const std::optional<fabric::Family>& family, bool global_only) {
   for (const Netdev& netdev : inventory.netdevs) {
@@ -57,9 +58,11 @@ const fabric::InterfaceAddress* awaited_address(const Inventory& inventory, cons
     const bool same = std::ranges::find(candidate.gids, netdev.name, &UsableGid::netdev) != candidate.gids.end();
     if (global_only && !same && candidate.port->netdev != netdev.name) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
+      // A duplicate address and the address beside a peer get no GID that serves.
+      if (own.dad_failed || own.of_gid() != own.address) continue;
       if (own.address.is_loopback() || (global_only && own.address.is_link_local())) continue;
       if (family && own.address.family() != *family) continue;
-      if (!has_gid_anywhere(inventory, own.address)) return &own;
+      if (own.tentative || !has_gid_anywhere(inventory, own.address)) return &own;
     }
   }
   return nullptr;

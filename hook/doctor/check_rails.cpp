@@ -321,6 +321,12 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
     if (!netdev.is_here()) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
       const fabric::Address& address = own.address;
+      if (own.dad_failed && rails.contains(netdev.name)) {
+        check.add(
+            Grade::kWarning, fabric::to_string(address),
+            fmt::format("of {} is on another host too (dadfailed), and its GID is of no use", printable(netdev.name)),
+            fmt::format("assign another address to {}", printable(netdev.name)));
+      }
       // Loopback and link-local addresses are valid only on one host or link, so duplicates do no harm.
       if (address.is_loopback() || address.is_link_local()) continue;
       auto& names = holders[fabric::to_string(address)];

@@ -75,6 +75,17 @@ TEST(Doctor, NotesATrafficClassWithoutPfc) {
   EXPECT_EQ(note(none, Pfc{3}, true), "") << "MLNX_OFED may map each DSCP by itself";
 }
 
+TEST(Doctor, WarnsAboutAnAddressThatAnotherHostHas) {
+  fabric::Inventory node = test_support::rails(1);
+  node.hcas[0].ports[0].netdev = "rail0";
+  node.netdevs[1].addresses[0].dad_failed = true;
+  const auto checks = check_rails(node, Config{}, {});
+  const auto& findings = std::ranges::find(checks, "addresses", &Check::name)->findings;
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].message, "of rail0 is on another host too (dadfailed), and its GID is of no use");
+  EXPECT_EQ(findings[0].remedy, "assign another address to rail0");
+}
+
 TEST(Doctor, KnowsThatIwarpHasOneGid) {
   fabric::Inventory node = test_support::rails(1);
   fabric::Hca& hca = node.hcas[0];

@@ -139,6 +139,30 @@ TEST(Obstacles, HaveReasonAndRemedy) {
        [](Inventory& node) { node.netdevs[1].carrier = Unreadable{EINVAL}; }},
       {"type unreadable", Obstacle::kTypeUnreadable, "type of GID 3 (10.1.0.1) cannot be read", "",
        has_gids({unreadable(3, "10.1.0.1", EINVAL)}, 2)},
+      {"duplicate", Obstacle::kAddress, "GID 3 is 10.1.0.1 of rail0, which another host has too (dadfailed)",
+       "assign another address to rail0",
+       [](Inventory& node) {
+         node.netdevs[1].addresses[0].tentative = node.netdevs[1].addresses[0].dad_failed = true;
+       }},
+      {"tentative", Obstacle::kAddress,
+       "GID 3 is 10.1.0.1 of rail0, and the test for duplicates has not ended (tentative)",
+       "wait for it, or add the address with `nodad`",
+       [](Inventory& node) { node.netdevs[1].addresses[0].tentative = true; }},
+      {"peer", Obstacle::kAddress, "GID 3 is the peer of 10.1.0.9 on rail0, with which RDMA does not work",
+       "assign an address without peer to rail0",
+       [](Inventory& node) {
+         node.netdevs[1].addresses[0].peer = node.netdevs[1].addresses[0].address;
+         node.netdevs[1].addresses[0].address = address("10.1.0.9");
+       }},
+      {"GID of the other end of a peer", Obstacle::kForeign, foreign, kNetdevRemedy,
+       [](Inventory& node) { node.netdevs[1].addresses[0].peer = address("10.1.0.9"); }},
+      {"default GID without address", Obstacle::kNoAddress, "rail0 has no address: GID 0 is made of its MAC address",
+       "assign an address to rail0",
+       [&](Inventory& node) {
+         port(node).gids = {v1(0, "fe80::5054:ff:fe12:3456"), v2(7, "192.168.9.9")};
+         node.netdevs[1].mac = "52:54:00:12:34:56";
+         node.netdevs[1].addresses.clear();
+       }},
       {"only v1", Obstacle::kOnlyV1, "only RoCE v1 (or iWARP) GIDs, e.g. index 2", "switch the HCA to RoCE v2",
        has_gids({v1(2, "10.1.0.1")}, 2)}};
   for (const auto& row : rows) {
@@ -189,6 +213,16 @@ TEST(Candidates, PreferTheLowestIndexOfTheBestRank) {
   EXPECT_EQ(candidate.best(GidRank::kLinkLocal)->index, 0U);
   EXPECT_EQ(candidate.best(GidRank::kIpv4)->netdev, "rail0");
   EXPECT_EQ(candidate.name(), "mlx5_0:1");
+}
+
+TEST(Candidates, PreferAnAddressThatIsNotDeprecated) {
+  Inventory node = rails(1);
+  node.netdevs[1] = netdev("rail0", {"10.1.0.1", "10.1.0.2"});
+  node.hcas[0].ports[0].gids = {v2(0, "10.1.0.1"), v2(1, "10.1.0.2")};
+  node.netdevs[1].addresses[0].deprecated = true;
+  EXPECT_EQ(find_candidates(node, {})[0].best()->index, 1U);
+  node.netdevs[1].addresses[1].deprecated = true;
+  EXPECT_EQ(find_candidates(node, {})[0].best()->index, 0U);
 }
 
 TEST(Candidates, HaveTheNamesOfTheirNetdevAndItsMasters) {

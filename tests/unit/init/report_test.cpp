@@ -200,6 +200,15 @@ TEST(Checkup, NotesRdmaCmAndLagAndIsUnfitWithoutAPort) {
   EXPECT_FALSE(find(checks, "ports")->remedy.empty());
 }
 
+TEST(Checkup, JudgesRdmaCmByTheGidsOfThisNamespace) {
+  Inventory node = rails(1);
+  EXPECT_EQ(find(check_up(node, {{"NCCL_IB_HCA", {"=other", "environment"}}}), "rdma_cm"), nullptr);
+  node.netdevs.resize(1);
+  EXPECT_NE(find(check_up(node), "rdma_cm"), nullptr);
+  node.hcas[0].node_type = "4: RNIC";
+  EXPECT_EQ(find(check_up(node), "rdma_cm"), nullptr) << "its GID is no address";
+}
+
 TEST(Checkup, GradesWarningsAsNotesAndRefusalsAsBad) {
   const Inventory node = rails(1);
   const Settings settings = {{"NCCL_IB_GID_INDEX", {"9", "environment"}}};

@@ -229,6 +229,20 @@ TEST(Pending, WaitsForAGidOfAChildsAddress) {
   EXPECT_EQ(pending(bond), "a GID for 10.0.0.1 on mlx5_0:1") << "a bond over the port";
 }
 
+TEST(Pending, WaitsForTheEndOfATestForDuplicates) {
+  Inventory node = rails(1);
+  node.hcas[0].ports[0].netdev = "rail0";
+  for (fabric::InterfaceAddress& own : node.netdevs[1].addresses)
+    own.tentative = true;
+  EXPECT_EQ(pending(node), "a GID for 10.1.0.1 on mlx5_0:1");
+  for (fabric::InterfaceAddress& own : node.netdevs[1].addresses)
+    own.dad_failed = true;
+  EXPECT_EQ(pending(node), "nothing") << "it has failed";
+  Inventory peer = pod({child({"10.0.0.1"}, "macvlan")});
+  peer.netdevs[0].addresses[0].peer = fabric::parse_address("10.0.0.2");
+  EXPECT_EQ(pending(peer), "nothing") << "the GID is that of the peer";
+}
+
 TEST(Pending, IgnoresIwarp) {
   Inventory node = pod({child({"10.0.0.1"}, "macvlan")});
   Policy named;
