@@ -185,6 +185,17 @@ std::optional<Block> blocked_by_table(const Port& port, const PortUse& use) {
                fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error))};
 }
 
+// Returns the bond of the port's netdev, if its GID table is empty: the kernel has GIDs only on slaves that are active.
+const Netdev* bond_of_inactive(const Inventory& inventory, const Hca& hca, const Port& port) {
+  if (!std::ranges::all_of(port.gids, [](const GidEntry& entry) { return entry.gid.is_zero(); })) return nullptr;
+  for (const Netdev& netdev : inventory.netdevs) {
+    const bool is_own = port.netdev ? netdev.name == *port.netdev : hca.pci && netdev.pci == hca.pci;
+    const Netdev* master = is_own && netdev.master ? fabric::find_netdev(inventory, *netdev.master) : nullptr;
+    if (master && master->slaves && !master->addresses.empty()) return master;
+  }
+  return nullptr;
+}
+
 // Returns the first cause that applies. A cause is checked before the causes that follow from it. If the addresses of
 // this namespace are unknown, no GID can be attributed to it. A down netdev blocks its GIDs whatever else the table
 // has. A v1 or unreadable GID belongs to this namespace, so it is more specific than a table that was read in part.
@@ -212,6 +223,11 @@ Block blocked_without_gid(const Inventory& inventory, const Hca& hca, const Port
             fmt::format("no GID of this network namespace: index {} is {}, an address of another namespace",
                         use.foreign->index, to_string(use.foreign->gid)),
             kNetdevRemedy};
+  }
+  if (const Netdev* bond = bond_of_inactive(inventory, hca, port)) {
+    return {Obstacle::kNoNetdev,
+            fmt::format("its GID table is empty: its netdev is an inactive slave of {}", printable(bond->name)),
+            "use the HCA of the active slave, or a bond mode in which every slave sends"};
   }
   if (port.netdev || use.of_mac.owner) {
     const std::string netdev = printable(port.netdev ? *port.netdev : use.of_mac.owner->name);

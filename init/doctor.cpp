@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -48,10 +50,10 @@ Check check_memlock(const fabric::Limits& limits) {
   if (limit >= kLargeRegion) {
     return {"memlock", Verdict::kGood, fmt::format("RLIMIT_MEMLOCK is {}: enough for ibv_reg_mr", bytes_text(limit))};
   }
-  std::string why = fmt::format(
-      "RLIMIT_MEMLOCK is {} and CAP_IPC_LOCK is not effective: ibv_reg_mr of more fails with "
-      "\"Cannot allocate memory\"",
-      bytes_text(limit));
+  // can_do_mlock() (mm/mlock.c, Linux 6.12) refuses a limit of 0 with EPERM.
+  std::string why = fmt::format("RLIMIT_MEMLOCK is {} and CAP_IPC_LOCK is not effective: ibv_reg_mr {} with \"{}\"",
+                                bytes_text(limit), limit == 0 ? "fails" : "of more fails",
+                                std::strerror(limit == 0 ? EPERM : ENOMEM));
   if (limits.initial_userns == false) {
     why += "; capabilities of a user namespace do not count";
   } else if (limits.uid.value_or(0) != 0) {

@@ -71,6 +71,7 @@ TEST(Memlock, ReportsTheLimitOfIbvRegMr) {
       {"unlimited", {UINT64_MAX, UINT64_MAX, 0, 1000, true}, Verdict::kGood, "RLIMIT_MEMLOCK is unlimited"},
       {"soft is raised to hard", {65536, UINT64_MAX, 0, 1000, true}, Verdict::kGood, "unlimited"},
       {"8 MiB", {8 << 20, 8 << 20, 0, 0, true}, Verdict::kBad, "RLIMIT_MEMLOCK is 8.0 MiB and CAP_IPC_LOCK is not"},
+      {"none", {0, 0, 0, 0, true}, Verdict::kBad, "ibv_reg_mr fails with \"Operation not permitted\""},
       {"64 KiB", {65536, 65536, 0, 0, true}, Verdict::kBad, "RLIMIT_MEMLOCK is 64 KiB"},
       {"64 GiB", {1, 64ULL << 30, 0, 0, true}, Verdict::kGood, "RLIMIT_MEMLOCK is 64.0 GiB: enough"},
       {"capability", {65536, 65536, kIpcLock, 0, true}, Verdict::kGood, "CAP_IPC_LOCK is effective"},
