@@ -22,6 +22,10 @@ constexpr const char* kStateRemedy =
     "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)";
 
 TEST(Obstacles, HaveReasonAndRemedy) {
+  const auto only_address = [](Inventory& node) -> fabric::InterfaceAddress& {
+    node.netdevs[1].addresses.resize(1);
+    return node.netdevs[1].addresses[0];
+  };
   const auto port = [](Inventory& node) -> fabric::Port& { return node.hcas[0].ports[0]; };
   const auto cannot_open = [](std::optional<int> code) {
     return [code](Inventory& node) {
@@ -141,21 +145,18 @@ TEST(Obstacles, HaveReasonAndRemedy) {
        has_gids({unreadable(3, "10.1.0.1", EINVAL)}, 2)},
       {"duplicate", Obstacle::kAddress, "GID 3 is 10.1.0.1 of rail0, which another host has too (dadfailed)",
        "assign another address to rail0",
-       [](Inventory& node) {
-         node.netdevs[1].addresses[0].tentative = node.netdevs[1].addresses[0].dad_failed = true;
-       }},
+       [&](Inventory& node) { only_address(node).tentative = only_address(node).dad_failed = true; }},
       {"tentative", Obstacle::kAddress,
        "GID 3 is 10.1.0.1 of rail0, and the test for duplicates has not ended (tentative)",
-       "wait for it, or add the address with `nodad`",
-       [](Inventory& node) { node.netdevs[1].addresses[0].tentative = true; }},
+       "wait for it, or add the address with `nodad`", [&](Inventory& node) { only_address(node).tentative = true; }},
       {"peer", Obstacle::kAddress, "GID 3 is the peer of 10.1.0.9 on rail0, with which RDMA does not work",
        "assign an address without peer to rail0",
-       [](Inventory& node) {
-         node.netdevs[1].addresses[0].peer = node.netdevs[1].addresses[0].address;
-         node.netdevs[1].addresses[0].address = address("10.1.0.9");
+       [&](Inventory& node) {
+         only_address(node).peer = address("10.1.0.1");
+         only_address(node).address = address("10.1.0.9");
        }},
       {"GID of the other end of a peer", Obstacle::kForeign, foreign, kNetdevRemedy,
-       [](Inventory& node) { node.netdevs[1].addresses[0].peer = address("10.1.0.9"); }},
+       [&](Inventory& node) { only_address(node).peer = address("10.1.0.9"); }},
       {"default GID without address", Obstacle::kNoAddress, "rail0 has no address: GID 0 is made of its MAC address",
        "assign an address to rail0",
        [&](Inventory& node) {
