@@ -175,7 +175,8 @@ void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<
 //   node_index, as a path     except a file directly in /etc/rdma-init, where only root writes
 //   node_index, as a number   no program, but every node would allocate the same addresses
 //
-// No other key of config.json is a path or a program (tests/unit/cluster/cluster_test.cpp checks the schema).
+// No other key of config.json is a path or a program (tests/unit/hook/admin/cluster/apply_config_test.cpp checks the
+// schema).
 bool refuse_node_keys(ConfigReader& reader);
 
 // Problem and remedy of a name that is_config_name() refuses.

@@ -44,7 +44,8 @@
 //   DIR/refusals
 //       The last 64 refusals, as JSON, at most 64 KiB, with flock(2) of refusals.lock (refusals.hpp).
 //   DIR/metrics
-//       At most 512 counters of 128 bytes, changed in place with flock(2) of the file (hook/metrics/counters.hpp).
+//       At most 512 counters of 128 bytes, changed in place with flock(2) of the file
+//       (hook/admin/metrics/counters.hpp).
 //   DIR/state/PROGRAM.PID
 //       What a long-running program reports to --probe. It holds a lock on the file as long as it lives
 //       (base/process/daemon_state.hpp).

@@ -5,10 +5,10 @@
 
 #include "base/json/json.hpp"
 #include "base/text.hpp"
+#include "hook/admin/doctor/checks.hpp"
 #include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"
 #include "hook/config/read_config.hpp"
-#include "hook/doctor/checks.hpp"
 #include "hook/grant/node.hpp"
 
 namespace hook {

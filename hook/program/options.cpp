@@ -9,9 +9,9 @@
 
 #include "base/text.hpp"
 #include "base/words.hpp"
+#include "hook/admin/install/distribution.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/node_options.hpp"
-#include "hook/install/distribution.hpp"
 
 namespace hook {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "base/result.hpp"
+#include "hook/admin/install/install.hpp"
 #include "hook/grant/node.hpp"
-#include "hook/install/install.hpp"
 
 namespace hook {
 

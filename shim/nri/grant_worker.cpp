@@ -7,10 +7,10 @@
 
 #include "base/failure.hpp"
 #include "base/text.hpp"
+#include "hook/admin/metrics/count.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/grant/refused.hpp"
-#include "hook/metrics/count.hpp"
 #include "hook/rails/addresses.hpp"
 #include "shim/nri/holders.hpp"
 #include "shim/nri/pack.hpp"

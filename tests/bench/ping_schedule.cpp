@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 #include "init/ping/causes.hpp"
-#include "unit/ping/fabric_model.hpp"
+#include "unit/init/ping/fabric_model.hpp"
 
 namespace {
 

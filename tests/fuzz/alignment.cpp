@@ -4,7 +4,7 @@
 
 #include "hook/rails/align/align.hpp"
 #include "require.hpp"
-#include "unit/rails/kernel_gid_model.hpp"
+#include "unit/hook/rails/kernel_gid_model.hpp"
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "hook/doctor/checks.hpp"
-#include "hook/install/plan.hpp"
+#include "hook/admin/doctor/checks.hpp"
+#include "hook/admin/install/plan.hpp"
 #include "require.hpp"
 
 namespace {

@@ -1,5 +1,5 @@
 // Any bytes as a client's request to `rdma-hook metrics --listen`.
-#include "hook/metrics/http_server.hpp"
+#include "hook/admin/metrics/http_server.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // Any text as the record of an install, and records of any texts.
-#include "hook/install/record.hpp"
+#include "hook/admin/install/record.hpp"
 
 #include <array>
 

@@ -672,7 +672,7 @@ START_RULES = [
 
 def each_rule_has_a_node():
     """START_RULES has a refusal for each row of kStartRules: for its engine and way by its option, its short option and its variable."""
-    text = (pathlib.Path(__file__).parents[2] / "hook/install/start_rules.cpp").read_text()
+    text = (pathlib.Path(__file__).parents[2] / "hook/admin/install/start_rules.cpp").read_text()
     rows = re.findall(r'\{Engine::k(\w+), Clash::\w+, "([^"]*)", "([^"]*)", "([^"]*)",\s*"[^"]*"(?:,\s*InstallWay::k(\w+))?\}', text)
     assert len(rows) == text.count("{Engine::k") >= 11, rows
     for engine, option, short, variable, way in rows:

@@ -1,0 +1,51 @@
+#include "hook/admin/metrics/count.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "base/failure.hpp"
+#include "hook/admin/metrics/metrics.hpp"
+
+namespace hook {
+namespace {
+
+// Errors are ignored: counting must not fail the start of a container.
+void add(const Result<Counters>& counters, const std::vector<Increment>& counts) {
+  if (counters) counters->add(counts);
+}
+
+std::vector<Increment> returns_of(const Outcome& outcome) {
+  std::vector<Increment> counts;
+  for (const ReturnReason reason : outcome.returned)
+    counts.push_back({kReturnsTotal, {{"reason", std::string(to_string(reason))}}});
+  return counts;
+}
+
+}  // namespace
+
+void count_stage(std::string_view stage, const Call& call, const Result<void>& result) {
+  // All increments are in one list, because each call of Counters::add() locks and reads the file.
+  const std::string label(stage);
+  std::vector<Increment> counts = returns_of(call.outcome);
+  if (const auto& mode = call.outcome.granted_mode)
+    counts.push_back({kGrantsTotal, {{"engine", std::string(to_string(call.outcome.engine))}, {"mode", *mode}}});
+  if (!result) {
+    const std::string reason(to_string(failure_reason(result.error())));
+    counts.push_back({kFailuresTotal, {{"stage", label}, {"reason", reason}}});
+  }
+  if (counts.empty()) return;
+  for (Increment& increment : observed_stage(label, result.has_value(), call.timing.total()))
+    counts.push_back(std::move(increment));
+  for (const auto& [step, microseconds] : call.timing.steps()) {
+    const Labels labels{{"stage", label}, {"step", step}};
+    counts.push_back({kDurationTotal, labels, microseconds});
+    counts.push_back({kDurationCount, labels});
+  }
+  add(call.ledger ? Counters::open(call.ledger->ledger.directory()) : Counters::open(call.node.ledger), counts);
+}
+
+void count_returns(const std::string& ledger, const Outcome& outcome) {
+  if (const auto counts = returns_of(outcome); !counts.empty()) add(Counters::open(ledger), counts);
+}
+
+}  // namespace hook
