@@ -149,7 +149,7 @@ void Log::note(const Note& note) const {
 
 // The write must not fail or wait: a runtime that has closed its end of the pipe, or does not read from it, must not
 // stop the container's start.
-void Log::say(std::string_view line) const {
+void Log::write_line(std::string_view line) const {
   switch (stderr_) {
     case Stderr::kNone:
       return;
@@ -178,7 +178,7 @@ void Log::write(Severity severity, std::string_view message) const {
 }
 
 void Log::put(Severity severity, const std::string& text) const {
-  if (severity != Severity::kDebug) say(program_ + ": " + text + "\n");
+  if (severity != Severity::kDebug) write_line(program_ + ": " + text + "\n");
   if (syslog_.ok()) {
     const std::string record =
         fmt::format("<{}>{}[{}]: {}", kDaemonFacility | static_cast<int>(severity), program_, ::getpid(), text);

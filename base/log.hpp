@@ -56,7 +56,7 @@ class Log {
   enum class Stderr { kNone, kPolled, kOwn, kSocket };
   void write(Severity severity, std::string_view message) const;
   void put(Severity severity, const std::string& text) const;
-  void say(std::string_view line) const;
+  void write_line(std::string_view line) const;
   UniqueFd syslog_;
   std::string program_ = "rdma-hook";
   Stderr stderr_ = Stderr::kPolled;

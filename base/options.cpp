@@ -14,13 +14,13 @@ Argument split_argument(std::string_view argument) {
 }
 
 Result<std::string_view> take_value(std::span<char* const> arguments, std::size_t& at, std::string_view value_name) {
-  const Argument given = split_argument(arguments[at]);
+  const Argument passed = split_argument(arguments[at]);
   if (value_name.empty()) {
-    if (given.value) return make_error("`--{}` takes no value", printable(given.name));
+    if (passed.value) return make_error("`--{}` takes no value", printable(passed.name));
     return std::string_view("1");
   }
-  if (given.value) return *given.value;
-  if (at + 1 >= arguments.size()) return make_error("`--{}` needs a value: {}", printable(given.name), value_name);
+  if (passed.value) return *passed.value;
+  if (at + 1 >= arguments.size()) return make_error("`--{}` needs a value: {}", printable(passed.name), value_name);
   // The next argument is the value even if it starts with "--", as with getopt_long(3).
   return std::string_view(arguments[++at]);
 }
@@ -49,7 +49,7 @@ std::string unknown_variable(std::string_view prefix, std::string_view variable,
                      suggestion("", nearest.empty() ? "" : variable_of(prefix, nearest)));
 }
 
-std::vector<std::string_view> given_options(std::span<char* const> arguments) {
+std::vector<std::string_view> passed_options(std::span<char* const> arguments) {
   std::vector<std::string_view> names;
   for (const std::string_view argument : arguments) {
     if (argument == "--") break;

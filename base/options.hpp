@@ -90,9 +90,9 @@ Result<void> apply_option(std::span<const Option<Options>> table, std::span<char
                           Options& options) {
   const std::string_view argument = arguments[at];
   if (!is_option(argument)) return make_error("unexpected argument `{}`", printable(argument));
-  const Argument given = split_argument(argument);
-  const auto* const option = find_option(table, given.name);
-  if (!option) return unknown_option(table, given.name);
+  const Argument passed = split_argument(argument);
+  const auto* const option = find_option(table, passed.name);
+  if (!option) return unknown_option(table, passed.name);
   return option->apply(options, TRY(take_value(arguments, at, option->value)));
 }
 
@@ -112,7 +112,7 @@ Result<std::string_view> take_option(std::span<const Option<Options>> table, std
 std::string variable_of(std::string_view prefix, std::string_view option);
 
 // Returns the names of the options before `--`.
-std::vector<std::string_view> given_options(std::span<char* const> arguments);
+std::vector<std::string_view> passed_options(std::span<char* const> arguments);
 
 // Most unknown variables that apply_variables() reports, because an image may have any number of them.
 inline constexpr std::size_t kMostUnknown = 8;
@@ -128,16 +128,16 @@ struct VariableNames {
   std::string_view others;
 };
 
-// Applies the variables of options that are not in `given`: the command line has precedence, even over an invalid
+// Applies the variables of options that are not in `passed`: the command line has precedence, even over an invalid
 // variable. An empty variable counts as unset, because a Dockerfile cannot unset one. A variable with the prefix that
-// is neither an option's nor in `names.others` adds a warning to options.warnings. Applies none if `given` has help or
+// is neither an option's nor in `names.others` adds a warning to options.warnings. Applies none if `passed` has help or
 // version, which must work with an invalid variable.
 // Errors: the value is not valid; the message starts with the variable.
 template <typename Options>
 Result<void> apply_variables(std::span<const Option<Options>> table, const VariableNames& names,
-                             const char* const* environment, std::span<const std::string_view> given,
+                             const char* const* environment, std::span<const std::string_view> passed,
                              Options& options) {
-  if (std::ranges::any_of(given, [](auto name) { return name == "help" || name == "version"; })) return {};
+  if (std::ranges::any_of(passed, [](auto name) { return name == "help" || name == "version"; })) return {};
   for (; *environment; ++environment) {
     const std::string_view entry = *environment;
     const auto [variable, value] = split_first(entry, '=');
@@ -152,7 +152,7 @@ Result<void> apply_variables(std::span<const Option<Options>> table, const Varia
       auto warning = unknown_variable(names.prefix, variable, std::move(known));
       if (!warning.empty()) options.warnings.push_back(std::move(warning));
     }
-    if (option == table.end() || std::ranges::find(given, option->name) != given.end()) continue;
+    if (option == table.end() || std::ranges::find(passed, option->name) != passed.end()) continue;
     if (auto done = option->apply(options, value); !done) return wrap(std::move(done).error(), variable);
   }
   return {};

@@ -7,11 +7,11 @@
 
 namespace base {
 
-enum class Presence { kPresent, kGone };
+enum class Presence { kPresent, kAbsent };
 
 // Returns true only for a proven absence: after a failed lookup, the object counts as present.
-inline bool is_proven_gone(const Result<Presence>& seen) {
-  return seen && *seen == Presence::kGone;
+inline bool is_proven_absent(const Result<Presence>& seen) {
+  return seen && *seen == Presence::kAbsent;
 }
 
 }  // namespace base

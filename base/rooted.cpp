@@ -70,7 +70,7 @@ Attr<std::string> read_below(const std::string& root, const std::string& path, s
   return root.empty() ? read_file(path, limit) : Rooted(root).read(path, limit);
 }
 
-bool is_gone(int code) {
+bool is_absent(int code) {
   return code == ENOENT || code == ENOTDIR;
 }
 

@@ -37,6 +37,6 @@ class Rooted {
 Attr<std::string> read_below(const std::string& root, const std::string& path, std::size_t limit);
 
 // Returns true if the errno means that the file does not exist, as opposed to a failed lookup.
-bool is_gone(int code);
+bool is_absent(int code);
 
 }  // namespace base

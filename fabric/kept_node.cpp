@@ -52,7 +52,7 @@ bool KeptNode::is_quiet() const {
 Inventory KeptNode::read(const NodeReadOptions& options) {
   take_events();
   read_at_ = now_();
-  if (!events_.hears_all()) return read_node(options);
+  if (!events_.receives_all()) return read_node(options);
   std::erase_if(kept_, [&](const Kept& kept) { return read_at_ - kept.read_at >= kOldest; });
   const auto found = std::ranges::find(kept_, options, &Kept::options);
   if (found != kept_.end()) {

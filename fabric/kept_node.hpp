@@ -17,7 +17,7 @@ class KeptNode {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // events: if it does not hear all events, each call of read() reads the whole node. now: for tests.
+  // events: if it does not receive all events, each call of read() reads the whole node. now: for tests.
   explicit KeptNode(NodeEvents events, std::function<Clock::time_point()> now = Clock::now)
       : events_(std::move(events)), now_(std::move(now)) {}
 
@@ -29,7 +29,7 @@ class KeptNode {
   // The other functions are for a process that waits for events and then reads.
 
   // Opens the sockets that are not open. Returns false if a change can remain unreported.
-  bool hear() { return events_.open(); }
+  bool open_events() { return events_.open(); }
   // Returns the descriptors of the sockets, which are readable when there are events.
   std::vector<int> fds() const { return events_.fds(); }
   // Reads the pending events. Returns true if one of them may have changed the result of read(), or if events were

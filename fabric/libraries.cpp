@@ -126,7 +126,7 @@ ImageFile Libraries::find(std::initializer_list<const char*> names) const {
 ImageFile Libraries::at(const std::string& path) const {
   auto file = files_.open(path);
   if (const int code = error_of(file); code != 0) {
-    if (is_gone(code)) return {};
+    if (is_absent(code)) return {};
     if (code == EINVAL || code == ELOOP) return {path, "is not a regular file"};
     return {{}, fmt::format("{}: {}", path, std::strerror(code))};
   }
@@ -166,7 +166,7 @@ Verbs Libraries::verbs_in(const std::string& path) const {
 Drivers Libraries::drivers() const {
   Drivers drivers;
   const auto note = [&](std::string_view path, int code) {
-    if (code != 0 && !is_gone(code) && drivers.unread.empty())
+    if (code != 0 && !is_absent(code) && drivers.unread.empty())
       drivers.unread = fmt::format("{}: {}", path, std::strerror(code));
   };
   std::vector<std::string> names;

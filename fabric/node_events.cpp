@@ -129,7 +129,7 @@ bool NodeEvents::open() {
          group_bit(RTNLGRP_LINK) | group_bit(RTNLGRP_IPV4_IFADDR) | group_bit(RTNLGRP_IPV6_IFADDR));
   listen(rdma_, NETLINK_RDMA, group_bit(kRdmaNotify));
   listen(uevents_, NETLINK_KOBJECT_UEVENT, kKernelUevents);
-  return hears_all();
+  return receives_all();
 }
 
 std::vector<int> NodeEvents::fds() const {

@@ -42,12 +42,12 @@ class NodeEvents {
   NodeEvents(UniqueFd links, UniqueFd rdma, UniqueFd uevents)
       : links_(std::move(links)), rdma_(std::move(rdma)), uevents_(std::move(uevents)) {}
 
-  // Opens each socket that is not open, if the kernel offers it. Returns hears_all().
+  // Opens each socket that is not open, if the kernel offers it. Returns receives_all().
   bool open();
   // Returns true if the kernel reports every change: the sockets for rtnetlink and uevents are open. The socket for
   // RDMA netlink only adds to them: a kernel without RDMA modules refuses it, Linux before 6.12 sends it no events, and
   // the same changes send uevents.
-  bool hears_all() const { return links_.ok() && uevents_.ok(); }
+  bool receives_all() const { return links_.ok() && uevents_.ok(); }
   // Returns the descriptors of the open sockets, which are readable when there are events.
   std::vector<int> fds() const;
   // Reads all pending events. Returns true if one of them may change an inventory with these netdevs, if events were

@@ -39,7 +39,7 @@ struct ClassLink {
   std::optional<std::string> target;
   // The entry was renamed or removed, or moved to another network namespace, after an earlier read found it. This is
   // no file tree without links: the identity of the entry is unknown.
-  bool is_gone = false;
+  bool is_absent = false;
 };
 
 // A directory of sysfs. Its members read entries and record failed reads in scan.unread.
@@ -69,7 +69,7 @@ struct NotedDirectory {
   ClassLink link(const std::string& entry) const {
     ClassLink link{directory.read_link(entry.c_str())};
     const int code = link.target ? 0 : errno;
-    link.is_gone = code == ENOENT;
+    link.is_absent = code == ENOENT;
     if (code != EINVAL) note(Part::kView, entry, code);
     return link;
   }
@@ -143,7 +143,7 @@ bool read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Dire
       hca.uverbs = uverbs_number(entry);
       hca.uverbs_dev = verbs.text(Part::kNodes, entry + "/dev");
       auto link = verbs.link(entry);
-      if (link.is_gone) return false;
+      if (link.is_absent) return false;
       hca.verbs_link = std::move(link.target);
     }
   }
@@ -155,7 +155,7 @@ bool read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Dire
     // Without its device number, the node cannot be created in a container.
     if (!dev || port < 1) continue;
     auto link = mad.link(entry);
-    if (link.is_gone) return false;
+    if (link.is_absent) return false;
     hca.mad_nodes.push_back({entry, *dev, static_cast<unsigned>(port), std::move(link.target).value_or("")});
   }
   return true;
@@ -479,8 +479,8 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
       return std::nullopt;
     }
   }
-  auto [link, is_gone] = all.link(name);
-  if (is_gone) return stale();
+  auto [link, is_absent] = all.link(name);
+  if (is_absent) return stale();
   auto path = pci::addresses_in_path(link.value_or(""));
   // The last address in the class link is the HCA's own PCI function. For a subfunction it is the parent function,
   // because the HCA is on the auxiliary bus of that function.

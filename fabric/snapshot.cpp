@@ -137,7 +137,7 @@ class Members {
   template <typename T, typename Form = Plain>
   void operator()(const char* key, T& member, const Form& form = {}) {
     if (!source_) {
-      written[key] = give(member, form);
+      written[key] = json_of(member, form);
     } else if (const Json* json = find(key)) {
       settle(key, take(*json, member, form));
     }
@@ -325,7 +325,7 @@ void describe(Members& members, Inventory& inventory) {
   members("env", inventory.env);
 }
 
-// take() reads a value from JSON; give() writes it.
+// take() reads a value from JSON; json_of() writes it.
 Wrong take(const Json& json, std::string& text, Plain) {
   if (!json.is_string()) return {"a string"};
   text = json.get_ref<const std::string&>();
@@ -451,13 +451,13 @@ Wrong take(const Json& json, Netdev& netdev, Plain form) {
 }
 
 template <typename T, typename Form>
-Json give(T& value, const Form& form) {
+Json json_of(T& value, const Form& form) {
   if constexpr (requires { form.print; }) {
     return form.print(value);
   } else if constexpr (std::same_as<Form, AtMost>) {
     Json list = Json::array();
     for (auto& item : value)
-      list.push_back(give(item, Plain{}));
+      list.push_back(json_of(item, Plain{}));
     return list;
   } else if constexpr (std::same_as<T, InterfaceAddress>) {
     return value.text;

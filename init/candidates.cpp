@@ -39,7 +39,7 @@ std::string show(const GidEntry& entry) {
 }
 
 // Finds the GIDs of the addresses that the node reported.
-NodeGids told_gids(const Port& port, const std::vector<fabric::Address>& addresses) {
+NodeGids reported_gids(const Port& port, const std::vector<fabric::Address>& addresses) {
   NodeGids node;
   for (const GidEntry& entry : port.gids) {
     if (entry.is_v2() && std::ranges::find(addresses, entry.gid) != addresses.end()) node.gids.push_back(&entry);
@@ -362,7 +362,7 @@ base::Result<NodeAddresses> parse_node_addresses(std::string_view text) {
 NodeGids find_node_gids(const fabric::Hca& hca, const Port& port, const std::optional<NodeAddresses>& addresses) {
   if (addresses) {
     const auto own = addresses->find({hca.name, port.number});
-    return own == addresses->end() ? NodeGids() : told_gids(port, own->second);
+    return own == addresses->end() ? NodeGids() : reported_gids(port, own->second);
   }
   const bool is_read = std::ranges::all_of(port.gids, [](const GidEntry& entry) { return entry.ndev.has_value(); });
   // A table that was not read completely may hide a second netdev of the same name, so the complete table is requested.

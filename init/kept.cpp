@@ -194,10 +194,10 @@ std::optional<std::string> check_number(std::string_view name, std::string_view 
   }
   const bool is_timeout = name == kNumberNames[0];
   const unsigned highest = is_timeout ? 31 : 7;
-  const unsigned given = static_cast<std::uint8_t>(number);
-  if (given <= highest) return std::nullopt;
+  const unsigned byte = static_cast<std::uint8_t>(number);
+  if (byte <= highest) return std::nullopt;
   return fmt::format("a queue pair takes 0 to {}: the driver refuses {}, so that no connection works, or uses {}",
-                     highest, given, given & highest);
+                     highest, byte, byte & highest);
 }
 
 std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version& version) {

@@ -144,14 +144,14 @@ constexpr std::size_t kLongestNote = 200;
 constexpr std::string_view kPrefix = "RDMA_INIT_";
 
 Result<void> apply_environment(Options& options, const char* const* environment,
-                               std::span<const std::string_view> given) {
+                               std::span<const std::string_view> passed) {
   constexpr std::string_view kNote = "RDMA_INIT_NOTE=";
   for (const char* const* at = environment; *at; ++at) {
     const std::string_view entry = *at;
     // rdma-runtime and rdma-nri set it, but an image can set it too: it is only shown.
     if (entry.starts_with(kNote)) options.note = printable(entry.substr(kNote.size()), kLongestNote);
   }
-  return base::apply_variables(kTwins, {kPrefix, kOtherVariables}, environment, given, options);
+  return base::apply_variables(kTwins, {kPrefix, kOtherVariables}, environment, passed, options);
 }
 
 Result<void> apply_argument(Options& options, std::span<char* const> arguments, std::size_t& at) {
@@ -190,8 +190,8 @@ Result<void> check_combination(const Options& options, const std::vector<std::st
 Result<Options> parse_options(int argc, char** argv, const char* const* environment) {
   Options options;
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
-  TRY_VOID(apply_environment(options, environment, base::given_options(arguments)));
-  std::vector<std::string_view> applied;  // unlike `given`, without values that look like options
+  TRY_VOID(apply_environment(options, environment, base::passed_options(arguments)));
+  std::vector<std::string_view> applied;  // unlike `passed`, without values that look like options
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
     if (argument == "--") {

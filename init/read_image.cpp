@@ -60,7 +60,7 @@ class ImageReader {
 
   // Records the first failed read. After it, a file that was not found may exist nevertheless.
   void note_unread(std::string_view path, int code) {
-    if (code != 0 && !base::is_gone(code) && image_.unread.empty())
+    if (code != 0 && !base::is_absent(code) && image_.unread.empty())
       image_.unread = fmt::format("{}: {}", path, std::strerror(code));
   }
 

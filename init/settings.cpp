@@ -78,9 +78,9 @@ const Setting* find_setting(const Settings& settings, std::string_view name) {
   return found == settings.end() || found->second.value.empty() ? nullptr : &found->second;
 }
 
-std::optional<nccl::Version> nccl_version(const std::optional<nccl::Version>& given, const Settings& settings) {
+std::optional<nccl::Version> nccl_version(const std::optional<nccl::Version>& passed, const Settings& settings) {
   const Setting* image = find_setting(settings, "NCCL_VERSION");
-  return image && !given ? nccl::parse_version(image->value) : given;
+  return image && !passed ? nccl::parse_version(image->value) : passed;
 }
 
 std::string own_variable(const char* name) {
@@ -194,7 +194,7 @@ ConfFiles read_conf_files(const Settings& settings, std::vector<std::string> pat
     if (code == 0) files.texts.emplace(path, std::get<std::string>(std::move(text)));
     const bool asked = named && named->value == path;
     // NCCL runs as the same user, so it cannot read the file either.
-    if (code == 0 || (!asked && (base::is_gone(code) || code == EACCES))) continue;
+    if (code == 0 || (!asked && (base::is_absent(code) || code == EACCES))) continue;
     files.problems.push_back(fmt::format("{}{}: {}; its values are unknown", asked ? "NCCL_CONF_FILE=" : "",
                                          printable(path),
                                          code == EFBIG    ? "has more than 64 MiB"
@@ -247,7 +247,7 @@ SitePolicy read_site_policy(const base::Rooted& files, const std::string& file, 
   if (code == EPERM || code == ELOOP) {
     const char* const why = code == EPERM ? kUntrusted : kLink;
     policy.problems.push_back(fmt::format("{} {}: ignored", kPolicyFolder, why));
-  } else if (code != 0 && !base::is_gone(code)) {
+  } else if (code != 0 && !base::is_absent(code)) {
     policy.problems.push_back(fmt::format("{}: {}", kPolicyFolder, std::strerror(code)));
   }
   std::ranges::sort(names);

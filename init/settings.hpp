@@ -52,9 +52,9 @@ using Settings = std::map<std::string, Setting, std::less<>>;
 // and is replaced.
 const Setting* find_setting(const Settings& settings, std::string_view name);
 
-// Returns the version of NCCL: `given`, which is --nccl-version, or else $NCCL_VERSION, which images have. Returns
+// Returns the version of NCCL: `passed`, which is --nccl-version, or else $NCCL_VERSION, which images have. Returns
 // nullopt if neither is known.
-std::optional<nccl::Version> nccl_version(const std::optional<nccl::Version>& given, const Settings& settings);
+std::optional<nccl::Version> nccl_version(const std::optional<nccl::Version>& passed, const Settings& settings);
 
 // Returns the value of a variable of this process, "" if it is not set.
 std::string own_variable(const char* name);

@@ -218,7 +218,7 @@ void read_gpudirect(const base::Rooted& files, Surroundings& around) {
 std::optional<bool> has_entry(const base::Rooted& files, const std::string& directory, std::string_view prefix) {
   bool found = false;
   const int code = files.each_name(directory, [&](std::string_view name) { found |= name.starts_with(prefix); });
-  return code == 0 || base::is_gone(code) ? std::optional(found) : std::nullopt;
+  return code == 0 || base::is_absent(code) ? std::optional(found) : std::nullopt;
 }
 
 // Returns the number of data direct devices: functions of ConnectX-8 without an HCA (rdma-core, providers/mlx5).

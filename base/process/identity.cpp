@@ -98,10 +98,10 @@ bool is_above_me(const ProcessIdentity& process) {
 
 Result<Presence> read_presence(const ProcessIdentity& process) {
   const auto stat = read_stat(process.pid);
-  if (!stat) return stat.error().code == ESRCH ? Result<Presence>(Presence::kGone) : stat.error();
-  if (stat->start_time != process.start_time) return Presence::kGone;
+  if (!stat) return stat.error().code == ESRCH ? Result<Presence>(Presence::kAbsent) : stat.error();
+  if (stat->start_time != process.start_time) return Presence::kAbsent;
   const bool ended = stat->state == 'Z' || stat->state == 'X' || stat->state == 'x';
-  return ended && stat->threads <= 1 ? Presence::kGone : Presence::kPresent;
+  return ended && stat->threads <= 1 ? Presence::kAbsent : Presence::kPresent;
 }
 
 }  // namespace base

@@ -22,7 +22,7 @@ constexpr LockPause kPause{std::chrono::milliseconds(20), std::chrono::milliseco
 constexpr const char* kOurPrograms = "rdma-";
 constexpr std::size_t kLargestLocks = std::size_t{16} << 20;  // of /proc/locks, in bytes
 
-struct LockHolder {
+struct LockingProcess {
   std::string pid;
   std::string program;  // name of its executable file, or of the process if that cannot be read; empty: unknown
   std::string user;     // its real user, which a set-user-ID program does not change; empty: it cannot be read
@@ -59,46 +59,47 @@ std::vector<std::string> takers_of_lock(ino_t inode) {
   return pids;
 }
 
-LockHolder describe_process(const std::string& pid) {
-  LockHolder holder{pid, {}, {}};
+LockingProcess describe_process(const std::string& pid) {
+  LockingProcess process{pid, {}, {}};
   std::error_code failed;
   const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), failed);
   // The name of the process has at most 15 characters, and the process can change it. For a process of the caller's
   // user that is no matter: it could execute any program.
   const auto name = read_attribute(fmt::format("/proc/{}/comm", pid));
-  holder.program = failed ? value_or(name, std::string()) : program.filename().string();
+  process.program = failed ? value_or(name, std::string()) : program.filename().string();
   const auto status = value_or(read_file(fmt::format("/proc/{}/status", pid), kMostText), std::string());
   const std::size_t at = status.find("\nUid:\t");
   if (at != std::string::npos) {
     const std::string_view uids = std::string_view(status).substr(at + 6);
-    holder.user = uids.substr(0, uids.find('\t'));
+    process.user = uids.substr(0, uids.find('\t'));
   }
-  return holder;
+  return process;
 }
 
 // Returns the first process that holds the lock and passes the test.
-std::optional<LockHolder> find_holder(int fd, const std::function<bool(const LockHolder&)>& test) {
+std::optional<LockingProcess> find_locking_process(int fd, const std::function<bool(const LockingProcess&)>& test) {
   struct stat status {};
   const auto proc = Directory::open("/proc");
   if (!proc || ::fstat(fd, &status) != 0) return std::nullopt;
   for (const std::string& name : proc->list()) {
     if (!parse_number<pid_t>(name) || !holds_lock(name, status.st_ino)) continue;
-    if (LockHolder holder = describe_process(name); test(holder)) return holder;
+    if (LockingProcess process = describe_process(name); test(process)) return process;
   }
   for (const std::string& pid : takers_of_lock(status.st_ino))
-    if (LockHolder holder = describe_process(pid); test(holder)) return holder;
+    if (LockingProcess process = describe_process(pid); test(process)) return process;
   return std::nullopt;
 }
 
-std::string to_text(const LockHolder& holder) {
-  return fmt::format("process {} ({}, user {})", holder.pid, holder.program.empty() ? "?" : printable(holder.program),
-                     holder.user.empty() ? "?" : holder.user);
+std::string to_text(const LockingProcess& process) {
+  return fmt::format("process {} ({}, user {})", process.pid,
+                     process.program.empty() ? "?" : printable(process.program),
+                     process.user.empty() ? "?" : process.user);
 }
 
 // A stranger cannot be a process of this user that executes a program of this name: the real user stays the stranger's
 // in a set-user-ID program.
-bool is_our_program(const LockHolder& holder) {
-  return holder.program.starts_with(kOurPrograms) && holder.user == std::to_string(::geteuid());
+bool is_our_program(const LockingProcess& process) {
+  return process.program.starts_with(kOurPrograms) && process.user == std::to_string(::geteuid());
 }
 
 bool is_same_file(const struct stat& left, const struct stat& right) {
@@ -130,9 +131,9 @@ Result<bool> lock_within(int fd, std::chrono::milliseconds patience) {
   return failed == 0;
 }
 
-std::string lock_holder(int fd) {
-  const auto holder = find_holder(fd, [](const LockHolder&) { return true; });
-  return holder ? to_text(*holder) : "an unknown process";
+std::string locking_process(int fd) {
+  const auto process = find_locking_process(fd, [](const LockingProcess&) { return true; });
+  return process ? to_text(*process) : "an unknown process";
 }
 
 Result<OldLock> take_old_lock(int fd, std::string_view path, std::chrono::milliseconds patience) {
@@ -143,13 +144,13 @@ Result<OldLock> take_old_lock(int fd, std::string_view path, std::chrono::millis
   };
   if (TRY(try_for(std::chrono::milliseconds(0)))) return OldLock{true, {}};
   // A stranger that is seen can hold the lock for ever, so waiting would not help.
-  const auto is_stranger = [](const LockHolder& holder) { return !is_our_program(holder); };
-  auto ours = find_holder(fd, is_our_program);
+  const auto is_stranger = [](const LockingProcess& process) { return !is_our_program(process); };
+  auto ours = find_locking_process(fd, is_our_program);
   if (!ours)
-    if (const auto stranger = find_holder(fd, is_stranger)) return OldLock{false, to_text(*stranger)};
+    if (const auto stranger = find_locking_process(fd, is_stranger)) return OldLock{false, to_text(*stranger)};
   if (TRY(try_for(patience))) return OldLock{true, {}};
-  ours = find_holder(fd, is_our_program);
-  if (!ours) return OldLock{false, lock_holder(fd)};
+  ours = find_locking_process(fd, is_our_program);
+  if (!ours) return OldLock{false, locking_process(fd)};
   return Error{fmt::format("{} has locked `{}`", to_text(*ours), printable(path)), EAGAIN,
                "try again when that process has ended"};
 }
@@ -172,7 +173,7 @@ Result<LockFile> LockFile::take(const std::string& path, std::chrono::millisecon
     const auto locked = lock_within(fd.get(), std::max(left, std::chrono::milliseconds(0)));
     if (!locked.has_value()) return wrap(locked.error(), fmt::format("`{}`", printable(path)));
     if (!*locked)
-      return Error{fmt::format("{} has locked `{}`", lock_holder(fd.get()), printable(path)), EAGAIN,
+      return Error{fmt::format("{} has locked `{}`", locking_process(fd.get()), printable(path)), EAGAIN,
                    "try again; if the error persists, check that process"};
     // The process that held the lock removed the file before it released the lock. Then this descriptor is of a file
     // without a name, and another process can have made and locked a new file.

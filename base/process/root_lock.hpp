@@ -60,12 +60,12 @@ Result<bool> lock_within(int fd, std::chrono::milliseconds patience);
 // Returns "process 123 (NAME, user 1000)" for a process that has the file open and holds its flock(2) lock, or "an
 // unknown process": the process is in another PID namespace, or this process may not read its descriptors. fd: of the
 // same file.
-std::string lock_holder(int fd);
+std::string locking_process(int fd);
 
 // The lock of an earlier version on a directory that other users can open.
 struct OldLock {
-  bool held = false;   // the caller's descriptor has the lock
-  std::string holder;  // lock_holder() if a process that is no program of this project has the lock; otherwise empty
+  bool held = false;    // the caller's descriptor has the lock
+  std::string process;  // locking_process() if it is no program of this project; otherwise empty
 };
 // Takes flock(2) on the directory. Waits at most `patience` for a program of this project that root executes (its name
 // begins with "rdma-"), and for a process that is not visible. Any other process is only reported, because it could be

@@ -115,13 +115,13 @@ Result<ChildFiles> run_in_child(std::string_view where, const std::function<Resu
   if (helper.pid < 0) return sys_error(errno, "cannot fork");
   Report report;
   ChildFiles files;
-  const bool told = receive_report(helper.socket.get(), report, files);
-  auto failed = told && report.failed ? receive_error(helper.socket.get()) : std::nullopt;
+  const bool reported = receive_report(helper.socket.get(), report, files);
+  auto failed = reported && report.failed ? receive_error(helper.socket.get()) : std::nullopt;
   int status = 0;
   while (waitpid(helper.pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (failed) return *std::move(failed);
-  if (!told || report.failed) {
+  if (!reported || report.failed) {
     const bool killed = WIFSIGNALED(status);
     return make_error("cannot work in {}: the child process ended with {} {}", where, killed ? "signal" : "exit status",
                       killed ? WTERMSIG(status) : WEXITSTATUS(status));

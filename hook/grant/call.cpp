@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/failure.hpp"
+#include "hook/ledger/absence.hpp"
 #include "hook/ledger/files.hpp"
-#include "hook/ledger/gone.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {
@@ -20,7 +20,7 @@ ReturnReason reason_of(const Released& released, Releaser by) {
   if (!released.was_allocated) return ReturnReason::kInterrupted;
   if (by == Releaser::kPoststop) return ReturnReason::kPoststop;
   if (by == Releaser::kRecover) return ReturnReason::kRecover;
-  return is_namespace_gone(released.grant.owner) ? ReturnReason::kNamespaceGone : ReturnReason::kContainerGone;
+  return is_namespace_absent(released.grant.owner) ? ReturnReason::kNamespaceEnded : ReturnReason::kContainerEnded;
 }
 
 std::vector<std::string> ids_of(const Grant& grant) {
@@ -77,7 +77,7 @@ void OpenLedger::report(Releaser by, Call& call) const {
 
 std::optional<NetworkRecord> read_rails_of(const std::string& ledger_directory, const std::string& key) {
   // Most grants have no rails: then this check is the only system call.
-  if (is_proven_gone(NetworkRecordStore::read_presence(ledger_directory, key))) return std::nullopt;
+  if (is_proven_absent(NetworkRecordStore::read_presence(ledger_directory, key))) return std::nullopt;
   const std::string path = ledger_directory + "/network";
   const auto directory = open_directory(AT_FDCWD, path, path, false);
   const auto text = directory ? read_ledger_file(*directory, key + ".json") : directory.error();

@@ -35,11 +35,11 @@ std::string granted_line(std::string_view event, const Granted& granted);
 
 // Why a grant was released, and by which call. The reasons are few, because each is a time series of the metrics.
 enum class ReturnReason {
-  kPoststop,       // the container's poststop released the grant
-  kRecover,        // `rdma-hook recover` found no user left
-  kNamespaceGone,  // another call found that the pod's network namespace is gone
-  kContainerGone,  // another call found that the grant's container, or the process that requested the grant, is gone
-  kInterrupted,    // the container's start was killed half-way, so the metrics never counted the grant
+  kPoststop,        // the container's poststop released the grant
+  kRecover,         // `rdma-hook recover` found no user left
+  kNamespaceEnded,  // another call found that the pod's network namespace is gone
+  kContainerEnded,  // another call found that the grant's container, or the process that requested the grant, is gone
+  kInterrupted,     // the container's start was killed half-way, so the metrics never counted the grant
 };
 // Returns "poststop", "recover", "namespace-gone", "container-gone" or "interrupted".
 std::string_view to_string(ReturnReason reason);
@@ -57,7 +57,7 @@ struct Returned {
   std::vector<PlannedHca> hcas;
   std::optional<NetworkRecord> rails;  // as before the release
   std::uint64_t held = 0;              // seconds
-  ReturnReason reason = ReturnReason::kContainerGone;
+  ReturnReason reason = ReturnReason::kContainerEnded;
   // A container of a pod has left, and the pod's grant stays.
   bool left = false;
   std::uint64_t rails_us = 0;  // time to restore the rails

@@ -55,7 +55,7 @@ std::string views_of(const ForeseeInput& input) {
 }
 
 // Returns why copies cannot be mounted at the directories. A mount that config.json already has there is left as it is.
-std::optional<Error> cannot_give(const ForeseeInput& input, std::vector<std::string> directories) {
+std::optional<Error> cannot_mount_copies(const ForeseeInput& input, std::vector<std::string> directories) {
   const ContainerSpec& spec = input.requesting.spec;
   std::erase_if(directories, [&](const std::string& at) {
     return std::ranges::find(spec.mounts, at, &SpecMount::destination) != spec.mounts.end();
@@ -75,7 +75,7 @@ Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
   providers.erase("");
   Lendable lendable;
   if (providers.empty()) return lendable;
-  const auto refused = cannot_give(input, {fabric::kLentDirectory, fabric::kNeededDirectory});
+  const auto refused = cannot_mount_copies(input, {fabric::kLentDirectory, fabric::kNeededDirectory});
   for (const std::string& provider : providers) {
     using Files = Result<std::vector<fabric::LentFile>>;
     lendable.emplace(
@@ -88,7 +88,7 @@ Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
 std::optional<Result<fabric::LentFile>> find_topology(const ForeseeInput& input) {
   const std::string& path = input.requesting.admin.topology_file;
   if (path.empty() || !input.variables) return std::nullopt;
-  if (auto refused = cannot_give(input, {fabric::kTopologyDirectory})) return *std::move(refused);
+  if (auto refused = cannot_mount_copies(input, {fabric::kTopologyDirectory})) return *std::move(refused);
   return fabric::find_topology_file(input.node.root, path);
 }
 

@@ -17,7 +17,7 @@
 #include "hook/apply/memlock.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/search.hpp"
-#include "hook/ledger/gone.hpp"
+#include "hook/ledger/absence.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/rails/add.hpp"
 #include "hook/rails/open_hcas.hpp"
@@ -126,7 +126,7 @@ class Granting {
   bool is_all_bound(const Grant& bound) const {
     return !who_.owner.netns && !may_get_rails(requesting_) && !limits_rdma(requesting_.admin) &&
            !needs_own_view(requesting_) && has_limit(requesting_.spec, requesting_.admin.memlock) &&
-           has_only_nodes_of(bound, requesting_.request->given, call_.node.root);
+           has_only_nodes_of(bound, requesting_.request->granted_nodes, call_.node.root);
   }
 
   // Decides, books, adds rails and views, and leaves in the booking what the caller must write. The node is read before

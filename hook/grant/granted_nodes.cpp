@@ -83,7 +83,7 @@ Result<void> check_granted_nodes(const ContainerRequest& requesting, const std::
   for (const PlannedHca& hca : granted)
     names.push_back(base::printable(hca.name));
   // Second check: no uverbs node of the container, under any path, may belong to an HCA that is not granted.
-  for (const SpecDevice& device : requesting.request->given) {
+  for (const SpecDevice& device : requesting.request->granted_nodes) {
     const HcaNodes* const owner = owner_of_device(device, all);
     if (!owner || owner->is_granted) continue;
     return changed(fmt::format("the container's `{}` is {}, {}; granted is {}", base::printable(device.path),

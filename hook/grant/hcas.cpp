@@ -126,7 +126,8 @@ bool add_device(const std::string& name, const Inventory& inventory, KnownDevice
 
 Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
                           Inventory& inventory) {
-  if (!owner.netns || TRY(NetworkRecordStore::read_presence(ledger_directory, owner.key)) == Presence::kGone) return {};
+  if (!owner.netns || TRY(NetworkRecordStore::read_presence(ledger_directory, owner.key)) == Presence::kAbsent)
+    return {};
   const auto store = TRY(NetworkRecordStore::open(ledger_directory));
   auto record = TRY(store.read(owner.key));
   // The kernel reuses the inode number of a namespace, so the record of this key may belong to an earlier namespace.
@@ -145,7 +146,7 @@ Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owne
 Result<void> add_granted_hcas(const Request& request, const Owner& owner, const std::string& root,
                               Inventory& inventory) {
   std::vector<std::string> away;
-  for (const SpecDevice& device : request.given) {
+  for (const SpecDevice& device : request.granted_nodes) {
     const auto number = device.uverbs() ? device.uverbs() : fabric::uverbs_number(device.path);
     const auto has_it = [&](const Hca& hca) { return hca.uverbs == number; };
     if (!owner.netns || !number || std::any_of(inventory.hcas.begin(), inventory.hcas.end(), has_it)) continue;

@@ -24,11 +24,11 @@ namespace {
 
 // Returns the names of the HCAs to read; nullopt: all, because the request can match any.
 std::optional<std::vector<std::string>> names_to_read(const Request& request, const std::string& root) {
-  auto given = hcas_of_given_nodes(request, root);
-  if (!given || request.has_nodes_of_grant || request.selection.kind == HcaSelection::Kind::kNone) return given;
+  auto granted = hcas_of_granted_nodes(request, root);
+  if (!granted || request.has_nodes_of_grant || request.selection.kind == HcaSelection::Kind::kNone) return granted;
   auto named = named_hcas(request.selection);
   if (!named) return named;
-  for (std::string& name : *given) {
+  for (std::string& name : *granted) {
     if (std::find(named->begin(), named->end(), name) == named->end()) named->push_back(std::move(name));
   }
   return named;
@@ -81,9 +81,9 @@ Result<void> check_root(const std::string& root) {
   return error;
 }
 
-std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& request, const std::string& root) {
+std::optional<std::vector<std::string>> hcas_of_granted_nodes(const Request& request, const std::string& root) {
   std::vector<std::string> names;
-  for (const SpecDevice& device : request.given) {
+  for (const SpecDevice& device : request.granted_nodes) {
     const auto named = fabric::uverbs_number(device.path);
     const auto number = device.uverbs() ? device.uverbs() : named;
     if (named && number != named) return std::nullopt;

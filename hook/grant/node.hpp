@@ -44,7 +44,7 @@ base::Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting
 
 // Returns the HCAs of the uverbs nodes in Request::given; nullopt: a node belongs to no HCA, or its path and its number
 // name different HCAs.
-std::optional<std::vector<std::string>> hcas_of_given_nodes(const Request& request, const std::string& root);
+std::optional<std::vector<std::string>> hcas_of_granted_nodes(const Request& request, const std::string& root);
 
 // Reads the HCAs `names` as read_node_for() would, and takes the other HCAs of the node from `survey`, an inventory
 // with fewer facts (fabric::survey_node()). A name that no longer exists is left out. Errors: as read_node_for().

@@ -50,9 +50,9 @@ class Search {
     const Request& request = *input_.requesting.request;
     const auto count = count_of(request);
     if (!count || input_.node.snapshot) return false;
-    auto given = hcas_of_given_nodes(request, input_.node.root);
-    if (!given) return false;
-    given_ = *std::move(given);
+    auto granted = hcas_of_granted_nodes(request, input_.node.root);
+    if (!granted) return false;
+    granted_ = *std::move(granted);
     const auto facts = ranking_facts(request, input_.requesting.admin);
     survey_ = fabric::survey_node(input_.node.root, facts, facts.place);
     if (survey_.hcas.size() <= *count || !was_read(survey_, fabric::Unread::Part::kHcas)) return false;
@@ -88,7 +88,7 @@ class Search {
     ForeseenPlan found = TRY(about(FailureReason::kRefused, foresee(input_, inventory, &*chosen)));
     found.inventory = std::move(inventory);
     if (!found.unavailable.empty()) {
-      give_up(found);
+      note_unavailable(found);
       return std::optional<ForeseenPlan>();
     }
     if (found.locks) found.locks->expect_own(own);
@@ -149,7 +149,7 @@ class Search {
                  .holding = [&](const std::string& hca, unsigned most) { return look_up(hca, most); },
                  .is_active = [&](const std::string& hca) { return is_active(hca); },
                  .own = units_of(own),
-                 .given = given_,
+                 .granted = granted_,
                  .lost = lost_,
                  .losses = losses_,
                  .turn = losses_ == 0 ? 0 : turn_of(attempts_)});
@@ -176,7 +176,7 @@ class Search {
 
   Result<fabric::Inventory> read(const Names& chosen) {
     Names names;
-    for (const Names& some : {chosen, given_}) {
+    for (const Names& some : {chosen, granted_}) {
       for (const std::string& name : some)
         if (find_hca(survey_, name)) add_once(name, names);
     }
@@ -186,7 +186,7 @@ class Search {
     return inventory;
   }
 
-  void give_up(const ForeseenPlan& found) {
+  void note_unavailable(const ForeseenPlan& found) {
     losses_ += found.lost_to_others ? 1 : 0;
     for (const std::string& name : found.unavailable) {
       lost_.insert(name);
@@ -196,7 +196,7 @@ class Search {
   }
 
   const ForeseeInput& input_;
-  Names given_;
+  Names granted_;
   fabric::Inventory survey_;     // the node
   fabric::Inventory ranked_;     // the node and the HCAs in the owner's network namespace
   std::optional<NodeMap> node_;  // of ranked_

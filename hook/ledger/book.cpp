@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/failure.hpp"
-#include "hook/ledger/gone.hpp"
+#include "hook/ledger/absence.hpp"
 #include "hook/ledger/index.hpp"
 #include "hook/ledger/record.hpp"
 #include "hook/ledger/steps.hpp"
@@ -52,14 +52,14 @@ Result<Looked> look_at(const LedgerFiles& files, const std::string& hca, const s
   constexpr int kAttempts = 4;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const HcaState state = TRY(read_state(files, hca));
-    const auto holder = state.exclusive_key();
+    const auto owner_key = state.exclusive_key();
     if (state.kind == HcaState::Kind::kUnknown) {
       TRY_VOID(rebuild_hca(files, hca, looked_at));
-    } else if (!holder || *holder == key) {
+    } else if (!owner_key || *owner_key == key) {
       return Looked{state.kind};
     } else {
-      looked_at = *holder;
-      if (auto grant = TRY(check_exclusive(files, hca, *holder))) return Looked{state.kind, std::move(grant)};
+      looked_at = *owner_key;
+      if (auto grant = TRY(check_exclusive(files, hca, *owner_key))) return Looked{state.kind, std::move(grant)};
     }
   }
   return Error{.message = fmt::format("cannot find the owner of `{}`: other calls change it", hca),
@@ -248,11 +248,11 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
   // The recorded path of the namespace may be gone while the namespace lives on. This call found the same namespace at
   // another path, so the grant gets the new path.
-  const bool moved = is_namespace_gone(grant.owner);
+  const bool moved = is_namespace_absent(grant.owner);
   if (moved) grant.owner = owner;
   // A pod's grant outlives its containers, so drop the users that ended without a poststop.
   const bool dropped = owner.kind == Owner::Kind::kNetns &&
-                       std::erase_if(grant.users, [](const StoredUser& one) { return is_user_gone(one); }) > 0;
+                       std::erase_if(grant.users, [](const StoredUser& one) { return is_user_absent(one); }) > 0;
   const auto worker = TRY(add_steps(grant, user, hcas, new_worker(*files_)));
   if (!worker) {
     if (!moved && !dropped) return {};  // an earlier bind() has added this user and these HCAs

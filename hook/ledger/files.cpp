@@ -227,7 +227,7 @@ void LedgerFiles::seal_hcas() const {
   (void)::futimens(hca.fd.get(), times);
 }
 
-Result<LedgerDirectory> LedgerFiles::open_holders(const LedgerDirectory& hca_directory) const {
+Result<LedgerDirectory> LedgerFiles::open_entries(const LedgerDirectory& hca_directory) const {
   return open_directory(hca_directory.fd.get(), "holders", hca_directory.path + "/holders", true);
 }
 

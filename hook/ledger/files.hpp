@@ -95,7 +95,7 @@ class LedgerFiles {
   // These two functions open the directory of one HCA and its subdirectory holders/. name: booked_as(). make: makes the
   // directory if it is missing; holders/ is always made.
   Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;
-  Result<LedgerDirectory> open_holders(const LedgerDirectory& hca) const;
+  Result<LedgerDirectory> open_entries(const LedgerDirectory& hca) const;
   // Makes the directory of an HCA that has none. The HCA gets the link of a free HCA if DIR/hca shows that no directory
   // was removed by hand, or if there is no grant; otherwise no link.
   Result<void> begin_hca(const std::string& name) const;

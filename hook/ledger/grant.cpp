@@ -151,7 +151,7 @@ void settle_user(StoredGrant& grant, StoredUser& user) {
   merge_hcas(grant.hcas, user.hcas);
   user.hcas.clear();
   user.worker.reset();
-  user.worker_gone = false;
+  user.worker_absent = false;
   user.settled = true;
 }
 

@@ -100,7 +100,7 @@ struct StoredUser {
   // Both are cleared when the change is done.
   std::optional<StepWorker> worker;
   std::vector<PlannedHca> hcas;
-  bool worker_gone = false;  // the process of `worker` is proven gone, and its marker file exists; set by read_grant()
+  bool worker_absent = false;  // the process of `worker` is proven gone, and its marker exists; set by read_grant()
   // The user had the grant before the unfinished change, and keeps it if the change is rolled back.
   bool settled = false;
   // The container has ended, but the effects of the grant (GrantEffects) could not be undone yet.

@@ -123,9 +123,9 @@ Result<Presence> read_presence(const NetnsIdentity& netns) {
   const UniqueFd directory = TRY(open_noted_directory(netns));
   const std::size_t above = netns.path.starts_with(kProc) ? kProc.size() : directory_part(netns.path).size();
   if (::fstatat(directory.get(), netns.path.c_str() + above, &status, 0) == 0) {
-    return is_it() ? Presence::kPresent : Presence::kGone;
+    return is_it() ? Presence::kPresent : Presence::kAbsent;
   }
-  return is_missing(errno) ? Result<Presence>(Presence::kGone) : cannot_look(errno, netns.path);
+  return is_missing(errno) ? Result<Presence>(Presence::kAbsent) : cannot_look(errno, netns.path);
 }
 
 Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::string& path) {
@@ -149,13 +149,13 @@ Result<Presence> read_presence(const CgroupIdentity& cgroup) {
   const std::string path = cgroup.root + cgroup.path;
   const std::size_t name = cgroup.path.find_first_not_of('/');
   const auto group = root->open_at(name == std::string::npos ? "." : cgroup.path.c_str() + name);
-  if (!group && is_removed(errno)) return Presence::kGone;
+  if (!group && is_removed(errno)) return Presence::kAbsent;
   if (!group || ::fstat(group->fd(), &status) != 0) return cannot_read_cgroup(errno, path);
-  if (status.st_dev != cgroup.dev || status.st_ino != cgroup.ino) return Presence::kGone;
+  if (status.st_dev != cgroup.dev || status.st_ino != cgroup.ino) return Presence::kAbsent;
   if (const auto populated = TRY(is_populated_v2(*group, path)))
-    return *populated ? Presence::kPresent : Presence::kGone;
+    return *populated ? Presence::kPresent : Presence::kAbsent;
   unsigned left = kMostGroups;
-  return TRY(is_populated_v1(*group, path, left)) ? Presence::kPresent : Presence::kGone;
+  return TRY(is_populated_v1(*group, path, left)) ? Presence::kPresent : Presence::kAbsent;
 }
 
 }  // namespace hook

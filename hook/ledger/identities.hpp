@@ -24,9 +24,9 @@ struct NetnsIdentity {
 // Reads the identity of the namespace at a path. Errors: ENOENT or ENOTDIR, the path does not exist; any other errno:
 // it cannot be read.
 Result<NetnsIdentity> identify_netns(const std::string& path);
-// Looks up a namespace by its path. Returns kPresent if the path leads to it. Returns kGone if the path in the recorded
-// directory leads to another namespace or none; the namespace itself may live on in its processes. Errors: the path
-// cannot be read, or the directory is not the recorded one.
+// Looks up a namespace by its path. Returns kPresent if the path leads to it. Returns kAbsent if the path in the
+// recorded directory leads to another namespace or none; the namespace itself may live on in its processes. Errors: the
+// path cannot be read, or the directory is not the recorded one.
 Result<Presence> read_presence(const NetnsIdentity& netns);
 
 // Describes the members for records of grants and of rails (base/json/record.hpp).
@@ -53,7 +53,7 @@ struct CgroupIdentity {
 
 // Reads the identity of a cgroup. Errors: one of the two directories cannot be read.
 Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::string& path);
-// Looks up a cgroup. Returns kPresent if a process is in the cgroup or in one below it. Returns kGone if there is no
+// Looks up a cgroup. Returns kPresent if a process is in the cgroup or in one below it. Returns kAbsent if there is no
 // such process, if the cgroup is missing from the recorded hierarchy, or if another cgroup was made at its path.
 // Errors: the root is not the recorded hierarchy, or a file cannot be read.
 Result<Presence> read_presence(const CgroupIdentity& cgroup);

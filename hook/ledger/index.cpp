@@ -83,7 +83,7 @@ Result<void> recover_entry(const LedgerFiles& files, const std::string& path, co
   return belongs ? add_to_list(files, path, key) : remove_from_list(files, path, key);
 }
 
-std::string holders_path(const std::string& hca) {
+std::string entries_path(const std::string& hca) {
   return hca + "/holders";
 }
 std::string entry_path(const std::string& hca, std::string_view key, unsigned units) {
@@ -109,18 +109,18 @@ Result<void> add_entry(const LedgerFiles& files, const std::string& hca, const s
   // Usually the directories exist: the first attempt then costs one system call.
   if (TRY(try_entry(files, path))) return {};
   const auto directory = TRY(files.open_hca(hca, true));
-  TRY(files.open_holders(directory));
+  TRY(files.open_entries(directory));
   if (TRY(try_entry(files, path))) return {};
   return path_error(files.hca, "write", path);
 }
 
 Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, const std::string& key,
                             std::string_view replaces) {
-  const auto holder = TRY(read_state(files, hca)).exclusive_key();
-  if (holder == key) return {};
-  if (!holder || *holder == replaces) return write_state(files, hca, {HcaState::Kind::kExclusive, key});
+  const auto owner_key = TRY(read_state(files, hca)).exclusive_key();
+  if (owner_key == key) return {};
+  if (!owner_key || *owner_key == replaces) return write_state(files, hca, {HcaState::Kind::kExclusive, key});
   return Error{.message = fmt::format("cannot write `{}/{}`: grant `{}` holds the HCA exclusively", files.hca.path,
-                                      exclusive_path(hca), *holder),
+                                      exclusive_path(hca), *owner_key),
                .code = EBUSY,
                .hint = "run `rdma-hook recover`, then try again"};
 }
@@ -141,8 +141,8 @@ Result<void> add_entries(const LedgerFiles& files, const std::string& key, const
 // Calls use(entry) for each entry of an HCA until it returns false. Returns false if the directory of the entries is
 // missing, as of an HCA that was never held.
 template <typename Use>
-Result<bool> each_holder(const LedgerFiles& files, const std::string& hca, Use use) {
-  const std::string path = holders_path(hca);
+Result<bool> each_entry(const LedgerFiles& files, const std::string& hca, Use use) {
+  const std::string path = entries_path(hca);
   const UniqueFd fd = base::open_to_list(files.hca.fd.get(), path.c_str());
   if (!fd.ok()) return errno == ENOENT ? Result<bool>(false) : path_error(files.hca, "list", path);
   const bool listed = base::next_names(fd.get(), [&](std::string_view name) {
@@ -347,7 +347,7 @@ Result<std::optional<unsigned>> count_others(const LedgerFiles& files, const std
     unread.clear();
     unsure = 0;
   };
-  const bool is_there = TRY(each_holder(files, hca, [&](IndexEntry entry) {
+  const bool is_there = TRY(each_entry(files, hca, [&](IndexEntry entry) {
     if (entry.key == key) return true;
     unsure += std::max(entry.units, 1U);  // an entry name with 0 units is damaged: count 1 unit
     unread.push_back(std::move(entry));
@@ -361,7 +361,7 @@ Result<std::optional<unsigned>> count_others(const LedgerFiles& files, const std
 
 Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca) {
   std::vector<IndexEntry> entries;
-  TRY(each_holder(files, hca, [&](IndexEntry entry) {
+  TRY(each_entry(files, hca, [&](IndexEntry entry) {
     entries.push_back(std::move(entry));
     return true;
   }));

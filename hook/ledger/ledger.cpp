@@ -52,7 +52,7 @@
 #include "base/failure.hpp"
 #include "base/text.hpp"
 #include "hook/config/config.hpp"
-#include "hook/ledger/gone.hpp"
+#include "hook/ledger/absence.hpp"
 #include "hook/ledger/index.hpp"
 #include "hook/ledger/steps.hpp"
 #include "hook/ledger/views.hpp"

@@ -22,11 +22,11 @@ namespace {
 
 constexpr const char* kAnotherProcess = "another process holds it";
 
-std::string holder_sentence(const ProcessIdentity& holder, std::string_view container, std::int64_t seconds) {
-  const auto comm = base::read_attribute(fmt::format("/proc/{}/comm", holder.pid));
+std::string lock_sentence(const ProcessIdentity& process, std::string_view container, std::int64_t seconds) {
+  const auto comm = base::read_attribute(fmt::format("/proc/{}/comm", process.pid));
   std::string who = base::printable(base::value_or(comm, std::string("?")));
   if (!container.empty()) who += fmt::format(", container `{}`", base::printable(container));
-  return fmt::format("process {} ({}, since {} s) holds it", holder.pid, who, std::max<std::int64_t>(seconds, 0));
+  return fmt::format("process {} ({}, since {} s) holds it", process.pid, who, std::max<std::int64_t>(seconds, 0));
 }
 
 // Returns the seconds since the process started. Start times count clock ticks since boot, suspend included (proc(5)),
@@ -51,13 +51,13 @@ bool has_lock(std::string_view pid, std::string_view line) {
 }
 
 // Returns the line that a process writes into the lock file of an HCA, in one write; container may be empty.
-std::string lock_text(const ProcessIdentity& holder, std::string_view container) {
-  return fmt::format("{} {} {}\n", holder.pid, holder.start_time, container);
+std::string lock_text(const ProcessIdentity& process, std::string_view container) {
+  return fmt::format("{} {} {}\n", process.pid, process.start_time, container);
 }
 
 // Returns "process 123 (rdma-hook, container `web-1`, since 12 s) holds it" for the lock file of an HCA, or
 // kAnotherProcess if the file names no living process. The mtime of the file is the time at which the lock was taken.
-std::string hca_lock_holder(int fd) {
+std::string process_with_hca_lock(int fd) {
   char buffer[1024];
   const ssize_t count = ::pread(fd, buffer, sizeof buffer, 0);
   struct stat info {};
@@ -70,17 +70,17 @@ std::string hca_lock_holder(int fd) {
   const auto pid = base::parse_number<pid_t>(fields[0]);
   const auto start_time = base::parse_number<std::uint64_t>(fields[1]);
   if (!pid || !start_time) return kAnotherProcess;
-  const ProcessIdentity holder{*pid, *start_time};
-  const auto seen = read_presence(holder);
-  if (!seen || *seen == Presence::kGone) return kAnotherProcess;
+  const ProcessIdentity process{*pid, *start_time};
+  const auto seen = read_presence(process);
+  if (!seen || *seen == Presence::kAbsent) return kAnotherProcess;
   const std::string_view container = line.substr(fields[0].size() + fields[1].size() + 2);
-  return holder_sentence(holder, container, ::time(nullptr) - info.st_mtim.tv_sec);
+  return lock_sentence(process, container, ::time(nullptr) - info.st_mtim.tv_sec);
 }
 
-// Returns a text as hca_lock_holder() for a lock on one byte (F_OFD_SETLK). The text has no container, and its age is
-// that of the process. F_OFD_GETLK does not name the process that holds the lock (fcntl(2)), so this function searches
-// the fdinfo files of all processes. It cannot read those of another user's processes without CAP_SYS_PTRACE.
-std::string byte_lock_holder(int fd, off_t offset) {
+// Returns a text as process_with_hca_lock() for a lock on one byte (F_OFD_SETLK). The text has no container, and its
+// age is that of the process. F_OFD_GETLK does not name the process that holds the lock (fcntl(2)), so this function
+// searches the fdinfo files of all processes. It cannot read those of another user's processes without CAP_SYS_PTRACE.
+std::string process_with_byte_lock(int fd, off_t offset) {
   struct stat info {};
   const auto proc = base::Directory::open("/proc");
   if (!proc || ::fstat(fd, &info) != 0) return kAnotherProcess;
@@ -91,8 +91,8 @@ std::string byte_lock_holder(int fd, off_t offset) {
   for (const std::string& name : proc->list()) {
     const auto pid = base::parse_number<pid_t>(name);
     if (!pid || !has_lock(name, line)) continue;
-    const auto holder = identify(*pid);
-    return holder ? holder_sentence(*holder, "", age(*holder)) : kAnotherProcess;
+    const auto process = identify(*pid);
+    return process ? lock_sentence(*process, "", age(*process)) : kAnotherProcess;
   }
   return kAnotherProcess;
 }
@@ -130,7 +130,7 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int
   const int failed = acquire_within(timeout_ms, [&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); });
   if (failed == EAGAIN) {
     return Error{.message = fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms),
-                                        hca_lock_holder(fd.get())),
+                                        process_with_hca_lock(fd.get())),
                  .code = EAGAIN,
                  .hint = "try again; if the error persists, check that process"};
   }
@@ -162,9 +162,10 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
     if (failed == EAGAIN) {
       // A call that does not wait (timeout 0) runs at every start of a container, and skips a locked grant. To keep it
       // cheap, it does not search procfs for the process that holds the lock.
-      const std::string holder = timeout_ms > 0 ? byte_lock_holder(fd.get(), offset) : "another process holds it";
+      const std::string process =
+          timeout_ms > 0 ? process_with_byte_lock(fd.get(), offset) : "another process holds it";
       return Error{.message = fmt::format("cannot lock grant `{}` within {}: {}",
-                                          base::one_line(base::join(keys, "` or `")), duration(timeout_ms), holder),
+                                          base::one_line(base::join(keys, "` or `")), duration(timeout_ms), process),
                    .code = EAGAIN,
                    .hint = "try again; if the error persists, check that process"};
     }

@@ -13,7 +13,7 @@
 
 #include "base/result.hpp"
 #include "base/text.hpp"
-#include "hook/ledger/gone.hpp"
+#include "hook/ledger/absence.hpp"
 #include "hook/ledger/index.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/ledger/record.hpp"
@@ -49,7 +49,7 @@ void note_unreleased(Unreleased& stuck, const std::string& name, const Result<vo
 void repair_all(const LedgerFiles& files, const std::vector<std::string>& names, Deadline deadline, Unreleased& stuck) {
   for (const std::string& name : names) {
     const auto pending = parse_pending_name(name);
-    if (!pending || !is_worker_gone(pending->worker)) continue;
+    if (!pending || !is_worker_absent(pending->worker)) continue;
     const bool is_marker = pending->kind == PendingName::Kind::kMarker;
     note_unreleased(stuck, is_marker ? pending->key : name,
                     repair(files, name, *pending, ms_until(deadline, kKeyLockTimeoutMs)));
@@ -153,16 +153,16 @@ class Recovery {
       keys.insert(entry.key);
     for (const auto& [key, claim] : claims)
       keys.insert(key);
-    std::string holder;
+    std::string owner_key;
     for (const std::string& key : keys) {
       const KeyLock key_lock = TRY(KeyLock::take(files_, {key}, patience()));
       const auto grant = TRY(refresh(files_, key));
       const auto found = held_hca(grant, hca);
-      if (found && found->mode == Mode::kExclusive) holder = key;
+      if (found && found->mode == Mode::kExclusive) owner_key = key;
     }
     using enum HcaState::Kind;
-    TRY_VOID(write_state(files_, hca, {holder.empty() ? kUnknown : kExclusive, holder}));
-    return holder.empty() ? std::nullopt : std::optional(std::move(holder));
+    TRY_VOID(write_state(files_, hca, {owner_key.empty() ? kUnknown : kExclusive, owner_key}));
+    return owner_key.empty() ? std::nullopt : std::optional(std::move(owner_key));
   }
 
   // Corrects the index of one HCA to agree with `claims`, the grants that hold it. Takes a lock only for an entry that
@@ -177,8 +177,8 @@ class Recovery {
     const auto state = read_state(files_, hca);
     const bool is_damaged = !state && state.error().code == EBADMSG;
     const auto alone = is_damaged ? TRY(repair_exclusive(hca, claims)) : TRY(state).exclusive_key();
-    const auto holder = std::find_if(claims.begin(), claims.end(), is_alone);
-    if (alone && (holder == claims.end() || holder->first != *alone) && !unread_.contains(*alone)) {
+    const auto exclusive_claim = std::find_if(claims.begin(), claims.end(), is_alone);
+    if (alone && (exclusive_claim == claims.end() || exclusive_claim->first != *alone) && !unread_.contains(*alone)) {
       note(*alone, check_exclusive(files_, hca, *alone, patience()));
     }
     for (const IndexEntry& entry : TRY(list_entries(files_, hca))) {
@@ -189,7 +189,7 @@ class Recovery {
         note(entry.key, check_entry(files_, hca, entry, patience()));
       }
     }
-    if (holder != claims.end() && alone != holder->first) missing.insert(*holder);
+    if (exclusive_claim != claims.end() && alone != exclusive_claim->first) missing.insert(*exclusive_claim);
     const bool seems_free = state.has_value() && state->kind == HcaState::Kind::kFree;
     if (seems_free && !claims.empty()) missing.insert(*claims.begin());
     for (const auto& [key, claim] : missing)
@@ -230,7 +230,7 @@ Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     const auto pending = parse_pending_name(name);
     return pending && pending->kind == PendingName::Kind::kMarker && pending->key == key &&
-           !is_worker_gone(pending->worker);
+           !is_worker_absent(pending->worker);
   });
 }
 

@@ -53,14 +53,14 @@ UniqueFd lock_records(const std::string& ledger, int how) {
 
 // Returns true if the path is missing and its directory exists. If the directory is missing too, this process may be in
 // another mount namespace than the container's runtime, so nothing is proven.
-bool is_witness_gone(const std::string& path) {
+bool is_witness_absent(const std::string& path) {
   struct stat status {};
   if (path.empty() || ::lstat(path.c_str(), &status) == 0 || errno != ENOENT) return false;
   return ::stat(path.substr(0, path.rfind('/') + 1).c_str(), &status) == 0;
 }
 
-bool is_container_gone(const RuntimeRecord& record) {
-  return is_witness_gone(record.witness) && is_proven_gone(read_presence(record.creator));
+bool is_container_absent(const RuntimeRecord& record) {
+  return is_witness_absent(record.witness) && is_proven_absent(read_presence(record.creator));
 }
 
 Result<void> write_link(const std::string& target, const std::string& path) {
@@ -83,7 +83,7 @@ Result<void> remember_runtime(const std::string& ledger, const std::string& key,
   const UniqueFd lock = lock_records(ledger, LOCK_EX);
   if (!lock.ok()) return sys_error(errno == EEXIST ? EIO : errno, "cannot lock `{}`", runtime_path(ledger, "ending"));
   const auto old = TRY(recall_runtime(ledger, key));
-  if (old && old->runtime != record.runtime && !is_container_gone(*old)) {
+  if (old && old->runtime != record.runtime && !is_container_absent(*old)) {
     return Error{fmt::format("a container of this id exists, which `{}` created", base::printable(old->runtime)),
                  EEXIST, "delete that container first"};
   }
@@ -127,7 +127,7 @@ void sweep_runtimes(const std::string& ledger, SweptRuntimes which) {
   }
   for (const std::string& key : keys) {
     const auto record = recall_runtime(ledger, key);
-    if (!record || (*record && !is_container_gone(**record))) continue;
+    if (!record || (*record && !is_container_absent(**record))) continue;
     forget_runtime(ledger, key);
     ::unlinkat(ending.get(), key.c_str(), 0);
   }

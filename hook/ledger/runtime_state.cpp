@@ -64,7 +64,7 @@ Result<Presence> read_presence_of_text(const std::string& text, RuntimeState::Ki
   const auto named = bundle_of_document(kind, document);
   if (!named) return wrong_member("bundle");
   const ProcessIdentity init = TRY(init_of(kind, document));
-  if (!TRY(is_same_directory(*named, bundle))) return Presence::kGone;
+  if (!TRY(is_same_directory(*named, bundle))) return Presence::kAbsent;
   return read_presence(init);
 }
 
@@ -83,7 +83,7 @@ Result<UniqueFd> open_root(const RuntimeState& state) {
 Result<Presence> look_below(const UniqueFd& root, const RuntimeState& state, const std::string& id) {
   struct stat status {};
   if (::fstatat(root.get(), id.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) return Presence::kPresent;
-  return errno == ENOENT ? Result<Presence>(Presence::kGone) : cannot_read_state(errno, state.root + "/" + id);
+  return errno == ENOENT ? Result<Presence>(Presence::kAbsent) : cannot_read_state(errno, state.root + "/" + id);
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ Result<Presence> read_presence(const RuntimeState& state, const std::string& id,
   // libcontainer/factory_linux.go, Create(); crun: libcrun_container_create()), and the state file later. So a
   // directory without a file does not show that the container is gone: another `create` of this id may be running. With
   // crun it may also run in a child process that outlives its parent.
-  if (TRY(look_below(root, state, id)) == Presence::kGone) return Presence::kGone;
+  if (TRY(look_below(root, state, id)) == Presence::kAbsent) return Presence::kAbsent;
   Error error = cannot_read_state(ENOENT, path);
   error.hint = fmt::format("if its `create` was killed, run `{} --root {} delete --force {}`",
                            to_word(kRuntimeKinds, state.kind), base::printable(state.root), base::printable(id));

@@ -26,7 +26,7 @@ struct RuntimeState {
 Result<RuntimeState> identify_runtime_state(RuntimeState::Kind kind, const std::string& root);
 
 // Looks up a container. Returns kPresent if the state in ROOT/ID names this bundle and an init that lives. Returns
-// kGone if the state names another bundle or an init that has ended, or if ROOT/ID is missing from the recorded root.
+// kAbsent if the state names another bundle or an init that has ended, or if ROOT/ID is missing from the recorded root.
 // Call it only after the process of `create` has ended: until then that process may still make ROOT/ID.
 // Errors: the root is not the recorded directory; a file cannot be read; ROOT/ID has no state, because `create` was
 // killed or still runs. The hint is the remedy.

@@ -13,7 +13,7 @@
 
 #include "base/result.hpp"
 #include "base/text.hpp"
-#include "hook/ledger/gone.hpp"
+#include "hook/ledger/absence.hpp"
 #include "hook/ledger/index.hpp"
 
 namespace hook {
@@ -33,7 +33,7 @@ StoredUser pod_itself(const Owner& owner) {
 // line has reported such a grant.
 void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stays, Clock::duration undoing) {
   const auto is_settled = [](const StoredUser& user) { return user.settled; };
-  const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_gone; };
+  const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_absent; };
   const auto& users = grant.users;
   const bool was_allocated = !grant.hcas.empty() || std::any_of(users.begin(), users.end(), is_settled);
   if (!was_allocated && std::any_of(users.begin(), users.end(), is_worked_on)) return;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "hook/ledger/gone.hpp"
+#include "hook/ledger/absence.hpp"
 #include "hook/ledger/record.hpp"
 
 namespace hook {
@@ -34,14 +34,14 @@ Result<bool> are_done(const LedgerFiles& files, const std::string& key, const St
   return errno == ENOENT ? Result<bool>(true) : sys_error(errno, "cannot read `{}/{}`", files.pending.path, marker);
 }
 
-// Marks the unfinished change (steps) of this user as done if its marker is gone, or sets worker_gone. The marker is
+// Marks the unfinished change (steps) of this user as done if its marker is gone, or sets worker_absent. The marker is
 // read again after the process is found dead, because the process may have removed its marker and then ended. The first
 // read avoids the look-up of the process if the change was done long ago.
 Result<void> check_steps(const LedgerFiles& files, StoredGrant& grant, StoredUser& user) {
   const StepWorker& worker = *user.worker;
   bool done = TRY(are_done(files, grant.owner.key, worker));
-  if (!done) user.worker_gone = is_worker_gone(worker);
-  if (user.worker_gone) done = TRY(are_done(files, grant.owner.key, worker));
+  if (!done) user.worker_absent = is_worker_absent(worker);
+  if (user.worker_absent) done = TRY(are_done(files, grant.owner.key, worker));
   if (done) settle_user(grant, user);
   return {};
 }

@@ -17,8 +17,8 @@
 
 #include "base/file.hpp"
 #include "base/text.hpp"
+#include "hook/ledger/absence.hpp"
 #include "hook/ledger/copies.hpp"
-#include "hook/ledger/gone.hpp"
 #include "hook/ledger/index.hpp"
 #include "hook/ledger/locks.hpp"
 #include "hook/ledger/store.hpp"
@@ -239,7 +239,7 @@ void remove_dead(const LedgerDirectory& views) {
   if (!names) return;
   for (const std::string& name : *names) {
     const auto pending = name.starts_with('@') ? parse_pending_name(name) : std::nullopt;
-    if (pending && is_worker_gone(pending->worker)) (void)remove_tree(views, name).has_value();
+    if (pending && is_worker_absent(pending->worker)) (void)remove_tree(views, name).has_value();
   }
 }
 
@@ -257,7 +257,7 @@ std::string name_in_use(const std::string& name) {
 // Returns true if this is a view that a process is making, and that process is not proven gone.
 bool is_being_made(const std::string& name) {
   const auto pending = name.starts_with('@') ? parse_pending_name(name) : std::nullopt;
-  return pending && !is_worker_gone(pending->worker);
+  return pending && !is_worker_absent(pending->worker);
 }
 
 // Returns the names of the views that users of grants have. A grant that cannot be read is an error, because it may

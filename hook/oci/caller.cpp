@@ -41,27 +41,28 @@ std::optional<Engine> recognise_by_root(std::string_view root) {
   return of_namespace(base::last_component(root));
 }
 
-Recognised doubted(std::string_view who, Engine said, Engine told) {
-  return {Engine::kPodman, fmt::format("{} names {}, but the bundle is {}'s", who, to_string(said), to_string(told)),
-          true};
+Recognised doubted(std::string_view who, Engine named, Engine detected) {
+  return {Engine::kPodman,
+          fmt::format("{} names {}, but the bundle is {}'s", who, to_string(named), to_string(detected)), true};
 }
 
 }  // namespace
 
 Recognised recognise(const Caller& caller, std::string_view cgroups_path) {
-  const auto told = recognise_by_bundle(caller.bundle, cgroups_path);
+  const auto detected = recognise_by_bundle(caller.bundle, cgroups_path);
   if (caller.is_named) {
     // With Podman, annotations request nothing by default, so an administrator may always name Podman.
-    if (told && *told != caller.engine && caller.engine != Engine::kPodman)
-      return doubted("the administrator", caller.engine, *told);
+    if (detected && *detected != caller.engine && caller.engine != Engine::kPodman)
+      return doubted("the administrator", caller.engine, *detected);
     return {caller.engine, "named by the administrator"};
   }
   const auto by_root = recognise_by_root(caller.runtime_root);
   // The engine sets both the bundle and the root. If the two contradict each other, the setup is unknown, and no
   // annotation is trusted.
-  if (told && by_root && *told != *by_root) return doubted("the runtime's root", *by_root, *told);
-  if (told)
-    return {*told, *told == Engine::kCrio ? "detected from its bundle and cgroupsPath" : "detected from its bundle"};
+  if (detected && by_root && *detected != *by_root) return doubted("the runtime's root", *by_root, *detected);
+  if (detected)
+    return {*detected,
+            *detected == Engine::kCrio ? "detected from its bundle and cgroupsPath" : "detected from its bundle"};
   if (by_root) return {*by_root, "detected from the runtime's root"};
   return {caller.engine, "no engine detected"};
 }

@@ -68,7 +68,7 @@ constexpr const char* kWhoHolds =
 int tier(const NodeHca& node, const PlanInput& input) {
   const auto holding = input.holdings.find(node.name());
   if (holding != input.holdings.end() && holding->second.own_units > 0) return 0;
-  if (std::ranges::find(input.among.given, &node) != input.among.given.end()) return 1;
+  if (std::ranges::find(input.among.granted, &node) != input.among.granted.end()) return 1;
   return node.is_active() ? 2 : 3;
 }
 

@@ -103,7 +103,7 @@ Nearness nearness(const fabric::Hca& hca, const Gpu& gpu) {
   return near;
 }
 
-std::vector<std::size_t> in_given_order(std::size_t count) {
+std::vector<std::size_t> in_listed_order(std::size_t count) {
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   return order;
@@ -119,7 +119,7 @@ std::vector<std::vector<std::size_t>> orders_by_gpu(const std::vector<const Node
     near.reserve(hcas.size());
     for (const NodeHca* node : hcas)
       near.push_back(nearness(*node->hca, *gpu));
-    auto& order = orders.emplace_back(in_given_order(hcas.size()));
+    auto& order = orders.emplace_back(in_listed_order(hcas.size()));
     std::ranges::stable_sort(order, [&](std::size_t left, std::size_t right) { return near[left] > near[right]; });
   }
   return orders;
@@ -181,7 +181,7 @@ std::vector<const NodeHca*> by_nearness(const std::vector<const NodeHca*>& hcas,
 std::vector<const NodeHca*> first_near(const std::vector<const NodeHca*>& hcas, const std::vector<const Gpu*>& gpus,
                                        std::size_t most, const std::function<bool(const NodeHca&)>& accept) {
   auto orders = orders_by_gpu(hcas, gpus);
-  if (orders.empty()) orders.push_back(in_given_order(hcas.size()));
+  if (orders.empty()) orders.push_back(in_listed_order(hcas.size()));
   std::vector<const NodeHca*> first;
   std::vector<bool> seen(hcas.size(), false);
   std::vector<std::size_t> next(orders.size(), 0);

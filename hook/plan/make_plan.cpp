@@ -92,15 +92,15 @@ void warn_of_no_network(const PlanInput& input, const Chosen& chosen, Plan& plan
 // Books HCAs that the container can open without a grant, because linux.devices has their device nodes. Errors: another
 // owner has such an HCA, or its physical function, exclusively.
 Result<void> hold_granted(const PlanInput& input, Plan& plan) {
-  for (const NodeHca* given : input.among.given) {
-    const std::string& name = given->name();
+  for (const NodeHca* open_hca : input.among.granted) {
+    const std::string& name = open_hca->name();
     const auto is_granted = [&](const PlannedHca& hca) { return hca.name == name; };
     // rdma-hook does not book HCAs that are in no pool.
-    if ((!given->pool && !given->pool_unread) || std::ranges::any_of(plan.hcas, is_granted)) continue;
+    if ((!open_hca->pool && !open_hca->pool_unread) || std::ranges::any_of(plan.hcas, is_granted)) continue;
     const auto holding = input.holdings.find(name);
     const bool is_held = holding != input.holdings.end() && holding->second.exclusive_owner;
     const std::string held = is_held ? fmt::format("is held exclusively by {}", *holding->second.exclusive_owner)
-                                     : held_with_pf(*given, input);
+                                     : held_with_pf(*open_hca, input);
     if (!held.empty()) {
       return Error{fmt::format("`{}` {}, but the container already has its device node", base::printable(name), held),
                    0, "remove the node from the container's devices", FailureReason::kBusy};
@@ -165,8 +165,8 @@ Result<Plan> make_plan(const PlanInput& input) {
   // Variables can be set only before the container is created.
   if (input.variables) require_usable(input, chosen, plan);
   if (input.variables) announce_node_addresses(input, granted, plan);
-  if (input.variables) give_site_values(input, chosen, plan);
-  if (input.variables) give_rails(granted, plan);
+  if (input.variables) set_site_values(input, chosen, plan);
+  if (input.variables) set_rails(granted, plan);
   TRY_VOID(plan_view(input, granted, plan));
   warn_of_unread(input.among.inventory, plan);
   return plan;

@@ -198,7 +198,7 @@ class Matching {
   // can have moved the HCA of the node to a network namespace where it cannot be read. Errors: as hca_of().
   Result<Hcas> hcas_of_nodes() {
     Hcas found;
-    for (const SpecDevice& device : request_.given) {
+    for (const SpecDevice& device : request_.granted_nodes) {
       if (const NodeHca* hca = TRY(hca_of(node_, device))) {
         found.push_back(hca);
         continue;
@@ -262,16 +262,16 @@ class Matching {
   }
 
   Result<void> match_nodes() {
-    Hcas given = TRY(hcas_of_nodes());
-    for (const NodeHca* node : given) {
+    Hcas granted = TRY(hcas_of_nodes());
+    for (const NodeHca* node : granted) {
       if (node->pool_unread || (node->pool && !is_allowed(*node, pool_))) return not_allowed(*node);
       if (!node->pool) {
         matched_.warnings.push_back(
             fmt::format("`{}` is in no pool: its device node is not changed", base::printable(node->name())));
       }
     }
-    std::erase_if(given, [](const NodeHca* node) { return !node->pool; });
-    if (!given.empty()) matched_.groups.push_back({std::move(given), false});
+    std::erase_if(granted, [](const NodeHca* node) { return !node->pool; });
+    if (!granted.empty()) matched_.groups.push_back({std::move(granted), false});
     return {};
   }
 
@@ -332,7 +332,7 @@ class Matching {
 // Returns the HCAs that the container can open by device nodes in linux.devices. Skips nodes without an HCA.
 Hcas granted_hcas(const NodeMap& node, const Request& request) {
   Hcas found;
-  for (const SpecDevice& device : request.given) {
+  for (const SpecDevice& device : request.granted_nodes) {
     if (const NodeHca* hca = hca_opened_by(node, device)) found.push_back(hca);
   }
   return in_order(found, request);
@@ -398,7 +398,7 @@ Candidates::Candidates(const fabric::Inventory& all, const Request& asked, const
       config(admin),
       node(all, admin),
       matched(Matching(all, node, asked, admin, shortlist).run()),
-      given(granted_hcas(node, asked)) {}
+      granted(granted_hcas(node, asked)) {}
 
 std::vector<std::string> Candidates::names() const {
   if (!matched) return {};
@@ -408,9 +408,9 @@ std::vector<std::string> Candidates::names() const {
   const auto add = [&](const std::string& name) {
     if (seen.insert(name).second) names.push_back(name);
   };
-  for (const NodeHca* hca : given)
+  for (const NodeHca* hca : granted)
     add(hca->name());
-  for (const Hcas& all : {hcas, given}) {
+  for (const Hcas& all : {hcas, granted}) {
     for (const NodeHca* hca : all) {
       for (const std::string& pf : pfs_of(*hca, inventory))
         add(pf);

@@ -72,7 +72,7 @@ class Candidates {
   // another; `gpu` without a GPU; no HCA remains.
   const Result<Matched> matched;
   // The HCAs of the device nodes in linux.devices, identified by device number.
-  const std::vector<const NodeHca*> given;
+  const std::vector<const NodeHca*> granted;
 };
 
 // HCAs near a container's GPUs: by PCI path, then by NUMA node.

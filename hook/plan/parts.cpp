@@ -56,7 +56,7 @@ PlannedNode uverbs_node(const NodeOptions& options, const fabric::Hca& hca) {
   return node;
 }
 
-bool is_given(const NodeOptions& options, const fabric::MadNode& node) {
+bool is_configured(const NodeOptions& options, const fabric::MadNode& node) {
   return (options.umad && node.name.starts_with("umad")) || (options.issm && node.name.starts_with("issm"));
 }
 
@@ -146,7 +146,7 @@ void add_view_directory(const Config& config, const std::vector<const NodeHca*>&
     if (directory.name == "infiniband_verbs") link(fmt::format("uverbs{}", *hca.uverbs), hca.verbs_link);
     if (directory.name != "infiniband_mad") continue;
     for (const fabric::MadNode& mad : hca.mad_nodes) {
-      if (is_given(config.nodes, mad)) link(mad.name, mad.link);
+      if (is_configured(config.nodes, mad)) link(mad.name, mad.link);
     }
   }
 }
@@ -231,7 +231,7 @@ Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const
   }
   for (const NodeHca* node : granted) {
     for (const fabric::MadNode& mad : node->hca->mad_nodes) {
-      if (is_given(options, mad)) nodes.push_back(node_at(options, mad.name, mad.dev));
+      if (is_configured(options, mad)) nodes.push_back(node_at(options, mad.name, mad.dev));
     }
   }
   if (options.rdma_cm) TRY_VOID(was_read(inventory, Part::kRdmaCm));

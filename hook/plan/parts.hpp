@@ -57,11 +57,11 @@ bool has_topology(const PlanInput& input);
 
 // Sets fabric::kSiteName to the site_values() of the chosen HCAs, and to NCCL_TOPO_FILE for the topology file unless
 // "env" has it. A topology file that cannot be read causes a warning.
-void give_site_values(const PlanInput& input, const Chosen& chosen, Plan& plan);
+void set_site_values(const PlanInput& input, const Chosen& chosen, Plan& plan);
 
 // Sets fabric::kRailsName to rail and plane of the HCAs that "rails" of config.json selects. If an HCA's entry is not
 // known, the variable is not set, with a warning.
-void give_rails(const std::vector<const NodeHca*>& granted, Plan& plan);
+void set_rails(const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Sets plan.mounts and plan.view: the view of sysfs, the topology file, and the libraries of input.lendable for granted
 // HCAs of pools that lend them. Libraries that cannot be lent cause a warning. No view of sysfs is made if config.json

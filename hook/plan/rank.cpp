@@ -96,22 +96,22 @@ std::optional<std::vector<std::string>> rank(const RankInput& input) {
   // Planes can need another choice than the first free HCAs (order.hpp).
   if (!count || *count == 0 || has_planes(input.config.rails)) return std::nullopt;
   Hcas own;
-  Hcas given;
+  Hcas granted;
   Hcas common;
   for (const NodeHca* hca : countable(input.node, input.request, input.config)) {
     const auto held = input.own.find(hca->name());
     if (input.lost.contains(hca->name())) continue;
     if (held != input.own.end() && held->second > 0) {
       own.push_back(hca);
-    } else if (std::ranges::find(input.given, hca->name()) != input.given.end()) {
-      given.push_back(hca);
+    } else if (std::ranges::find(input.granted, hca->name()) != input.granted.end()) {
+      granted.push_back(hca);
     } else {
       common.push_back(hca);
     }
   }
   Ranking ranking(input, *count);
   ranking.take(own);
-  ranking.take(given);
+  ranking.take(granted);
   ranking.take_common(common);
   if (ranking.missing() > 0 || !ranking.is_sure()) return std::nullopt;
   return std::move(ranking).names();

@@ -27,7 +27,7 @@ struct RankInput {
   std::function<Holding(const std::string& hca, unsigned most)> holding;
   std::function<bool(const std::string& hca)> is_active;  // whether a port is ACTIVE
   std::map<std::string, unsigned> own = {};  // HCAs of the owner and their units; 0: booked, but not granted
-  std::vector<std::string> given = {};       // HCAs of the device nodes in linux.devices
+  std::vector<std::string> granted = {};     // HCAs of the device nodes in linux.devices
   std::set<std::string> lost = {};           // HCAs that an earlier attempt could not get
   // Number of HCAs that this call lost to other calls. With each loss, twice as many HCAs count as equally good, so
   // that calls that start at once soon choose different HCAs. The first attempt takes the best.

@@ -129,7 +129,7 @@ const Words& words_for(Lack lack) {
 }
 
 // Keeps the container's RDMA_INIT_REQUIRE. Warns if rdma-init will not start the trainer because of this value.
-void require_own(const std::string& own, const Count& count, std::size_t given, Plan& plan) {
+void require_own(const std::string& own, const Count& count, std::size_t granted, Plan& plan) {
   plan.env[kRequire] = own;
   const auto number = base::parse_number<unsigned>(own);
   if (own.empty()) {
@@ -142,7 +142,7 @@ void require_own(const std::string& own, const Count& count, std::size_t given, 
                     kRequire, base::printable(own)));
   } else if (*number > count.at_most) {
     const std::string others =
-        count.at_most == given ? "" : fmt::format(" (for the other HCAs: {})", words_for(count.hindrance).text);
+        count.at_most == granted ? "" : fmt::format(" (for the other HCAs: {})", words_for(count.hindrance).text);
     plan.warnings.push_back(
         fmt::format("the container's {} {} is above the {} HCA{} that it can use, so rdma-init will not start the "
                     "trainer: lower "
@@ -196,7 +196,7 @@ SiteValues site_values(const std::vector<ChosenHca>& units, Plan& plan) {
   return values;
 }
 
-void give_site_values(const PlanInput& input, const Chosen& chosen, Plan& plan) {
+void set_site_values(const PlanInput& input, const Chosen& chosen, Plan& plan) {
   SiteValues values = site_values(chosen.units, plan);
   if (has_topology(input))
     values.emplace("NCCL_TOPO_FILE", fmt::format("{}/{}", fabric::kTopologyDirectory, fabric::kTopologyName));
@@ -204,7 +204,7 @@ void give_site_values(const PlanInput& input, const Chosen& chosen, Plan& plan) 
   if (!values.empty()) plan.env[fabric::kSiteName] = fabric::site_text(values);
 }
 
-void give_rails(const std::vector<const NodeHca*>& granted, Plan& plan) {
+void set_rails(const std::vector<const NodeHca*>& granted, Plan& plan) {
   std::vector<std::string> rails;
   for (const NodeHca* node : granted) {
     if (!node->entry_unknown.empty()) {
@@ -223,7 +223,7 @@ void announce_node_addresses(const PlanInput& input, const std::vector<const Nod
   const fabric::Inventory& inventory = input.among.inventory;
   const bool is_exclusive = inventory.netns_mode == fabric::NetnsMode::kExclusive;
   if (input.host_network || !plan.netdevs.empty() || is_exclusive) return;
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
   for (const NodeHca* node : granted) {
     for (const Port& port : node->hca->ports) {
       if (!port.is_active() || !port.is_ethernet()) continue;
@@ -234,10 +234,10 @@ void announce_node_addresses(const PlanInput& input, const std::vector<const Nod
           if (!own.address.is_link_local()) addresses.insert(own.address);
       }
       for (const fabric::Address& address : addresses)
-        told.push_back(fmt::format("{}:{}={}", node->name(), port.number, to_string(address)));
+        reported.push_back(fmt::format("{}:{}={}", node->name(), port.number, to_string(address)));
     }
   }
-  if (!told.empty()) plan.env["RDMA_INIT_NODE_ADDRESSES"] = base::join(told, ",");
+  if (!reported.empty()) plan.env["RDMA_INIT_NODE_ADDRESSES"] = base::join(reported, ",");
 }
 
 }  // namespace hook

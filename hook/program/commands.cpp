@@ -175,16 +175,16 @@ Result<bool> each_grant(const Options& options, const Log& log, const std::funct
 
 // Adds the owners of all grants. Reads network records only for owners that are printed: otherwise 10,000 grants would
 // cause 10,000 reads.
-Result<void> add_holders(const Options& options, const Log& log, DeviceOwners& holders) {
+Result<void> add_owners(const Options& options, const Log& log, DeviceOwners& owners) {
   const std::string& ledger = options.node.ledger;
   std::optional<NetworkRecordStore> records;
   const auto add = [&](const Grant& grant) -> Result<void> {
     std::optional<NetworkRecord> network;
-    if (holders.shows(grant) && TRY(NetworkRecordStore::read_presence(ledger, grant.owner.key)) != Presence::kGone) {
+    if (owners.shows(grant) && TRY(NetworkRecordStore::read_presence(ledger, grant.owner.key)) != Presence::kAbsent) {
       if (!records) records = TRY(NetworkRecordStore::open(ledger));
       network = TRY(records->read(grant.owner.key));
     }
-    holders.add(grant, std::move(network));
+    owners.add(grant, std::move(network));
     return {};
   };
   TRY(each_grant(options, log, add));
@@ -212,13 +212,13 @@ Result<void> show_devices(const Options& options, const Log& log) {
   for (const fabric::Unread& unread : inventory.unread)
     add_once(sys_error(unread.code, "cannot read `{}`", unread.path).message, warnings);
   log.warnings(warnings);
-  DeviceOwners holders(options.json);
-  if (!is_elsewhere(options.node)) TRY_VOID(add_holders(options, log, holders));
+  DeviceOwners owners(options.json);
+  if (!is_elsewhere(options.node)) TRY_VOID(add_owners(options, log, owners));
   const auto write = [](const std::string& text) { print(text); };
   if (options.json) {
-    write_devices_json(inventory, config, holders, write);
+    write_devices_json(inventory, config, owners, write);
   } else {
-    write_devices_text(inventory, config, holders, write);
+    write_devices_text(inventory, config, owners, write);
   }
   return {};
 }
@@ -310,7 +310,7 @@ Result<void> listen_for_metrics(const Options& options) {
   TRY_VOID(isolate());
   const Log log;
   GrantNames names(options.node.root);
-  std::string said;  // the last reported error, so that it is not logged at each scrape
+  std::string reported;  // the last reported error, so that it is not logged at each scrape
   const auto read = [&]() -> Result<std::string> {
     std::string text;
     Ledger::Unread unread;
@@ -321,7 +321,7 @@ Result<void> listen_for_metrics(const Options& options) {
     const std::string first = unread.empty() ? "" : unread.front().message;
     // An error is logged only if it differs from the last one: otherwise a damaged record would be logged at each
     // scrape.
-    if (std::exchange(said, first) != first && !unread.empty()) log.error(unread.front());
+    if (std::exchange(reported, first) != first && !unread.empty()) log.error(unread.front());
     if (!done) return std::move(done).error();
     return text;
   };
@@ -431,11 +431,11 @@ Result<std::string> run_install(const Options& options, std::string& lines) {
 
 int install_code(const Options& options, const Log& log) {
   std::string lines;
-  const auto said = run_install(options, lines);
-  print(said ? *said : lines);
-  if (said) return kExitDone;
-  log.error(said.error());
-  return said.error().code == kUnsupportedNode ? kExitUnsupported : kExitFailure;
+  const auto report = run_install(options, lines);
+  print(report ? *report : lines);
+  if (report) return kExitDone;
+  log.error(report.error());
+  return report.error().code == kUnsupportedNode ? kExitUnsupported : kExitFailure;
 }
 
 int run_job_check(const NodeSettings& node, const Log& log) {

@@ -13,12 +13,12 @@
 namespace hook {
 namespace {
 
-using Holder = DeviceOwners::Holder;
+using GrantOwner = DeviceOwners::GrantOwner;
 using Hold = DeviceOwners::Hold;
 using OfHca = DeviceOwners::OfHca;
 
 // The text lists at most this number of owners per HCA, because a person reads no more.
-constexpr std::size_t kShownHolders = 8;
+constexpr std::size_t kShownOwners = 8;
 
 constexpr const char* kReturns = "`rdma-hook recover` releases";
 
@@ -35,10 +35,10 @@ std::string state_word(const fabric::Port& port) {
 }
 
 // Returns the owner's rails on one HCA: the record of an owner has the rails of all its HCAs.
-std::vector<const RailRecord*> rails_of(const Holder& holder, const std::string& hca) {
+std::vector<const RailRecord*> rails_of(const GrantOwner& owner, const std::string& hca) {
   std::vector<const RailRecord*> rails;
-  if (!holder.network) return rails;
-  for (const RailRecord& rail : holder.network->rails) {
+  if (!owner.network) return rails;
+  for (const RailRecord& rail : owner.network->rails) {
     if (rail.rail.hca == hca) rails.push_back(&rail);
   }
   return rails;
@@ -56,19 +56,19 @@ Json rail_json(const RailRecord& rail) {
           {"host", rail.rail.host}, {"addresses", addresses_of(rail)}, {"gid_index", or_null(rail.gid_index)}};
 }
 
-Json holder_json(const Holder& holder, const Hold& hold, const std::string& hca) {
+Json owner_json(const GrantOwner& owner, const Hold& hold, const std::string& hca) {
   Json rails = Json::array();
-  for (const RailRecord* rail : rails_of(holder, hca))
+  for (const RailRecord* rail : rails_of(owner, hca))
     rails.push_back(rail_json(*rail));
-  return {{"grant", shown_key(holder.key)},
-          {"holder", holder.label},
+  return {{"grant", shown_key(owner.key)},
+          {"holder", owner.label},
           {"mode", to_string(hold.mode)},
           {"units", hold.units},
-          {"containers", holder.containers},
-          {"since", time_text(holder.since)},
-          {"netns", holder.network ? Json(holder.network->netns.path) : Json()},
+          {"containers", owner.containers},
+          {"since", time_text(owner.since)},
+          {"netns", owner.network ? Json(owner.network->netns.path) : Json()},
           {"rails", std::move(rails)},
-          {"gone", holder.gone}};
+          {"gone", owner.stale}};
 }
 
 Json ports_json(const fabric::Hca& hca) {
@@ -161,28 +161,28 @@ std::string times(std::uint64_t units) {
   return units > 1 ? fmt::format(" x{}", units) : "";
 }
 
-std::string line_of(const Holder& holder, const Hold& hold) {
-  const std::string gone = holder.gone ? fmt::format("; it has ended: {} it", kReturns) : "";
-  return below(2, fmt::format("held by {} since {}, {}{}{}", holder.label, time_text(holder.since),
-                              to_string(hold.mode), times(hold.units), gone));
+std::string line_of(const GrantOwner& owner, const Hold& hold) {
+  const std::string stale = owner.stale ? fmt::format("; it has ended: {} it", kReturns) : "";
+  return below(2, fmt::format("held by {} since {}, {}{}{}", owner.label, time_text(owner.since), to_string(hold.mode),
+                              times(hold.units), stale));
 }
 
 std::string line_of_more(const OfHca& hca) {
   std::vector<std::string> modes;
   for (const auto& [mode, units] : hca.more_units)
     modes.push_back(std::string(to_string(mode)) + times(units));
-  const std::string gone = hca.more_gone > 0 ? fmt::format("; {} have ended: {} them", hca.more_gone, kReturns) : "";
-  return below(2, fmt::format("held by {} more, {}{}; --json lists them", hca.more, base::join(modes, ", "), gone));
+  const std::string stale = hca.more_stale > 0 ? fmt::format("; {} have ended: {} them", hca.more_stale, kReturns) : "";
+  return below(2, fmt::format("held by {} more, {}{}; --json lists them", hca.more, base::join(modes, ", "), stale));
 }
 
-std::string holders_text(const DeviceOwners& holders, const std::string& name) {
-  const auto found = holders.hcas().find(name);
+std::string owners_text(const DeviceOwners& owners, const std::string& name) {
+  const auto found = owners.hcas().find(name);
   std::string text;
-  if (found == holders.hcas().end()) return text;
+  if (found == owners.hcas().end()) return text;
   for (const Hold& hold : found->second.shown) {
-    const Holder& holder = holders.holders()[hold.holder];
-    text += line_of(holder, hold);
-    for (const RailRecord* rail : rails_of(holder, name))
+    const GrantOwner& owner = owners.owners()[hold.owner];
+    text += line_of(owner, hold);
+    for (const RailRecord* rail : rails_of(owner, name))
       text += line_of(*rail);
   }
   return found->second.more > 0 ? text + line_of_more(found->second) : text;
@@ -190,9 +190,9 @@ std::string holders_text(const DeviceOwners& holders, const std::string& name) {
 
 // Returns the names of allocated HCAs that are not in the caller's network namespace. With an exclusive RDMA subsystem
 // they are in the network namespace of their netdevs.
-std::vector<std::string> away(const NodeMap& map, const DeviceOwners& holders) {
+std::vector<std::string> away(const NodeMap& map, const DeviceOwners& owners) {
   std::vector<std::string> names;
-  for (const auto& [name, ignored] : holders.hcas()) {
+  for (const auto& [name, ignored] : owners.hcas()) {
     if (!map.find(name)) names.push_back(name);
   }
   return names;
@@ -223,17 +223,17 @@ class ListWriter {
 };
 
 // hca: the JSON object of the HCA without the member "holders", which is written last.
-void write_hca(ListWriter& hcas, const Json& hca, const DeviceOwners& holders, const WriteText& write) {
-  constexpr std::size_t kHolderIndent = 8;
+void write_hca(ListWriter& hcas, const Json& hca, const DeviceOwners& owners, const WriteText& write) {
+  constexpr std::size_t kOwnerIndent = 8;
   std::string text = hcas.text_of(hca);
   // The closing brace is removed, so that the list of owners can be written into the object entry by entry.
   text.erase(text.rfind('\n'));
   hcas.add(text + ",\n      \"holders\": [");
-  ListWriter list(write, kHolderIndent);
+  ListWriter list(write, kOwnerIndent);
   const auto name = hca["name"].get<std::string>();
-  if (const auto found = holders.hcas().find(name); found != holders.hcas().end()) {
+  if (const auto found = owners.hcas().find(name); found != owners.hcas().end()) {
     for (const Hold& hold : found->second.shown)
-      list.add(holder_json(holders.holders()[hold.holder], hold, name));
+      list.add(owner_json(owners.owners()[hold.owner], hold, name));
   }
   list.end();
   write("\n    }");
@@ -251,7 +251,7 @@ std::string time_text(std::int64_t since) {
 
 bool DeviceOwners::has_room(const std::string& hca) const {
   const auto found = hcas_.find(hca);
-  return all_ || found == hcas_.end() || found->second.shown.size() < kShownHolders;
+  return all_ || found == hcas_.end() || found->second.shown.size() < kShownOwners;
 }
 
 bool DeviceOwners::shows(const Grant& grant) const {
@@ -266,51 +266,51 @@ void DeviceOwners::add(const Grant& grant, std::optional<NetworkRecord> network)
         // The saved settings of the node's netdev are large and are not printed.
         rail.host = {};
     }
-    Holder& holder = holders_.emplace_back(
-        Holder{grant.owner.key, grant.owner.label, grant.since, grant.stale, {}, std::move(network)});
+    GrantOwner& owner = owners_.emplace_back(
+        GrantOwner{grant.owner.key, grant.owner.label, grant.since, grant.stale, {}, std::move(network)});
     for (const GrantUser& user : grant.users)
-      holder.containers.push_back(user.id);
+      owner.containers.push_back(user.id);
   }
   for (const PlannedHca& hca : grant.hcas) {
     // has_room() must give the answer that shows() used above, so call it before the list grows.
     const bool shown = has_room(hca.name);
     OfHca& of = hcas_[hca.name];
     if (shown) {
-      of.shown.push_back({holders_.size() - 1, hca.mode, hca.units});
+      of.shown.push_back({owners_.size() - 1, hca.mode, hca.units});
     } else {
       ++of.more;
-      of.more_gone += grant.stale ? 1 : 0;
+      of.more_stale += grant.stale ? 1 : 0;
       of.more_units[hca.mode] += hca.units;
     }
   }
 }
 
-void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
+void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& owners,
                         const WriteText& write) {
   constexpr std::size_t kHcaIndent = 4;
   const NodeMap map(inventory, config);
   write("{\n  \"hcas\": [");
   ListWriter hcas(write, kHcaIndent);
   for (const NodeHca& node : map.hcas())
-    write_hca(hcas, hca_json(node), holders, write);
-  for (const std::string& name : away(map, holders))
-    write_hca(hcas, Json{{"name", name}, {"away", true}}, holders, write);
+    write_hca(hcas, hca_json(node), owners, write);
+  for (const std::string& name : away(map, owners))
+    write_hca(hcas, Json{{"name", name}, {"away", true}}, owners, write);
   hcas.end();
-  write(fmt::format(",\n  \"grants\": {}\n}}\n", holders.grants()));
+  write(fmt::format(",\n  \"grants\": {}\n}}\n", owners.grants()));
 }
 
-void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
+void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& owners,
                         const WriteText& write) {
   const NodeMap map(inventory, config);
-  if (map.hcas().empty() && holders.grants() == 0) {
+  if (map.hcas().empty() && owners.grants() == 0) {
     write("no HCA on this node: no RDMA driver has registered one\n");
     return;
   }
   write(row_of({"HCA", "PCI", "pool", "netdev", "ports"}));
   for (const NodeHca* node : map.by_rail())
-    write(row_of(*node) + holders_text(holders, node->name()));
-  for (const std::string& name : away(map, holders)) {
-    write(row_of({name, "in a container's network namespace"}) + holders_text(holders, name));
+    write(row_of(*node) + owners_text(owners, node->name()));
+  for (const std::string& name : away(map, owners)) {
+    write(row_of({name, "in a container's network namespace"}) + owners_text(owners, name));
   }
 }
 

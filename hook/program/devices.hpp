@@ -29,16 +29,16 @@ class DeviceOwners {
   bool shows(const Grant& grant) const;
   void add(const Grant& grant, std::optional<NetworkRecord> network);
 
-  struct Holder {
+  struct GrantOwner {
     std::string key;
     std::string label;
     std::int64_t since = 0;
-    bool gone = false;
+    bool stale = false;
     std::vector<std::string> containers;
     std::optional<NetworkRecord> network;  // the owner's rails, without the saved settings of the node's netdevs
   };
   struct Hold {
-    std::size_t holder = 0;  // the owner's index in holders()
+    std::size_t owner = 0;  // the owner's index in owners()
     Mode mode = Mode::kHca;
     unsigned units = 1;
   };
@@ -47,9 +47,9 @@ class DeviceOwners {
     // Counts of the owners of this HCA that are not in `shown`, and of their units by mode.
     std::map<Mode, std::uint64_t> more_units;
     std::size_t more = 0;
-    std::size_t more_gone = 0;
+    std::size_t more_stale = 0;
   };
-  const std::vector<Holder>& holders() const { return holders_; }
+  const std::vector<GrantOwner>& owners() const { return owners_; }
   const std::map<std::string, OfHca>& hcas() const { return hcas_; }
   std::size_t grants() const { return grants_; }
 
@@ -57,7 +57,7 @@ class DeviceOwners {
   bool has_room(const std::string& hca) const;
   bool all_;
   std::size_t grants_ = 0;
-  std::vector<Holder> holders_;
+  std::vector<GrantOwner> owners_;
   std::map<std::string, OfHca> hcas_;
 };
 
@@ -74,11 +74,11 @@ using WriteText = std::function<void(const std::string& text)>;
 //              "rails": [{"name", "rail", "kind", "host", "addresses", "gid_index"}], "gone"}]}],
 //  "grants": n}
 // An HCA in a container's namespace has only "name", "away": true and "holders".
-void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
+void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& owners,
                         const WriteText& write);
 // Writes a table of 80 columns with one row per HCA. Below a row is a line for each owner and rail of the HCA; one line
 // sums up further owners. Cuts a cell that is longer than a line.
-void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& holders,
+void write_devices_text(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& owners,
                         const WriteText& write);
 
 }  // namespace hook

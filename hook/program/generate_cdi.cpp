@@ -49,7 +49,7 @@ bool is_left_over(std::string_view name, ino_t own) {
   if (fields.size() != 3 || base::parse_number<ino_t>(fields[0]) != own) return false;
   const auto pid = base::parse_number<pid_t>(fields[1]);
   const auto start_time = base::parse_number<std::uint64_t>(fields[2]);
-  return pid && start_time && is_proven_gone(read_presence(ProcessIdentity{*pid, *start_time}));
+  return pid && start_time && is_proven_absent(read_presence(ProcessIdentity{*pid, *start_time}));
 }
 
 Result<void> fill(const std::string& path, std::string_view text) {

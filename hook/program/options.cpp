@@ -306,12 +306,12 @@ constexpr OptionMode kModes[] = {{"devices", "refused", "refused json ledger"},
                                  {kInstall, "status", "status json root"},
                                  {kInstall, "uninstall", "uninstall force dry-run restart root ledger"}};
 
-// Refuses an option that has no effect with another one. given: the names of the options.
-Result<void> check_modes(std::string_view command, const std::vector<std::string_view>& given) {
-  const auto has = [&](std::string_view name) { return std::ranges::find(given, name) != given.end(); };
+// Refuses an option that has no effect with another one. passed: the names of the options.
+Result<void> check_modes(std::string_view command, const std::vector<std::string_view>& passed) {
+  const auto has = [&](std::string_view name) { return std::ranges::find(passed, name) != passed.end(); };
   for (const OptionMode& mode : kModes) {
     if (mode.command != command || !has(mode.option)) continue;
-    for (const std::string_view name : given)
+    for (const std::string_view name : passed)
       if (!base::is_for(mode.used, name)) return usage_error(fmt::format("--{} excludes --{}", mode.option, name));
   }
   if (command == kInstall && has("json") && !has("status")) return usage_error("install: --json requires --status");
@@ -352,8 +352,8 @@ Result<void> check_plan(Options& options) {
 
 // Completes options that depend on other options, and refuses combinations.
 Result<void> complete(Options& options) {
-  const bool gives = options.command == Command::kCreateRuntime || options.command == Command::kVerify ||
-                     options.command == Command::kCdiGenerate;
+  const bool allocates = options.command == Command::kCreateRuntime || options.command == Command::kVerify ||
+                         options.command == Command::kCdiGenerate;
   if (options.node.engine_is_named) options.install.engine = options.node.engine;
   options.install.root = options.node.root;
   if (options.programs && (!options.programs->starts_with('/') || options.hook))
@@ -362,7 +362,7 @@ Result<void> complete(Options& options) {
     return usage_error(fmt::format("--engine {} is only for install without --way", *options.install.distribution));
   if (options.install.force && !options.uninstall) return usage_error("--force requires --uninstall");
   // An unknown engine counts as Podman, whose annotations can come from the image and are therefore not trusted.
-  if (gives && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
+  if (allocates && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
   // A relative path would be lost, because the server changes its working directory to /.
   const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
@@ -405,7 +405,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   TRY_VOID(check_second_word(options.command, arguments, first));
   const Command command = options.command;
   const bool has_modes = std::ranges::find(kModes, word, &OptionMode::command) != std::end(kModes);
-  std::vector<std::string_view> given;  // for a command with modes
+  std::vector<std::string_view> passed;  // for a command with modes
   for (std::size_t i = first; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
     if (command == Command::kConfigApply && options.source.empty() && !argument.starts_with('-')) {
@@ -413,7 +413,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
       continue;
     }
     const auto* const option = base::find_option(kTable, base::split_argument(argument).name, word);
-    if (has_modes && option && base::is_option(argument)) given.push_back(option->name);
+    if (has_modes && option && base::is_option(argument)) passed.push_back(option->name);
     // A command would ignore an option of other commands, and the caller would think that it had an effect.
     auto done = option && !base::is_for(option->commands, word)
                     ? Result<void>(make_error("`{}` has no option `--{}`", word, option->name))
@@ -423,7 +423,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   // `rdma-hook plan --help` describes only plan.
   if (options.command == Command::kHelp && command != Command::kHelp) options.topic = word;
   if (options.command == Command::kHelp || options.command == Command::kVersion) return options;
-  if (has_modes) TRY_VOID(check_modes(word, given));
+  if (has_modes) TRY_VOID(check_modes(word, passed));
   TRY_VOID(complete(options));
   return options;
 }

@@ -37,7 +37,7 @@ class RailAdder {
   // The order matters. append_rails() refuses before the first change, and address_rails() records each change before
   // it is made. The test for duplicates needs a link that is up and has no address yet. The test of gateways needs
   // addresses and routes. GIDs come last, because the kernel makes them from the addresses.
-  Result<RailsReport> give(NetworkRecord record, const Plan& plan) {
+  Result<RailsReport> add(NetworkRecord record, const Plan& plan) {
     record_ = std::move(record);
     first_new_ = record_.rails.size();
     if (!record_.handle)  // also if an older version added the rails before
@@ -231,7 +231,7 @@ Result<RailsReport> add_rails(RailsInput input, Timing& timing) {
   auto inside = TRY(open_network_namespace(std::move(input.netns_fd), parts_for(input, rest)));
   auto node = TRY(open_node_sockets());
   timing.step("namespace");
-  return RailAdder(input, timing, std::move(store), std::move(node), std::move(inside)).give(std::move(record), rest);
+  return RailAdder(input, timing, std::move(store), std::move(node), std::move(inside)).add(std::move(record), rest);
 }
 
 }  // namespace hook

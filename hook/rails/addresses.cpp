@@ -253,13 +253,13 @@ Result<bool> release_addresses(const Ledger& ledger, const std::string& ledger_d
                                Deadline deadline) {
   // While the record of the rails exists, the rails' netdevs can have the addresses. The ledger must first undo the
   // rails, which removes the record.
-  bool is_record_gone = false;
+  bool is_record_absent = false;
   const auto release_grant = [&]() -> Result<void> {
-    is_record_gone = TRY(NetworkRecordStore::read_presence(ledger_directory, key)) == Presence::kGone;
-    if (!is_record_gone) return {};
+    is_record_absent = TRY(NetworkRecordStore::read_presence(ledger_directory, key)) == Presence::kAbsent;
+    if (!is_record_absent) return {};
     return TRY(AddressPool::open(ledger_directory, patience_until(deadline))).release_grant(key, {});
   };
-  return TRY(ledger.release(key, deadline, release_grant)) && is_record_gone;
+  return TRY(ledger.release(key, deadline, release_grant)) && is_record_absent;
 }
 
 }  // namespace hook

@@ -41,7 +41,7 @@ Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, boo
 // Returns the record of the rails that the grant already has; nullopt if it has none.
 Result<std::optional<NetworkRecord>> record_of(const ForesightInput& input) {
   if (input.ledger_directory.empty() ||
-      TRY(NetworkRecordStore::read_presence(input.ledger_directory, input.key)) == Presence::kGone) {
+      TRY(NetworkRecordStore::read_presence(input.ledger_directory, input.key)) == Presence::kAbsent) {
     return std::optional<NetworkRecord>();
   }
   return TRY(NetworkRecordStore::open(input.ledger_directory)).read(input.key);
@@ -85,13 +85,13 @@ Result<void> find_addresses(const ForesightInput& input, const NodeNetwork& node
   return {};
 }
 
-ForeseenRail rail_on_record(const RailRecord& given) {
-  ForeseenRail one{.rail = given.rail, .network = given.network};
-  if (given.lease) {
-    one.addresses_by = base::last_component(given.lease->plugin);
+ForeseenRail rail_on_record(const RailRecord& rail_record) {
+  ForeseenRail one{.rail = rail_record.rail, .network = rail_record.network};
+  if (rail_record.lease) {
+    one.addresses_by = base::last_component(rail_record.lease->plugin);
   } else if (!one.rail.addresses.empty()) {
     one.addresses_by = "config.json";
-  } else if (one.rail.addresses = addresses_in(given.host.records); !one.rail.addresses.empty()) {
+  } else if (one.rail.addresses = addresses_in(rail_record.host.records); !one.rail.addresses.empty()) {
     one.addresses_by = "netdev";
   }
   return one;
@@ -112,8 +112,8 @@ Result<Foreseen> foresee_rails(const ForesightInput& input) {
   Plan rest = input.plan;
   if (const auto record = TRY(record_of(input))) {
     rest = without_existing(input.plan, *record);
-    for (const RailRecord& given : record->rails)
-      foreseen.rails.push_back(rail_on_record(given));
+    for (const RailRecord& rail_record : record->rails)
+      foreseen.rails.push_back(rail_on_record(rail_record));
   }
   if (rest.netdevs.empty()) return foreseen;
   const auto node = TRY(seen_network(input, moves_any(rest), foreseen.warnings));

@@ -57,14 +57,14 @@ Result<Presence> find_number(Netlink& route, std::uint32_t number) {
       });
   if (found && !is_known) return sys_error(EOPNOTSUPP, "cannot find a network namespace by its number");
   if (found) return Presence::kPresent;
-  return found.error().code == EINVAL ? Result<Presence>(Presence::kGone) : found.error();
+  return found.error().code == EINVAL ? Result<Presence>(Presence::kAbsent) : found.error();
 }
 
 Result<Presence> await_end(Netlink& route, std::uint32_t number, int wait_ms) {
   constexpr int kPauseMs = 10;
   for (int waited = 0;; waited += kPauseMs) {
     const Presence seen = TRY(find_number(route, number));
-    if (seen == Presence::kGone || waited >= wait_ms) return seen;
+    if (seen == Presence::kAbsent || waited >= wait_ms) return seen;
     ::usleep(kPauseMs * 1000);
   }
 }
@@ -274,16 +274,16 @@ Result<KeptNetns> open_netns_by_handle(Netlink& route, int node, const NetworkRe
   const NetnsHandle& handle = *record.handle;
   const NetnsIdentity& identity = record.netns;
   TRY_VOID(check_is_on_node(node, handle));
-  if (TRY(find_number(route, handle.number)) == Presence::kGone) return KeptNetns();
+  if (TRY(find_number(route, handle.number)) == Presence::kAbsent) return KeptNetns();
   if (UniqueFd mounted = open_by_mount(identity); mounted.ok()) return KeptNetns{std::move(mounted), true};
-  if (TRY(await_end(route, handle.number, wait_ms)) == Presence::kGone) return KeptNetns();
+  if (TRY(await_end(route, handle.number, wait_ms)) == Presence::kAbsent) return KeptNetns();
   if (UniqueFd netns = open_number(route, handle.number, identity, proc); netns.ok()) {
     struct stat status {};
     if (::fstat(netns.get(), &status) != 0) return sys_error(errno, "cannot read a network namespace");
     const bool is_it = status.st_dev == identity.dev && status.st_ino == identity.ino;
     return is_it ? KeptNetns{std::move(netns), false} : KeptNetns();
   }
-  if (TRY(find_number(route, handle.number)) == Presence::kGone) return KeptNetns();
+  if (TRY(find_number(route, handle.number)) == Presence::kAbsent) return KeptNetns();
   return Error{
       .message =
           "the container's network namespace, with its rails, outlives the container, and no process was found "

@@ -37,7 +37,7 @@ Result<void> NodeRails::check_left(const std::vector<PlannedHca>& held, const St
 
 Result<void> NodeRails::release_rails(const std::string& key, const std::vector<PlannedHca>& held) const {
   undone_.erase(key);
-  if (TRY(NetworkRecordStore::read_presence(directory_, key)) == Presence::kGone) return {};
+  if (TRY(NetworkRecordStore::read_presence(directory_, key)) == Presence::kAbsent) return {};
   const auto store = TRY(NetworkRecordStore::open(directory_));
   auto record = TRY(store.read(key));
   if (!record) return {};

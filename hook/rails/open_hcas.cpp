@@ -80,10 +80,10 @@ class DescriptorSearch {
     struct statx status {};
     if (::statx(table, name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, 0, &status) != 0)
       return is_ended(errno) || errno == ESTALE || errno == ENOTCONN ? 0 : errno;
-    const DescriptorHolder holder{pid, {status.stx_rdev_major, status.stx_rdev_minor}};
-    const bool is_sought = S_ISCHR(status.stx_mode) && std::ranges::find(devices_, holder.device) != devices_.end();
-    if (is_sought && std::ranges::find(found_.holders, holder) == found_.holders.end())
-      found_.holders.push_back(holder);
+    const OpenDescriptor opened{pid, {status.stx_rdev_major, status.stx_rdev_minor}};
+    const bool is_sought = S_ISCHR(status.stx_mode) && std::ranges::find(devices_, opened.device) != devices_.end();
+    if (is_sought && std::ranges::find(found_.descriptors, opened) == found_.descriptors.end())
+      found_.descriptors.push_back(opened);
     return 0;
   }
 
@@ -134,9 +134,9 @@ std::string shown(const std::vector<OpenProcess>& processes) {
 Error left_open(const std::string& hca, const LeftOpen& left, const std::optional<DeviceNumber>& node) {
   constexpr const char* kThen = "then run `rdma-hook recover`";
   Error error{.message = {}, .code = EBUSY, .hint = {}, .reason = FailureReason::kBusy};
-  if (!left.holders.empty()) {
-    error.message =
-        fmt::format("cannot release `{}`: its former owner is gone, but {} has it open", hca, shown(left.holders));
+  if (!left.of_containers.empty()) {
+    error.message = fmt::format("cannot release `{}`: its former owner is gone, but {} has it open", hca,
+                                shown(left.of_containers));
     error.hint = fmt::format("end that process or its container, {}", kThen);
     return error;
   }
@@ -209,25 +209,26 @@ Result<void> note_contexts(const RdmaUse& use, OpenState& open, std::vector<std:
 // Finds the descriptors of all device nodes with one pass over all processes. A process of a container that cannot be
 // read is an error. A process of the node that cannot be read is no error, because open descriptors of such a process
 // do not delay the release of an HCA.
-Result<std::vector<DescriptorHolder>> holders_of(const std::vector<const PlannedHca*>& hcas, const std::string& root) {
+Result<std::vector<OpenDescriptor>> open_descriptors_of(const std::vector<const PlannedHca*>& hcas,
+                                                        const std::string& root) {
   std::vector<DeviceNumber> numbers;
   for (const PlannedHca* hca : hcas) {
     if (hca->open->node) numbers.push_back(*hca->open->node);
   }
   const std::string proc = root + "/proc";
   const bool is_missing = !root.empty() && ::access(proc.c_str(), F_OK) != 0 && errno == ENOENT;
-  if (numbers.empty() || is_missing) return std::vector<DescriptorHolder>();
+  if (numbers.empty() || is_missing) return std::vector<OpenDescriptor>();
   auto found = TRY(find_descriptors(numbers, proc));
   for (const auto& [pid, error] : found.unseen) {
     const auto process = read_process_facts(proc, pid);
     if (process && process->of_container) return error;
   }
-  return std::move(found.holders);
+  return std::move(found.descriptors);
 }
 
 Result<void> check_hca(const PlannedHca& hca, const OpenHca& now, std::vector<std::string>& warnings) {
   const LeftOpen left = find_left_open(*hca.open, now);
-  if (!left.holders.empty() || left.unknown > 0) return left_open(hca.name, left, hca.open->node);
+  if (!left.of_containers.empty() || left.unknown > 0) return left_open(hca.name, left, hca.open->node);
   if (!left.of_node.empty()) {
     warnings.push_back(
         fmt::format("`{}` is released, but is open in {}, which runs on the node", hca.name, shown(left.of_node)));
@@ -275,7 +276,7 @@ LeftOpen find_left_open(const OpenState& before, const OpenHca& now) {
   LeftOpen left;
   std::vector<OpenProcess> earlier;
   const auto add = [&](const OpenProcess& process) {
-    add_process(process, process.of_container ? left.holders : left.of_node);
+    add_process(process, process.of_container ? left.of_containers : left.of_node);
   };
   for (const OpenContext& context : now.contexts) {
     // This context was opened before the grant, so it is not a context of the owner whose grant ends.
@@ -337,14 +338,15 @@ Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string
   // If no device has the recorded index, the device is gone, or its driver was bound again, which gave it another
   // index. Both ended all contexts and made the descriptors useless, so the HCA is skipped.
   std::erase_if(left, [&](const auto* hca) { return hca->open->index && !use_of(*hca); });
-  const auto holders = descriptors && !left.empty() ? TRY(holders_of(left, root)) : std::vector<DescriptorHolder>();
+  const auto open_descriptors =
+      descriptors && !left.empty() ? TRY(open_descriptors_of(left, root)) : std::vector<OpenDescriptor>();
   for (const PlannedHca* hca : left) {
     OpenHca now;
     const RdmaUse* use = use_of(*hca);
     if (use && use->contexts > 0) now.contexts = TRY(read_contexts(*use));
     std::vector<pid_t> pids;
-    for (const DescriptorHolder& holder : holders) {
-      if (holder.device == hca->open->node) pids.push_back(holder.pid);
+    for (const OpenDescriptor& opened : open_descriptors) {
+      if (opened.device == hca->open->node) pids.push_back(opened.pid);
     }
     now.descriptors = check_processes(root + "/proc", pids);
     TRY_VOID(check_hca(*hca, now, warnings));

@@ -39,9 +39,9 @@ struct OpenHca {
 
 // The processes that opened an HCA after its grant and still have it open.
 struct LeftOpen {
-  std::vector<OpenProcess> holders;  // processes of containers
-  unsigned unknown = 0;              // number of contexts of which no process is known
-  std::vector<OpenProcess> of_node;  // processes outside of containers, which do not delay the release of the HCA
+  std::vector<OpenProcess> of_containers;  // processes of containers
+  unsigned unknown = 0;                    // number of contexts of which no process is known
+  std::vector<OpenProcess> of_node;        // processes outside of containers, which do not delay the release of the HCA
 };
 // Returns the processes that have the HCA open `now` and did not have it open `before`, and the number of contexts
 // without a known process. The contexts in `before` are older than the grant: ignores these contexts, and the
@@ -70,14 +70,14 @@ base::Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::
                                 std::vector<std::string>& warnings);
 
 // A process that has a character device open, found by /proc/PID/fd.
-struct DescriptorHolder {
+struct OpenDescriptor {
   pid_t pid = 0;
   DeviceNumber device;
-  friend bool operator==(const DescriptorHolder&, const DescriptorHolder&) = default;
+  friend bool operator==(const OpenDescriptor&, const OpenDescriptor&) = default;
 };
 
 struct FoundDescriptors {
-  std::vector<DescriptorHolder> holders;
+  std::vector<OpenDescriptor> descriptors;
   std::map<pid_t, base::Error> unseen;  // running processes that cannot be read, with the reason
 };
 

@@ -30,11 +30,11 @@ bool is_child(const RailRecord& rail) {
 // Opens the namespace by its recorded path. Returns an empty descriptor if the path leads to another namespace or to
 // none. Returns an error if the path leads to the namespace but it cannot be opened.
 Result<KeptNetns> open_recorded_path(const NetnsIdentity& netns) {
-  if (TRY(read_presence(netns)) == Presence::kGone) return KeptNetns();
+  if (TRY(read_presence(netns)) == Presence::kAbsent) return KeptNetns();
   base::UniqueFd fd(::open(netns.path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   const int failed = fd.ok() && ::fstat(fd.get(), &status) == 0 ? 0 : errno;
-  if (failed != 0 && TRY(read_presence(netns)) == Presence::kGone) return KeptNetns();
+  if (failed != 0 && TRY(read_presence(netns)) == Presence::kAbsent) return KeptNetns();
   if (failed != 0) return sys_error(failed, "cannot open the network namespace `{}`", netns.path);
   // A newer namespace can have the same path, because the kernel reuses PIDs and engines reuse names.
   if (status.st_dev != netns.dev || status.st_ino != netns.ino) return KeptNetns();
@@ -99,7 +99,7 @@ Result<void> RailUndo::enter(const std::vector<RailRecord>& leaving, const std::
   const std::uint64_t seen = cookie == 0 ? 0 : netns_cookie(inside->route.fd());
   if (seen != cookie && seen != 0) return {};  // another namespace has number and inode number by now
   // The namespace can end between the first lookup and the moment when open_network_namespace() enters it.
-  if (!inside && !handle && TRY(read_presence(record_.netns)) == Presence::kGone) return {};
+  if (!inside && !handle && TRY(read_presence(record_.netns)) == Presence::kAbsent) return {};
   if (!inside) return inside.error();
   inside_.emplace(std::move(*inside));
   is_left_ = !found->has_path;

@@ -22,12 +22,12 @@ bool is_read(const Config& config, std::string_view prefix) {
 }
 
 Result<RequestParts> other_vendors(const ContainerSpec& spec, const Config& config, const PodIdentity& pod) {
-  RequestParts said;
-  if (is_read(config, kVolcengineAnnotations)) said = TRY(volcengine_annotation(spec, config));
-  if (!said.asks() && is_read(config, kSpiderpoolAnnotations)) {
-    said = TRY(spiderpool_annotations(spec, config, pod.pod_namespace));
+  RequestParts parts;
+  if (is_read(config, kVolcengineAnnotations)) parts = TRY(volcengine_annotation(spec, config));
+  if (!parts.asks() && is_read(config, kSpiderpoolAnnotations)) {
+    parts = TRY(spiderpool_annotations(spec, config, pod.pod_namespace));
   }
-  return said;
+  return parts;
 }
 
 // Returns the request in the annotations. Selection and network are looked up separately, each in the first annotations
@@ -72,24 +72,24 @@ std::string ignored_text(std::string_view source, std::string_view what, Engine 
                      pod.pod_namespace.empty() ? "`*`" : "the namespace");
 }
 
-Result<void> set_mode_and_network(const RequestParts& said, const Config& config, Request& request) {
-  if (said.mode) {
-    request.mode = parse_mode(base::trim(said.mode->text));
+Result<void> set_mode_and_network(const RequestParts& parts, const Config& config, Request& request) {
+  if (parts.mode) {
+    request.mode = parse_mode(base::trim(parts.mode->text));
     if (!request.mode) {
-      Error error = make_error("{}: `{}` is not a mode", said.mode->source,
-                               base::printable(std::string_view(said.mode->text).substr(0, 128)));
+      Error error = make_error("{}: `{}` is not a mode", parts.mode->source,
+                               base::printable(std::string_view(parts.mode->text).substr(0, 128)));
       error.hint = "use exclusive, shared, shared-multi or hca";
       return error;
     }
   }
-  request.network_of_pool = said.network_of_pool;
-  if (!said.network) return {};
-  request.network = base::trim(said.network->text);
+  request.network_of_pool = parts.network_of_pool;
+  if (!parts.network) return {};
+  request.network = base::trim(parts.network->text);
   if (config.networks.contains(*request.network)) return {};
   std::vector<std::string> names;
   for (const auto& [name, network] : config.networks)
     names.push_back(name);
-  Error error = make_error("{}: there is no network `{}`", said.network->source,
+  Error error = make_error("{}: there is no network `{}`", parts.network->source,
                            base::printable(std::string_view(*request.network).substr(0, 128)));
   error.hint = names.empty() ? "add \"networks\" with this network to /etc/rdma-init/config.json; it has none"
                              : "request one of the networks of config.json: " + some_of(names);
@@ -98,21 +98,21 @@ Result<void> set_mode_and_network(const RequestParts& said, const Config& config
 
 // Returns warnings of annotations that may not request. Mode and network change the container's devices, so they are
 // ignored too.
-std::vector<std::string> ignored_annotations(const RequestParts& said, bool granted, Engine engine,
+std::vector<std::string> ignored_annotations(const RequestParts& parts, bool granted, Engine engine,
                                              const PodIdentity& pod) {
-  if (said.selection && !granted && said.selection->kind != HcaSelection::Kind::kNone)
-    return {ignored_text(said.selection->source, "request HCAs", engine, pod)};
+  if (parts.selection && !granted && parts.selection->kind != HcaSelection::Kind::kNone)
+    return {ignored_text(parts.selection->source, "request HCAs", engine, pod)};
   std::vector<std::string> warnings;
-  if (said.mode) warnings.push_back(ignored_text(said.mode->source, "choose a mode", engine, pod));
-  const std::string& network = said.network ? said.network->source : said.network_of_pool;
+  if (parts.mode) warnings.push_back(ignored_text(parts.mode->source, "choose a mode", engine, pod));
+  const std::string& network = parts.network ? parts.network->source : parts.network_of_pool;
   if (!network.empty()) warnings.push_back(ignored_text(network, "choose a network", engine, pod));
   return warnings;
 }
 
-Result<void> check_nics(const RequestParts& said, std::size_t given) {
-  if (!said.nics || given == 0 || *said.nics == given) return {};
-  Error error = make_error("{}: names {} NICs, but the container has {} uverbs {}", said.selection->source, *said.nics,
-                           given, given == 1 ? "node" : "nodes");
+Result<void> check_nics(const RequestParts& parts, std::size_t nodes) {
+  if (!parts.nics || nodes == 0 || *parts.nics == nodes) return {};
+  Error error = make_error("{}: names {} NICs, but the container has {} uverbs {}", parts.selection->source,
+                           *parts.nics, nodes, nodes == 1 ? "node" : "nodes");
   error.hint = "list as many entries as the pod requests from the device plugin";
   return error;
 }
@@ -138,8 +138,8 @@ Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
 
 // Makes the note about a privileged container. If a device plugin added some of the nodes, Kubernetes reserved these
 // HCAs for the pod, and the ledger does not know this. The log then has the note as info, otherwise as debug.
-Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
-  Note note{fmt::format("the container may use all devices: its {} uverbs nodes are no request", given)};
+Note note_of_all_devices(std::size_t nodes, const ContainerSpec& spec) {
+  Note note{fmt::format("the container may use all devices: its {} uverbs nodes are no request", nodes)};
   const auto is_plugins = [](const std::string& entry) { return entry.starts_with("PCIDEVICE_"); };
   const auto variable = std::find_if(spec.env.begin(), spec.env.end(), is_plugins);
   if (variable == spec.env.end()) return note;
@@ -153,17 +153,17 @@ Note note_of_all_devices(std::size_t given, const ContainerSpec& spec) {
 enum class RequestedBy { kNobody, kContainer, kDefault, kVariable };
 
 // Sets the selection of the first source, in the order of request.hpp, that is present and may request. Returns
-// kNobody if there is none. said: nullptr if annotations may not request. has_all: the container is privileged and has
+// kNobody if there is none. parts: nullptr if annotations may not request. has_all: the container is privileged and has
 // the nodes without a request, like kube-proxy and CNI agents.
-Result<RequestedBy> settle_selection(const RequestParts* said, bool has_all, const ContainerSpec& spec,
+Result<RequestedBy> settle_selection(const RequestParts* parts, bool has_all, const ContainerSpec& spec,
                                      const Config& config, Request& request) {
-  if (said && said->selection && (!said->nics || request.given.empty())) {
-    request.selection = *said->selection;
-  } else if (!request.given.empty()) {
+  if (parts && parts->selection && (!parts->nics || request.granted_nodes.empty())) {
+    request.selection = *parts->selection;
+  } else if (!request.granted_nodes.empty()) {
     request.selection = all_hcas("/dev/infiniband/uverbs* of the container");
     request.has_nodes_of_grant = true;
-  } else if (said && said->network) {
-    request.selection = all_hcas(said->network->source);
+  } else if (parts && parts->network) {
+    request.selection = all_hcas(parts->network->source);
   } else if (config.default_devices && !has_all) {
     request.selection = TRY(parse_selection(*config.default_devices, "default_devices of config.json"));
     return RequestedBy::kDefault;
@@ -211,29 +211,29 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
 
   TRY_VOID(check_numbers(spec.devices));
   Request request;
-  request.given = granted_uverbs_nodes(spec);
-  const bool has_all = spec.may_use_all_devices && !request.given.empty();
+  request.granted_nodes = granted_uverbs_nodes(spec);
+  const bool has_all = spec.may_use_all_devices && !request.granted_nodes.empty();
   if (has_all) {
-    asked.note = note_of_all_devices(request.given.size(), spec);
-    request.given.clear();
+    asked.note = note_of_all_devices(request.granted_nodes.size(), spec);
+    request.granted_nodes.clear();
   }
   const bool trusted = may_request(config, engine, pod);
-  RequestParts said = TRY(first_request(spec, config, pod, trusted));
-  asked.warnings = std::move(said.warnings);
+  RequestParts parts = TRY(first_request(spec, config, pod, trusted));
+  asked.warnings = std::move(parts.warnings);
   // Without networks in config.json, the component that added the nodes (a device plugin) also adds the netdevs.
-  if (config.networks.empty() && !request.given.empty()) said.network_of_pool.clear();
-  TRY_VOID(check_nics(said, request.given.size()));
-  if (trusted) TRY_VOID(set_mode_and_network(said, config, request));
+  if (config.networks.empty() && !request.granted_nodes.empty()) parts.network_of_pool.clear();
+  TRY_VOID(check_nics(parts, request.granted_nodes.size()));
+  if (trusted) TRY_VOID(set_mode_and_network(parts, config, request));
 
-  const RequestedBy by = TRY(settle_selection(trusted ? &said : nullptr, has_all, spec, config, request));
-  if (!trusted) append(ignored_annotations(said, by != RequestedBy::kNobody, engine, pod), asked.warnings);
+  const RequestedBy by = TRY(settle_selection(trusted ? &parts : nullptr, has_all, spec, config, request));
+  if (!trusted) append(ignored_annotations(parts, by != RequestedBy::kNobody, engine, pod), asked.warnings);
   asked.pod_note = pod_note(asked.warnings);  // later warnings are about variables
   if (by == RequestedBy::kNobody) return asked;
   TRY_VOID(check_pod_namespace(spec, engine));
 
   // If device nodes exist, check_nics() has compared their number with the annotation's NICs: nothing to narrow.
-  if (!trusted && said.selection && (!said.nics || request.given.empty()))
-    request.narrowed_by.push_back(*said.selection);
+  if (!trusted && parts.selection && (!parts.nics || request.granted_nodes.empty()))
+    request.narrowed_by.push_back(*parts.selection);
   if (by != RequestedBy::kVariable) {  // the variable does not narrow its own request
     if (auto visible = TRY(visible_devices(spec))) request.narrowed_by.push_back(*std::move(visible));
   }
@@ -241,7 +241,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
     request.selection.kind = HcaSelection::Kind::kNone;
   }
   // The HCAs of given nodes are booked even if no HCA is requested: no other container may get them exclusively.
-  if (is_none(request.selection) && request.given.empty()) return asked;
+  if (is_none(request.selection) && request.granted_nodes.empty()) return asked;
   // A source that selects all HCAs narrows nothing. It is removed, so that named_hcas() can still return names.
   std::erase_if(request.narrowed_by,
                 [](const HcaSelection& selection) { return selection.kind == HcaSelection::Kind::kAll; });

@@ -66,12 +66,12 @@ Result<std::optional<HcaSelection>> own_devices(const ContainerSpec& spec, std::
 }  // namespace
 
 Result<RequestParts> own_annotations(const ContainerSpec& spec, std::string_view container_name) {
-  RequestParts said;
-  said.selection = TRY(own_devices(spec, container_name));
-  said.mode = TRY(find_annotation(spec, std::string(kOwnMode)));
-  said.network = TRY(find_annotation(spec, std::string(kOwnNetwork)));
-  if (auto warning = unknown_own_keys(spec)) said.warnings.push_back(*std::move(warning));
-  return said;
+  RequestParts parts;
+  parts.selection = TRY(own_devices(spec, container_name));
+  parts.mode = TRY(find_annotation(spec, std::string(kOwnMode)));
+  parts.network = TRY(find_annotation(spec, std::string(kOwnNetwork)));
+  if (auto warning = unknown_own_keys(spec)) parts.warnings.push_back(*std::move(warning));
+  return parts;
 }
 
 namespace {
@@ -92,13 +92,13 @@ std::optional<std::string> cni_name(const Json& entry) {
 constexpr const char* kVolcengineRdma = "rdma";
 
 // Chooses the network for "rdma" if config.json has no network of this name.
-void set_unnamed_network(const std::string& source, const Config& config, RequestParts& said) {
-  const bool pools_say =
+void set_unnamed_network(const std::string& source, const Config& config, RequestParts& parts) {
+  const bool pools_have_network =
       std::any_of(config.pools.begin(), config.pools.end(), [](const Pool& pool) { return pool.network.has_value(); });
-  if (!pools_say && config.networks.size() == 1) {
-    said.network = SourcedText{config.networks.begin()->first, source};
+  if (!pools_have_network && config.networks.size() == 1) {
+    parts.network = SourcedText{config.networks.begin()->first, source};
   } else {
-    said.network_of_pool = source;
+    parts.network_of_pool = source;
   }
 }
 
@@ -111,9 +111,9 @@ Error malformed(std::string_view source, std::string_view what) {
 }  // namespace
 
 Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Config& config) {
-  RequestParts said;
+  RequestParts parts;
   const auto found = TRY(find_annotation(spec, kVolcengineKey));
-  if (!found) return said;
+  if (!found) return parts;
   auto parsed = parse_json(found->text, found->source, {kMaxValueBytes, kVolcengineDepth});
   if (!parsed) return malformed(found->source, "invalid JSON: " + parsed.error().message);
   if (!parsed->is_array()) return malformed(found->source, "expected a list");
@@ -130,19 +130,19 @@ Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Conf
     if (!is_network && name != kVolcengineRdma) continue;
     ++count;
     if (!is_network) continue;
-    if (said.network && said.network->text != *name) {
+    if (parts.network && parts.network->text != *name) {
       return make_error("{}: names the networks `{}` and `{}`, but a container gets only one", found->source,
-                        base::printable(said.network->text), base::printable(*name));
+                        base::printable(parts.network->text), base::printable(*name));
     }
-    said.network = SourcedText{*name, found->source};
+    parts.network = SourcedText{*name, found->source};
   }
-  if (count == 0) return said;
+  if (count == 0) return parts;
   if (count > kMaxCount)
     return make_error("{}: requests {} NICs, at most {} are allowed", found->source, count, kMaxCount);
-  if (!said.network) set_unnamed_network(found->source, config, said);
-  said.selection = HcaSelection{.kind = HcaSelection::Kind::kCount, .count = count, .source = found->source};
-  said.nics = count;
-  return said;
+  if (!parts.network) set_unnamed_network(found->source, config, parts);
+  parts.selection = HcaSelection{.kind = HcaSelection::Kind::kCount, .count = count, .source = found->source};
+  parts.nics = count;
+  return parts;
 }
 
 namespace {
@@ -166,20 +166,20 @@ bool takes_namespace(const Config& config, std::string_view name) {
 
 Result<RequestParts> spiderpool_annotations(const ContainerSpec& spec, const Config& config,
                                             std::string_view pod_namespace) {
-  RequestParts said;
-  if (!takes_namespace(config, pod_namespace)) return said;
+  RequestParts parts;
+  if (!takes_namespace(config, pod_namespace)) return parts;
   for (const char* key : kSpiderpoolKeys) {
     auto found = TRY(find_annotation(spec, key));
     if (!found || found->text.empty()) continue;
     if (!config.networks.empty()) {
-      said.network = *std::move(found);
-      return said;
+      parts.network = *std::move(found);
+      return parts;
     }
-    said.network_of_pool = found->source;
-    said.selection = HcaSelection{.kind = HcaSelection::Kind::kAll, .source = found->source};
-    return said;
+    parts.network_of_pool = found->source;
+    parts.selection = HcaSelection{.kind = HcaSelection::Kind::kAll, .source = found->source};
+    return parts;
   }
-  return said;
+  return parts;
 }
 
 namespace {
@@ -194,7 +194,7 @@ bool is_numbered(std::string_view path, std::string_view prefix) {
 }  // namespace
 
 std::vector<SpecDevice> granted_uverbs_nodes(const ContainerSpec& spec) {
-  std::vector<SpecDevice> given;
+  std::vector<SpecDevice> granted;
   std::set<std::tuple<std::string, std::int64_t, std::int64_t>> seen;
   std::set<std::pair<std::int64_t, std::int64_t>> numbers;
   std::vector<const SpecDevice*> elsewhere;
@@ -207,14 +207,14 @@ std::vector<SpecDevice> granted_uverbs_nodes(const ContainerSpec& spec) {
     }
     if (!seen.emplace(device.path, device.major, device.minor).second) continue;
     numbers.emplace(device.major, device.minor);
-    given.push_back(device);
+    granted.push_back(device);
   }
   // Nodes under another path follow after the loop, because a node with a usual path comes first even if it is listed
   // later.
   for (const SpecDevice* device : elsewhere) {
-    if (numbers.emplace(device->major, device->minor).second) given.push_back(*device);
+    if (numbers.emplace(device->major, device->minor).second) granted.push_back(*device);
   }
-  return given;
+  return granted;
 }
 
 std::vector<std::string> granted_gpu_nodes(const ContainerSpec& spec) {

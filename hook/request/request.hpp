@@ -26,13 +26,13 @@
 namespace hook {
 
 struct Request {
-  // The requested HCAs; kAll if the nodes in `given` are the request. kNone occurs only if `given` is not empty: no HCA
-  // is granted, but the HCAs that the container can open are booked.
+  // The requested HCAs; kAll if the nodes in `granted_nodes` are the request. kNone occurs only if `granted_nodes` is
+  // not empty: no HCA is granted, but the HCAs that the container can open are booked.
   HcaSelection selection;
   // The uverbs nodes in linux.devices. Empty for a container that may use all devices: it has them because it is
   // privileged, not for RDMA.
-  std::vector<SpecDevice> given;
-  bool has_nodes_of_grant = false;        // the nodes in `given` are the request; other sources can only narrow it
+  std::vector<SpecDevice> granted_nodes;
+  bool has_nodes_of_grant = false;  // the nodes in `granted_nodes` are the request; other sources can only narrow it
   std::vector<HcaSelection> narrowed_by;  // each removes the HCAs that it does not select
   std::vector<std::string> order;         // PCI addresses or netdev names of PCIDEVICE_*, which order the HCAs
   std::optional<Mode> mode;

@@ -258,7 +258,7 @@ bool QueuePair::is_done() const {
   return failure_.failed() || (is_write_acknowledged_ && is_write_received_ && outstanding_ == 0);
 }
 
-void QueuePair::give_up(double seconds) {
+void QueuePair::end_test(double seconds) {
   if (is_done()) return;
   // Outstanding writes for bandwidth are no failure: a slow link needs more time for them.
   if (is_write_acknowledged_ && is_write_received_) {

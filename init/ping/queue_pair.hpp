@@ -33,7 +33,7 @@ class QueuePair {
   // Returns true if nothing is outstanding, or the test has failed.
   bool is_done() const;
   // Ends the test at its time limit.
-  void give_up(double seconds);
+  void end_test(double seconds);
   const Failure& failure() const { return failure_; }
   // Returns the bandwidth of this end's writes in megabits per second, 0 if it was not measured.
   std::uint32_t mbps() const;

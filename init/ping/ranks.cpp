@@ -55,9 +55,9 @@ Launcher launcher_of(Environment environment) {
 
 // Returns the number of the command line, or of the environment. Errors: there is none, or two variables contradict
 // each other.
-Result<Number> number_of(const std::optional<unsigned>& given, Environment environment,
+Result<Number> number_of(const std::optional<unsigned>& passed, Environment environment,
                          std::span<const std::string_view> names, std::string_view option) {
-  if (given) return Number{*given, fmt::format("--{}", option)};
+  if (passed) return Number{*passed, fmt::format("--{}", option)};
   std::optional<Number> found;
   for (const std::string_view name : names) {
     const auto text = find(environment, name);
@@ -107,8 +107,8 @@ Result<HostPort> split_master(std::string_view text, std::string_view source) {
   return split;
 }
 
-Result<HostPort> find_master(const std::optional<std::string>& given, Environment environment) {
-  if (given) return split_master(*given, "--master");
+Result<HostPort> find_master(const std::optional<std::string>& passed, Environment environment) {
+  if (passed) return split_master(*passed, "--master");
   if (const auto address = find(environment, "MASTER_ADDR")) {
     HostPort master = TRY(split_master(*address, "MASTER_ADDR"));
     const auto port = find(environment, "MASTER_PORT");
@@ -160,16 +160,16 @@ std::string first_host(std::string_view list) {
   return is_number ? host + std::string(number) + tail : "";
 }
 
-Result<Place> find_place(std::optional<unsigned> given_rank, std::optional<unsigned> given_size,
-                         const std::optional<std::string>& given_master, const char* const* environment) {
+Result<Place> find_place(std::optional<unsigned> passed_rank, std::optional<unsigned> passed_size,
+                         const std::optional<std::string>& passed_master, const char* const* environment) {
   const Launcher launcher = launcher_of(environment);
-  const Number rank = TRY(number_of(given_rank, environment, launcher.rank, "rank"));
-  const Number size = TRY(number_of(given_size, environment, launcher.size, "size"));
+  const Number rank = TRY(number_of(passed_rank, environment, launcher.rank, "rank"));
+  const Number size = TRY(number_of(passed_size, environment, launcher.size, "size"));
   if (size.value == 0) return make_error("{}=0: a job has at least one rank", size.source);
   if (rank.value >= size.value) {
     return make_error("{}={} is not below {}={}", rank.source, rank.value, size.source, size.value);
   }
-  const HostPort master = TRY(find_master(given_master, environment));
+  const HostPort master = TRY(find_master(passed_master, environment));
   if (master.host.empty() && size.value > 1) {
     return base::Error{"the host of rank 0 is not known", 0, "pass --master HOST:PORT, or set MASTER_ADDR"};
   }

@@ -24,7 +24,7 @@ struct Place {
   std::string source;  // where rank and size come from, for messages: "SLURM_PROCID and SLURM_NTASKS"
 };
 
-// given_rank, given_size, given_master: of the command line; the last one is HOST, HOST:PORT or [IPV6]:PORT.
+// passed_rank, passed_size, passed_master: of the command line; the last one is HOST, HOST:PORT or [IPV6]:PORT.
 // Rank and size: --rank and --size, else the variables of the innermost launcher:
 //  - torchrun (TORCHELASTIC_RUN_ID is set): RANK, WORLD_SIZE
 //  - mpirun (OMPI_COMM_WORLD_RANK is set): RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK; WORLD_SIZE, OMPI_COMM_WORLD_SIZE
@@ -36,8 +36,8 @@ struct Place {
 // Errors: two variables of the innermost launcher that contradict each other (the message names both), a value that is
 // not a number, a rank that is not below the size, a missing rank, size or meeting point. Each error names the option
 // or variable that helps.
-base::Result<Place> find_place(std::optional<unsigned> given_rank, std::optional<unsigned> given_size,
-                               const std::optional<std::string>& given_master, const char* const* environment);
+base::Result<Place> find_place(std::optional<unsigned> passed_rank, std::optional<unsigned> passed_size,
+                               const std::optional<std::string>& passed_master, const char* const* environment);
 
 // Returns the first host of a list of Slurm: "node[3-5,9]" is "node3". Returns an empty text for a malformed list.
 std::string first_host(std::string_view list);

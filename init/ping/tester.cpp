@@ -152,7 +152,7 @@ class Tester {
       if (!any) wait_for_completion(pairs, deadline);
     }
     for (QueuePair* pair : pairs)
-      pair->give_up(seconds);
+      pair->end_test(seconds);
   }
 
   static void wait_for_completion(const std::vector<QueuePair*>& pairs, double deadline) {

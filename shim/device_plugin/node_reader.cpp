@@ -282,7 +282,7 @@ std::vector<std::string> NodeReader::directories() const {
 }
 
 bool NodeReader::has_silent_change() {
-  if (holders_.has_foreign() && holders_.read_again()) return true;
+  if (held_hcas_.has_foreign() && held_hcas_.read_again()) return true;
   if (silent_ports_.empty()) return false;
   const auto hcas = base::Directory::open(node_.root + "/sys/class/infiniband");
   return !hcas || std::any_of(silent_ports_.begin(), silent_ports_.end(),
@@ -296,7 +296,7 @@ std::optional<std::chrono::steady_clock::time_point> NodeReader::settles_at() co
     const auto end = moment + kSettling;
     if (end > now && (!first || end < *first)) first = end;
   }
-  const auto again = holders_.read_again_at();
+  const auto again = held_hcas_.read_again_at();
   return again && (!first || *again < *first) ? again : first;
 }
 
@@ -309,20 +309,20 @@ std::set<std::string> NodeReader::configured_resources() const {
 
 std::string NodeReader::problem() const {
   for (const char* about : {"config", "node"})
-    if (const auto said = last_message_.find(about); said != last_message_.end() && !said->second.empty())
-      return said->second;
+    if (const auto last = last_message_.find(about); last != last_message_.end() && !last->second.empty())
+      return last->second;
   return {};
 }
 
 bool NodeReader::is_complete() const {
   return config_ && std::all_of(last_message_.begin(), last_message_.end(),
-                                [](const auto& said) { return said.first == kOtherKinds || said.second.empty(); });
+                                [](const auto& last) { return last.first == kOtherKinds || last.second.empty(); });
 }
 
 // Returns the last announced resources. After a start of the plugin they also have the HCAs that are in pods since
 // before: the kubelet must not count fewer devices than pods have.
 std::vector<Resource> NodeReader::known_resources(const fabric::Inventory& inventory, const HcaHolds& holds) const {
-  auto away = holders_.away();
+  auto away = held_hcas_.away();
   std::erase_if(away, [&](const auto& one) { return was_announced(resources_, one.second.name); });
   if (away.empty()) return resources_;
   fabric::Inventory whole = inventory;
@@ -335,7 +335,7 @@ bool NodeReader::read() {
   read_config();
   if (!config_) return false;
   std::vector<Error> unread;
-  const auto held = holders_.read(unread);
+  const auto held = held_hcas_.read(unread);
   // A part that cannot be read keeps its last known state, because a read error must not make the kubelet lose devices.
   log_once("ledger", held ? "" : held.error().message + "; the grants of the last successful read stay in use");
   log_once("grants", unread.empty() ? "" : unread.front().message);
@@ -345,7 +345,7 @@ bool NodeReader::read() {
       inventory ? hook::was_read(*inventory, fabric::Unread::Part::kHcas) : Result<void>(inventory.error());
   log_once("node", listed ? "" : listed.error().message);
   if (!listed) return true;
-  const HcaHolds holds = holders_.of(*inventory, node_.root);
+  const HcaHolds holds = held_hcas_.of(*inventory, node_.root);
   // note_moved() comes first: keep_settling() needs to know which HCAs were granted or released a short time ago.
   note_moved(holds);
   std::vector<std::string> others;

@@ -79,7 +79,7 @@ class HeldHcaReader {
 class NodeReader {
  public:
   // The references must outlive this object.
-  NodeReader(const hook::NodeSettings& node, const base::Log& log) : node_(node), log_(log), holders_(node.ledger) {}
+  NodeReader(const hook::NodeSettings& node, const base::Log& log) : node_(node), log_(log), held_hcas_(node.ledger) {}
 
   // Reads the whole node. A part that cannot be read is logged once. If the configuration is invalid, the previous one
   // stays in use. If the HCAs cannot be listed, the announced resources stay. Returns false if no valid configuration
@@ -89,7 +89,7 @@ class NodeReader {
   // Returns the directories whose changes may change the result of read(): of the configuration and of the ledger.
   std::vector<std::string> directories() const;
   // Returns true if there is state that changes without an event: of the ports in silent_ports_, and of foreign grants.
-  bool has_silent_state() const { return !silent_ports_.empty() || holders_.has_foreign(); }
+  bool has_silent_state() const { return !silent_ports_.empty() || held_hcas_.has_foreign(); }
   // Reads that state, and returns true if it has changed since the last read(), so that read() is due.
   bool has_silent_change();
   // Returns the time at which the node must be read again even without an event: keep_settling() withholds new problems
@@ -115,7 +115,7 @@ class NodeReader {
 
   const hook::NodeSettings& node_;
   const base::Log& log_;
-  HeldHcaReader holders_;
+  HeldHcaReader held_hcas_;
   std::vector<hook::ConfigText> texts_;
   std::optional<hook::Config> config_;
   std::vector<Resource> resources_;

@@ -50,7 +50,7 @@ constexpr milliseconds kRetry{200};  // pause before a waiting Allocate is tried
 constexpr seconds kUntilWatched{10};
 // After a first registration, a failure is logged only if it lasts longer than this time. A shorter one is normal when
 // the kubelet restarts, and the new registration is logged.
-constexpr seconds kUntilSaid{10};
+constexpr seconds kUntilReported{10};
 
 // Lets other threads end poll(2) in the main thread: they call the function from call(). That function shares ownership
 // of the descriptor, because it may be called after the destructor of WakeUp.
@@ -224,7 +224,7 @@ class Endpoint {
     next_try_ = now + pause_;
     pause_ = std::min(pause_ * 2, kLongestTry);
     if (!failing_since_) failing_since_ = now;
-    if (registered_at_ && now - *failing_since_ < kUntilSaid) return;
+    if (registered_at_ && now - *failing_since_ < kUntilReported) return;
     if (std::exchange(last_message_, what) != what) log_.warning(what + "; trying again");
   }
 
@@ -290,12 +290,12 @@ class DevicePlugin {
   void read_node() {
     // The events begin before the read, so that a change during the read is reported. Events of this kernel do not
     // concern a file tree.
-    const bool hears_kernel = settings_.node.root.empty() && kept_.hear();
-    const bool hears_files = files_.watch(reader_.directories());
+    const bool watches_kernel = settings_.node.root.empty() && kept_.open_events();
+    const bool watches_files = files_.watch(reader_.directories());
     has_config_ = reader_.read();
     looked_at_ = Clock::now();
     // After an event the node is read once more: drivers may change ports and GID tables a moment after the event.
-    const bool rests = hears_kernel && hears_files && reader_.is_complete() && kept_.is_quiet();
+    const bool rests = watches_kernel && watches_files && reader_.is_complete() && kept_.is_quiet();
     next_look_ = looked_at_ + (rests ? std::max(poll_time(), kBetweenRests) : poll_time());
     look_when_settled();
     next_silent_look_ = reader_.has_silent_state() ? looked_at_ + poll_time() : kNever;
@@ -321,14 +321,14 @@ class DevicePlugin {
     }
     if (!directory_ && !open_directory()) return later;  // no event reports that the directory is free
     const FileIdentity kubelet = file_identity(settings_.directory + "/kubelet.sock");
-    std::map<std::string, std::unique_ptr<Endpoint>> gone;
-    // All endpoints move to `gone`, and those of resources that still exist move back below. The destructors end the
-    // endpoints that stay in `gone`, because the administrator's config.json no longer has their resources.
-    gone.swap(endpoints_);
+    std::map<std::string, std::unique_ptr<Endpoint>> former;
+    // All endpoints move to `former`, and those of resources that still exist move back below. The destructors end the
+    // endpoints that stay in `former`, because the administrator's config.json no longer has their resources.
+    former.swap(endpoints_);
     auto next = kNever;
     for (const Resource& resource : reader_.resources()) {
       auto& endpoint = endpoints_[resource.name];
-      if (const auto had = gone.find(resource.name); had != gone.end()) endpoint = std::move(had->second);
+      if (const auto had = former.find(resource.name); had != former.end()) endpoint = std::move(had->second);
       if (!endpoint) endpoint = std::make_unique<Endpoint>(settings_, log_, wake_, resource.name);
       next = std::min(next, endpoint->tend(resource, reader_.options().cdi, kubelet));
     }

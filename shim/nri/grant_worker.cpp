@@ -12,7 +12,7 @@
 #include "hook/grant/grant.hpp"
 #include "hook/grant/refused.hpp"
 #include "hook/rails/addresses.hpp"
-#include "shim/nri/holders.hpp"
+#include "shim/nri/grants_of.hpp"
 #include "shim/nri/pack.hpp"
 #include "shim/nri/terms.hpp"
 #include "shim/nri/wire/messages.hpp"
@@ -132,8 +132,8 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
   const OpenLedger& open = *TRY(OpenLedger::keep(call));
   // Another instance of this plugin, or an earlier attempt, may have made a grant for this container, which is then
   // used.
-  if (auto holder = TRY(about(FailureReason::kLedger, find_grant_of(open.ledger, requesting.spec, id))))
-    who = *std::move(holder);
+  if (auto found = TRY(about(FailureReason::kLedger, find_grant_of(open.ledger, requesting.spec, id))))
+    who = *std::move(found);
   who.user.pod = request.pod.id;
   who.user.name = request.container.name;
   for (const Grantee& earlier :
@@ -157,8 +157,8 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
 }
 
 Result<void> leave(const NriRequest& request, const hook::ContainerSpec& spec, const Ledger& ledger) {
-  const auto holder = TRY(find_grant_of(ledger, spec, request.container.id));
-  return holder ? ledger.leave(holder->owner, holder->user.key) : Result<void>();
+  const auto found = TRY(find_grant_of(ledger, spec, request.container.id));
+  return found ? ledger.leave(found->owner, found->user.key) : Result<void>();
 }
 
 // Removes the pod's users without a process from a grant that a container or a token (hook::token_owner()) owns. Only
@@ -201,9 +201,9 @@ Result<void> end_unbound(std::string_view id, const Ledger& ledger) {
   return {};
 }
 
-Result<void> recover(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods,
+Result<void> recover(const std::set<std::string>& ended, const std::map<std::string, std::string>& pods,
                      const Ledger& ledger, const base::Log& log) {
-  for (const std::string& id : gone)
+  for (const std::string& id : ended)
     TRY_VOID(end_unbound(id, ledger));
   for (const auto& [container, pod] : pods)
     TRY_VOID(ledger.note_pod(container, pod));
@@ -241,8 +241,8 @@ std::string job_of(const NriRequest& request, const hook::ContainerSpec& spec) {
   return make_job(kRequest, request.event, request.pod.id, request.container.id, request.container.name, spec);
 }
 
-std::string recover_job(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods) {
-  return make_job(kRecover, gone, pods);
+std::string recover_job(const std::set<std::string>& ended, const std::map<std::string, std::string>& pods) {
+  return make_job(kRecover, ended, pods);
 }
 
 std::string ended_job(const std::set<std::string>& keys) {
@@ -253,17 +253,17 @@ GrantWorker::GrantWorker(hook::NodeSettings node, Result<hook::Config> config, b
     : node_(std::move(node)), config_(std::move(config)), log_(std::move(log)) {}
 
 Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Config> config, base::Log log) {
-  GrantWorker giver(std::move(node), std::move(config), std::move(log));
+  GrantWorker worker(std::move(node), std::move(config), std::move(log));
   // The helper is started here, before restrict_process() forbids execve(2), because it executes IPAM plugins.
-  const hook::Config* const known = giver.config_ ? &*giver.config_ : nullptr;
-  giver.ipam_ = TRY(hook::IpamHelper::start_if_any(hook::ipam_programs(known, giver.node_.ledger)));
+  const hook::Config* const known = worker.config_ ? &*worker.config_ : nullptr;
+  worker.ipam_ = TRY(hook::IpamHelper::start_if_any(hook::ipam_programs(known, worker.node_.ledger)));
   // Events are of the running kernel. They do not report changes of a file tree. Their sockets are opened here, because
   // restrict_process() forbids the one for uevents.
   fabric::NodeEvents events;
-  if (giver.node_.root.empty() && !giver.node_.snapshot) events.open();
-  giver.kept_ = std::make_unique<fabric::KeptNode>(std::move(events));
-  giver.node_.kept = giver.kept_.get();
-  return giver;
+  if (worker.node_.root.empty() && !worker.node_.snapshot) events.open();
+  worker.kept_ = std::make_unique<fabric::KeptNode>(std::move(events));
+  worker.node_.kept = worker.kept_.get();
+  return worker;
 }
 
 Worker::Answer GrantWorker::run(std::string_view job) {
@@ -279,11 +279,11 @@ Worker::Answer GrantWorker::run(std::string_view job) {
 Worker::Answer GrantWorker::serve(std::string_view job) {
   log_.set_container("");
   if (job.starts_with(kRecover)) {
-    std::set<std::string> gone;
+    std::set<std::string> ended;
     std::map<std::string, std::string> pods;
-    if (const auto read = read_job(job, gone, pods); !read) return {read.error()};
+    if (const auto read = read_job(job, ended, pods); !read) return {read.error()};
     return release_by(hook::Releaser::kRecover,
-                      [&](const Ledger& ledger) { return recover(gone, pods, ledger, log_); });
+                      [&](const Ledger& ledger) { return recover(ended, pods, ledger, log_); });
   }
   if (job.starts_with(kEnded)) {
     std::set<std::string> keys;
@@ -297,14 +297,14 @@ Worker::Answer GrantWorker::serve(std::string_view job) {
       !read)
     return {read.error()};
   log_.set_container(request.container.id.empty() ? request.pod.id : request.container.id);
-  const bool gives = request.event == Event::kRunPodSandbox || request.event == Event::kCreateContainer;
-  if (gives) return give(request, std::move(spec));
+  const bool allocates = request.event == Event::kRunPodSandbox || request.event == Event::kCreateContainer;
+  if (allocates) return allocate(request, std::move(spec));
   return release_by(hook::Releaser::kOther, [&](const Ledger& ledger) {
     return request.of_pod() ? return_pod(request, spec, ledger) : leave(request, spec, ledger);
   });
 }
 
-Worker::Answer GrantWorker::give(const NriRequest& request, hook::ContainerSpec spec) {
+Worker::Answer GrantWorker::allocate(const NriRequest& request, hook::ContainerSpec spec) {
   const bool pod = request.of_pod();
   auto call = std::make_shared<Call>(Call{node_, log_, helper()});
   call->container = pod ? request.pod.id : request.container.id;

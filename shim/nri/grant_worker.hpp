@@ -24,9 +24,9 @@ namespace shim {
 // Returns the job for a request of the runtime. It contains the event, the ids, the container's name and `spec`, which
 // the plugin has understood (understand_spec()).
 std::string job_of(const NriRequest& request, const hook::ContainerSpec& spec);
-// Returns the job that releases the grants of the containers in `gone`, and recovers the ledger. pods: pod id by
+// Returns the job that releases the grants of the containers in `ended`, and recovers the ledger. pods: pod id by
 // container id, to be recorded in grants that lack their users' pod ids.
-std::string recover_job(const std::set<std::string>& gone, const std::map<std::string, std::string>& pods);
+std::string recover_job(const std::set<std::string>& ended, const std::map<std::string, std::string>& pods);
 
 // Returns the job that releases the grants with these keys, if their network namespaces have ended. Reads no other
 // grant.
@@ -44,7 +44,7 @@ class GrantWorker {
   // StopContainer, RemoveContainer: releases the container's own grant, or removes the container from the pod's grant.
   // StopPodSandbox, RemovePodSandbox: releases the pod's grant.
   // recover_job(): does what `rdma-hook recover` does. Also releases the unbound grants (is_unbound()) of the
-  // containers in `gone`, and records the pod ids in `pods`.
+  // containers in `ended`, and records the pod ids in `pods`.
   // ended_job(): releases each of the grants that is stale.
   // The answer's afterwards() writes the log, except warnings and errors, so that the runtime does not wait for it.
   Worker::Answer run(std::string_view job);
@@ -55,7 +55,7 @@ class GrantWorker {
   GrantWorker(hook::NodeSettings node, Result<hook::Config> config, base::Log log);
 
   Worker::Answer serve(std::string_view job);
-  Worker::Answer give(const NriRequest& request, hook::ContainerSpec spec);
+  Worker::Answer allocate(const NriRequest& request, hook::ContainerSpec spec);
   Worker::Answer release_by(hook::Releaser by, const ReleaseSteps& steps);
   hook::IpamHelper* helper() { return ipam_ ? &*ipam_ : nullptr; }
 

@@ -17,7 +17,7 @@
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/config/read_config.hpp"
 #include "shim/nri/grant_worker.hpp"
-#include "shim/nri/holders.hpp"
+#include "shim/nri/grants_of.hpp"
 #include "shim/nri/terms.hpp"
 #include "shim/nri/wire/messages.hpp"
 
@@ -120,8 +120,8 @@ std::optional<std::set<std::string>> NamespaceEnds::take() {
       are_lost = are_lost || (event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0;
       const auto directory = directories_.find(event.wd);
       if (directory == directories_.end()) continue;
-      const auto gone = paths_.find(fmt::format("{}/{}", directory->second, name.substr(0, name.find('\0'))));
-      if (gone != paths_.end()) ended.merge(paths_.extract(gone).mapped());
+      const auto removed = paths_.find(fmt::format("{}/{}", directory->second, name.substr(0, name.find('\0'))));
+      if (removed != paths_.end()) ended.merge(paths_.extract(removed).mapped());
       if ((event.mask & IN_IGNORED) != 0) directories_.erase(directory);
     }
   }
@@ -132,9 +132,9 @@ ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const base::
         const auto& config = config_ ? *config_ : read_config();
         // restrict_process() forbids execve(2), so begin() starts the IPAM helper before it: the helper executes
         // programs.
-        const auto giver = std::make_shared<GrantWorker>(TRY(GrantWorker::begin(node_, config, plugin_log(options_))));
+        const auto worker = std::make_shared<GrantWorker>(TRY(GrantWorker::begin(node_, config, plugin_log(options_))));
         TRY_VOID(base::restrict_process());
-        return Worker::Serve([giver](std::string_view job) { return giver->run(job); });
+        return Worker::Serve([worker](std::string_view job) { return worker->run(job); });
       }) {}
 
 void ConfiguredWorker::set_engine(hook::Engine engine) {
@@ -194,7 +194,7 @@ void RdmaPlugin::synchronize_begin() {
   for (const auto& [netns, key] : doubtful_.namespaces)
     watch(netns, key);
   pods_.clear();
-  gone_.clear();
+  to_release_.clear();
   spared_.clear();
   recount_at_.reset();
 }
@@ -236,7 +236,7 @@ Result<void> RdmaPlugin::synchronize_end() {
   for (const auto& [id, booked] : doubtful_.unbound) {
     const Clock::time_point since = booked ? Clock::time_point(std::chrono::nanoseconds(*booked)) : now;
     const Clock::duration age = std::max(now - since, Clock::duration(0));
-    (age < kLongestCreation ? spared_ : gone_).insert(id);
+    (age < kLongestCreation ? spared_ : to_release_).insert(id);
     wait = std::max<Clock::duration>(wait, kLongestCreation - age);
   }
   if (!spared_.empty()) recount_at_ = Clock::now() + wait;
@@ -250,11 +250,11 @@ std::set<std::string> RdmaPlugin::take_spared() {
 }
 
 void RdmaPlugin::end_unknown(std::set<std::string> ids) {
-  gone_.merge(ids);
+  to_release_.merge(ids);
   returns_due_ = true;
 }
 
-void RdmaPlugin::return_what_is_left() {
+void RdmaPlugin::release_rest() {
   auto ended = ends_.take();
   if (std::exchange(returns_due_, false) || !ended) return recover_all();
   while (!ended->empty()) {
@@ -269,7 +269,8 @@ void RdmaPlugin::return_what_is_left() {
 }
 
 void RdmaPlugin::recover_all() {
-  const auto done = worker_.ask(recover_job(std::exchange(gone_, {}), std::exchange(pods_, {})), within(kPodShare));
+  const auto done =
+      worker_.ask(recover_job(std::exchange(to_release_, {}), std::exchange(pods_, {})), within(kPodShare));
   if (!done) log_.warning(base::wrap(done.error(), "cannot release unused grants").message);
 }
 
@@ -330,7 +331,7 @@ std::string RdmaPlugin::refusal(const NriValidation& validation) {
 }
 
 void RdmaPlugin::release_later(const std::string& id) {
-  gone_.insert(id);
+  to_release_.insert(id);
   returns_due_ = true;
   work_is_due_();
 }
@@ -346,12 +347,12 @@ Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& req
       log_.warnings(requesting.warnings);
       log_.note(requesting.note);
       if (creates) warn_of_missing_cdi(request.container, log_);
-      const bool gives =
+      const bool allocates =
           creates ? requesting.request.has_value() : asks(requesting) && !TRY(hook::uses_host_network(spec));
       // The namespace is watched before the worker makes the grant, so that an early end of the namespace is not
       // missed.
-      if (gives && spec.netns_path) watch(*spec.netns_path, TRY(hook::owner_of(spec, {})).key);
-      if (gives || !creates || requesting.pod_note.empty()) return unless(gives);
+      if (allocates && spec.netns_path) watch(*spec.netns_path, TRY(hook::owner_of(spec, {})).key);
+      if (allocates || !creates || requesting.pod_note.empty()) return unless(allocates);
       // Without HCAs, only the variable of the note is added, which needs neither ledger nor node.
       return std::optional(
           create_response(TRY(nri_adjustment(hook::adjust(hook::plan_without_hcas(requesting.pod_note), spec)))));

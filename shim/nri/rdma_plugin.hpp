@@ -19,7 +19,7 @@
 #include "hook/config/read_config.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/grant/node.hpp"
-#include "shim/nri/holders.hpp"
+#include "shim/nri/grants_of.hpp"
 #include "shim/nri/options.hpp"
 #include "shim/nri/wire/session.hpp"
 #include "shim/nri/worker.hpp"
@@ -122,14 +122,14 @@ class RdmaPlugin : public NriHandler {
   // Called between requests. If a Synchronize or release_later() has marked this as due, or if events about namespaces
   // were lost, lets the worker release all grants that no container uses any more. Otherwise lets it release the grants
   // of the namespaces that have ended.
-  void return_what_is_left();
+  void release_rest();
 
   // Time at which to query the runtime's containers again. Synchronize did not list some containers with a grant, but
   // they are so young that their creation may not have finished. nullopt: there are no such containers.
   std::optional<Clock::time_point> recount_at() const { return recount_at_; }
   // Returns the ids of the young containers because of which recount_at() has a value, and resets recount_at().
   std::set<std::string> take_spared();
-  // Marks the containers `ids`, which the runtime does not know, so that return_what_is_left() releases their grants.
+  // Marks the containers `ids`, which the runtime does not know, so that release_rest() releases their grants.
   void end_unknown(std::set<std::string> ids);
 
  private:
@@ -166,8 +166,8 @@ class RdmaPlugin : public NriHandler {
   Clock::time_point synchronize_began_;
   bool synchronized_late_ = false;
   bool returns_due_ = false;
-  std::set<std::string> gone_;    // containers with unbound grants to release
-  std::set<std::string> spared_;  // containers for recount_at()
+  std::set<std::string> to_release_;  // containers with unbound grants to release
+  std::set<std::string> spared_;      // containers for recount_at()
   std::optional<Clock::time_point> recount_at_;
   // The next members are the state of one Synchronize. requesting_pods_: pods with annotations about RDMA. doubtful_:
   // the result of doubtful_containers() when this Synchronize began, without the unbound containers that the runtime

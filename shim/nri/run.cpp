@@ -211,7 +211,7 @@ class Loop {
       if (recount) go_on(recount, handler);
       if (handler.synchronized_late()) return Error{"Synchronize took longer than the runtime's request timeout"};
       if (const auto& runtime = handler.synchronized_with()) state_.set({true, "connected to " + *runtime});
-      handler.return_what_is_left();
+      handler.release_rest();
       evict(*plugin, handler.take_ungranted());
     }
   }

@@ -73,17 +73,17 @@ std::optional<std::string> find_bundle(const Invocation& invocation) {
 
 std::optional<hook::RuntimeState> state_behind(const Invocation& invocation, bool make_root) {
   const auto kind = kind_of(invocation.runtime);
-  const std::string& given = invocation.root;
+  const std::string& passed = invocation.root;
   // If XDG_RUNTIME_DIR is set, the default root is not predictable: runc and crun have different rules about the owner
   // of that directory. An empty value, which Podman sets for root, counts as unset for both (tried: runc 1.1.5,
   // crun 1.8.1).
   const char* const own = std::getenv("XDG_RUNTIME_DIR");
-  const bool is_default = given.empty() && (!own || *own == '\0');
+  const bool is_default = passed.empty() && (!own || *own == '\0');
   if (!kind || (kind == Kind::kCrun) != (invocation.dialect == Dialect::kCrun)) return std::nullopt;
   // A relative --root depends on the working directory, and the hook later runs in another directory than the runtime.
-  if (!given.starts_with('/') && !is_default) return std::nullopt;
+  if (!passed.starts_with('/') && !is_default) return std::nullopt;
   if (state_directory(invocation).empty()) return std::nullopt;
-  const std::string root = is_default ? default_root(invocation.dialect) : given;
+  const std::string root = is_default ? default_root(invocation.dialect) : passed;
   if (make_root) ::mkdir(root.c_str(), S_IRWXU);  // identify_runtime_state() reports a failure
   auto state = hook::identify_runtime_state(*kind, root);
   return state ? std::optional(*std::move(state)) : std::nullopt;

@@ -132,7 +132,7 @@ void remove_leftovers(int directory, std::span<const std::string_view> also) {
     const auto writer = temporary_writer(name);
     // read_presence() compares the start time too, because a later process may have the writer's PID.
     const bool is_own = self && writer == *self;
-    const bool is_dead = writer && !is_own && base::is_proven_gone(base::read_presence(*writer));
+    const bool is_dead = writer && !is_own && base::is_proven_absent(base::read_presence(*writer));
     if (is_dead || std::find(also.begin(), also.end(), name) != also.end()) leftovers.emplace_back(name);
     return true;
   });

@@ -62,7 +62,7 @@ void fuzz::run(std::string_view, FuzzedDataProvider data) {
   require(asked->pod_note.size() <= hook::kLongestPodNote, "the note for the pod is short");
   const bool silent = config.annotations_may_request.empty() && !config.env_may_request;
   const bool believed = hook::annotations_are_the_operators(engine);
-  require(!asked->request || believed || !silent || !asked->request->given.empty(),
+  require(!asked->request || believed || !silent || !asked->request->granted_nodes.empty(),
           "only the operator's settings request an HCA");
   if (!asked->request) return;
 

@@ -41,10 +41,10 @@ void decide_checked(const hook::ContainerSpec& spec, const Json& config, Engine 
           std::find_if(node.hcas.begin(), node.hcas.end(), [&](const auto& h) { return h.name == hca.name; });
       require(found != node.hcas.end(), "an HCA of the node is granted", hca.name);
       // The device number determines the HCA, not the path of the node.
-      const bool given = std::any_of(spec.devices.begin(), spec.devices.end(), [&](const hook::SpecDevice& device) {
+      const bool granted = std::any_of(spec.devices.begin(), spec.devices.end(), [&](const hook::SpecDevice& device) {
         return found->uverbs && fabric::uverbs_of_number(device.major, device.minor) == found->uverbs;
       });
-      require(given, "no HCA is added to the device plugin's HCAs", hca.name);
+      require(granted, "no HCA is added to the device plugin's HCAs", hca.name);
     }
   }
   edit_checked(*plan, spec, config);

@@ -47,7 +47,7 @@ void check_plan(FuzzedDataProvider& data, hook::EngineSettings settings) {
     facts.files.insert_or_assign(path, read(path));
   const auto plan = hook::plan_install(facts);
   if (!plan) return fuzz::require_one_line(plan.error().message, "the refusal of a plan");
-  for (const std::string& line : plan->said)
+  for (const std::string& line : plan->messages)
     fuzz::require_one_line(line, "a line of a plan");
   for (const hook::FileEdit& edit : plan->edits) {
     // The directory of containerd's drop-ins is from its own configuration, which only root can write.

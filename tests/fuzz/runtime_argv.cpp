@@ -35,9 +35,10 @@ void parse_checked(const std::vector<std::string>& words, Dialect dialect) {
   const Invocation invocation = parse(words, dialect);
   for (const std::string* value : {&invocation.root, &invocation.log, &invocation.bundle, &invocation.config_file,
                                    &invocation.process_file, &invocation.id}) {
-    const bool is_said = value->empty() || std::any_of(words.begin(), words.end(),
-                                                       [&](const std::string& word) { return word.ends_with(*value); });
-    require(is_said, "a value is the end of a word", *value);
+    const bool is_in_words = value->empty() || std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+                               return word.ends_with(*value);
+                             });
+    require(is_in_words, "a value is the end of a word", *value);
   }
   const auto has = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
   require(invocation.action != Action::kStart || has("create") || has("run"), "a start has its command");

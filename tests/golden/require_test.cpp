@@ -202,14 +202,14 @@ base::Result<hook::ContainerRequest> asking_of(const fabric::Inventory& node, co
   return requesting;
 }
 
-struct Given {
+struct Outcome {
   hook::Plan plan;
   std::vector<hook::ForeseenRail> rails;
 };
 
 // Decides like `rdma-hook plan`.
-base::Result<Given> plan_of(const fabric::Inventory& node, const hook::ContainerRequest& requesting) {
-  if (!requesting.request) return Given();
+base::Result<Outcome> plan_of(const fabric::Inventory& node, const hook::ContainerRequest& requesting) {
+  if (!requesting.request) return Outcome();
   hook::NodeSettings settings;
   settings.snapshot = "as read";
   const hook::Owner owner;
@@ -220,10 +220,10 @@ base::Result<Given> plan_of(const fabric::Inventory& node, const hook::Container
   for (hook::ForeseenRail& one : foreseen.rails)
     for (const hook::AddressRange& range : one.ranges)
       one.rail.addresses.push_back({range.from, range.prefix, range.gateway});
-  return Given{std::move(plan), std::move(foreseen.rails)};
+  return Outcome{std::move(plan), std::move(foreseen.rails)};
 }
 
-base::Result<Given> plan_of(const fabric::Inventory& node, const Setting& setting) {
+base::Result<Outcome> plan_of(const fabric::Inventory& node, const Setting& setting) {
   return plan_of(node, TRY(asking_of(node, setting)));
 }
 
@@ -251,18 +251,18 @@ void add_rail(const hook::Rail& rail, fabric::Inventory& container) {
 }
 
 // Returns the inventory of rdma-init in a container of the plan.
-fabric::Inventory container_of(fabric::Inventory node, const Given& given, const Setting& setting) {
+fabric::Inventory container_of(fabric::Inventory node, const Outcome& outcome, const Setting& setting) {
   const auto has = [](const auto& list, const auto& is_it) { return std::any_of(list.begin(), list.end(), is_it); };
   std::erase_if(node.hcas, [&](const fabric::Hca& hca) {
-    const bool is_given = has(given.plan.hcas, [&](const hook::PlannedHca& one) { return one.name == hca.name; });
-    const bool is_inside = has(given.rails, [&](const hook::ForeseenRail& one) {
+    const bool is_granted = has(outcome.plan.hcas, [&](const hook::PlannedHca& one) { return one.name == hca.name; });
+    const bool is_inside = has(outcome.rails, [&](const hook::ForeseenRail& one) {
       return one.rail.hca == hca.name && one.rail.kind == hook::RailKind::kMove;
     });
     const bool is_hidden = node.netns_mode == fabric::NetnsMode::kExclusive && !setting.host_network && !is_inside;
-    return !is_given || is_hidden;
+    return !is_granted || is_hidden;
   });
   for (fabric::Hca& hca : node.hcas) {
-    hca.accessible = hca.uverbs && has(given.plan.nodes, [&](const hook::PlannedNode& one) {
+    hca.accessible = hca.uverbs && has(outcome.plan.nodes, [&](const hook::PlannedNode& one) {
                        return one.path == fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs);
                      });
     hca.access_error.reset();
@@ -272,7 +272,7 @@ fabric::Inventory container_of(fabric::Inventory node, const Given& given, const
   if (setting.host_network) return node;
   node.netdevs.clear();
   node.routes.reset();
-  for (const hook::ForeseenRail& one : given.rails)
+  for (const hook::ForeseenRail& one : outcome.rails)
     add_rail(one.rail, node);
   return node;
 }
@@ -304,10 +304,10 @@ fabric::Inventory read_fixture(const std::string& name) {
 }
 
 // With RDMA_INIT_NODE_ADDRESSES, rdma-init uses only GIDs of these addresses.
-void expect_told_gids(const fabric::Inventory& container, const hook::Plan& plan) {
-  const auto told = plan.env.find("RDMA_INIT_NODE_ADDRESSES");
-  if (told == plan.env.end()) return;
-  const auto addresses = init::parse_node_addresses(told->second);
+void expect_reported_gids(const fabric::Inventory& container, const hook::Plan& plan) {
+  const auto reported = plan.env.find("RDMA_INIT_NODE_ADDRESSES");
+  if (reported == plan.env.end()) return;
+  const auto addresses = init::parse_node_addresses(reported->second);
   ASSERT_TRUE(addresses) << addresses.error().message;
   init::Policy policy;
   policy.gids.node_addresses = *addresses;
@@ -364,12 +364,12 @@ class Require : public testing::TestWithParam<std::string> {
 // Also tests that a plan sets it whenever possible.
 TEST_P(Require, IsSatisfiedOrUnsetWithWarning) {
   each_node(settings(), [](const fabric::Inventory& node, const Setting& setting) {
-    const auto given = plan_of(node, setting);
-    if (!given) {
-      EXPECT_NE(given.error().message, "");
+    const auto outcome = plan_of(node, setting);
+    if (!outcome) {
+      EXPECT_NE(outcome.error().message, "");
       return;
     }
-    const hook::Plan& plan = given->plan;
+    const hook::Plan& plan = outcome->plan;
     EXPECT_EQ(plan.hcas.empty(), devices_of(node).empty());
     const auto required = plan.env.find("RDMA_INIT_REQUIRE");
     const bool is_set = required != plan.env.end();
@@ -377,31 +377,31 @@ TEST_P(Require, IsSatisfiedOrUnsetWithWarning) {
     init::Policy policy;
     if (is_set) policy.require = *base::parse_number<unsigned>(required->second);
     EXPECT_EQ(is_set, policy.require > 0);
-    const fabric::Inventory container = container_of(node, *given, setting);
+    const fabric::Inventory container = container_of(node, *outcome, setting);
     EXPECT_FALSE(init::decide(container, {}, policy).refusal);
     // Another network can add netdevs, so that the use of the node's addresses is not certain.
     policy.gids.node_gids = false;
     const init::Decision decision = init::decide(container, {}, policy);
     EXPECT_FALSE(decision.refusal) << *decision.refusal;
     EXPECT_EQ(is_set, decision.usable_hcas > 0);
-    expect_told_gids(container, plan);
+    expect_reported_gids(container, plan);
     EXPECT_EQ(policy.require, hcas_of_layer(container, decision).value_or(policy.require));
   });
 }
 
 // Returns the container with additions that its author can know: netdevs of another network for the RoCE HCAs without a
 // netdev of the plan, and link-local addresses for rails without an address.
-fabric::Inventory largest_container(const fabric::Inventory& node, Given given, const Setting& setting) {
+fabric::Inventory largest_container(const fabric::Inventory& node, Outcome outcome, const Setting& setting) {
   unsigned number = 0;
-  for (hook::ForeseenRail& one : given.rails) {
+  for (hook::ForeseenRail& one : outcome.rails) {
     if (!one.rail.addresses.empty()) continue;
     one.rail.addresses = {{*fabric::parse_address(fmt::format("fe80::{}", ++number)), 64, std::nullopt}};
   }
-  fabric::Inventory container = container_of(node, given, setting);
+  fabric::Inventory container = container_of(node, outcome, setting);
   if (setting.host_network) return container;
   for (fabric::Hca& hca : container.hcas) {
     const auto is_its = [&](const hook::PlannedNetdev& netdev) { return netdev.hca == hca.name; };
-    if (!is_roce(hca) || std::any_of(given.plan.netdevs.begin(), given.plan.netdevs.end(), is_its)) continue;
+    if (!is_roce(hca) || std::any_of(outcome.plan.netdevs.begin(), outcome.plan.netdevs.end(), is_its)) continue;
     hook::Rail rail;
     rail.name = fmt::format("other{}", ++number);
     rail.hca = hca.name;
@@ -420,16 +420,16 @@ TEST_P(Require, OfContainerIsSatisfiedOrHasWarning) {
     for (const char* own : {"1", "4", "100", "many", ""}) {
       SCOPED_TRACE(std::string("RDMA_INIT_REQUIRE=") + own);
       requesting->spec.env = {"PATH=/bin", std::string("RDMA_INIT_REQUIRE=") + own};
-      const auto given = plan_of(node, *requesting);
-      if (!given || given->plan.hcas.empty()) continue;
-      const hook::Plan& plan = given->plan;
+      const auto outcome = plan_of(node, *requesting);
+      if (!outcome || outcome->plan.hcas.empty()) continue;
+      const hook::Plan& plan = outcome->plan;
       EXPECT_EQ(plan.env.at("RDMA_INIT_REQUIRE"), own);
       const auto number = base::parse_number<unsigned>(own);
       EXPECT_EQ(plan.no_require.empty(), number.has_value());
       init::Policy policy;
       policy.require = number.value_or(0);
       policy.gids.node_gids = false;
-      const fabric::Inventory container = largest_container(node, *given, setting);
+      const fabric::Inventory container = largest_container(node, *outcome, setting);
       const bool is_started = (number || !*own) && !init::decide(container, {}, policy).refusal;
       EXPECT_EQ(has_warning(plan, "the container's RDMA_INIT_REQUIRE "), !is_started);
     }
@@ -481,8 +481,8 @@ TEST(RequireOfAll, IsSetWithEachEngineAndMode) {
     all.insert(what);
     for (const std::string& name : nodes()) {
       if (reached.contains(what)) break;
-      const auto given = plan_of(read_fixture(name), setting);
-      if (given && given->plan.env.contains("RDMA_INIT_REQUIRE")) reached.insert(what);
+      const auto outcome = plan_of(read_fixture(name), setting);
+      if (outcome && outcome->plan.env.contains("RDMA_INIT_REQUIRE")) reached.insert(what);
     }
   }
   EXPECT_EQ(reached, all);

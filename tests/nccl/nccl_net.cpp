@@ -69,7 +69,7 @@ int modify_qp(ibv_qp* pair, ibv_qp_attr* wanted, int mask) {
 }
 
 // A wrong source GID on soft RoCE moves no byte and gives no error.
-void give_up_after(unsigned limit) {
+void stop_after(unsigned limit) {
   std::thread([limit] {
     sleep(limit);
     printf("limit of %u s\n", limit);
@@ -276,7 +276,7 @@ int main(int count, char** arguments) {
     return 2;
   }
   const char* const limit = getenv("LIMIT");
-  give_up_after(limit == nullptr ? 60U : static_cast<unsigned>(atoi(limit)));
+  stop_after(limit == nullptr ? 60U : static_cast<unsigned>(atoi(limit)));
   const int devices = start_and_print_devices();
   const std::size_t bytes = count > 3 ? strtoull(arguments[3], nullptr, 10) : 1U << 20;
   const int code = mode == "probe"                                              ? probe(devices)

@@ -13,7 +13,7 @@
 namespace test_support {
 namespace {
 
-[[noreturn]] void give_up(const char* what, const std::string& path) {
+[[noreturn]] void end_test(const char* what, const std::string& path) {
   std::fprintf(stderr, "test set-up: cannot %s `%s`\n", what, path.c_str());
   std::abort();
 }
@@ -28,7 +28,7 @@ std::string base_directory() {
 
 TempDir::TempDir() {
   std::string pattern = base_directory() + "/rdma-init-test.XXXXXX";
-  if (mkdtemp(pattern.data()) == nullptr) give_up("make the temporary directory", pattern);
+  if (mkdtemp(pattern.data()) == nullptr) end_test("make the temporary directory", pattern);
   path_ = pattern;
 }
 
@@ -43,12 +43,12 @@ void write_file(const std::string& path, std::string_view text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   file.close();
-  if (!file) give_up("write", path);
+  if (!file) end_test("write", path);
 }
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) give_up("read", path);
+  if (!file) end_test("read", path);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 

@@ -33,7 +33,7 @@ class Tree {
     if (!made_.insert(path).second) return;
     std::error_code error;
     std::filesystem::create_directories(root_ + "/" + path, error);
-    if (error) give_up(path);
+    if (error) end_test(path);
   }
 
   // Writes one line, or an empty file.
@@ -41,7 +41,7 @@ class Tree {
     make_dir(std::filesystem::path(path).parent_path());
     const std::string line = text.empty() ? std::string() : fmt::format("{}\n", text);
     const base::UniqueFd fd(::open((root_ + "/" + path).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-    if (!fd.ok() || ::write(fd.get(), line.data(), line.size()) < 0 || ::fchmod(fd.get(), mode) != 0) give_up(path);
+    if (!fd.ok() || ::write(fd.get(), line.data(), line.size()) < 0 || ::fchmod(fd.get(), mode) != 0) end_test(path);
   }
 
   void write_readable(const std::string& path, const Attr<std::string>& value) {
@@ -64,11 +64,11 @@ class Tree {
     namespace fs = std::filesystem;
     make_dir(std::filesystem::path(path).parent_path());
     const fs::path relative = fs::path(target).lexically_relative(fs::path(path).parent_path());
-    if (::symlink(relative.c_str(), (root_ + "/" + path).c_str()) != 0 && errno != EEXIST) give_up(path);
+    if (::symlink(relative.c_str(), (root_ + "/" + path).c_str()) != 0 && errno != EEXIST) end_test(path);
   }
 
  private:
-  [[noreturn]] void give_up(const std::string& path) const {
+  [[noreturn]] void end_test(const std::string& path) const {
     std::fprintf(stderr, "test set-up: cannot make `%s/%s`\n", root_.c_str(), path.c_str());
     std::abort();
   }

@@ -73,7 +73,7 @@ Result<ApplyLock> lock_directory(const std::string& directory, UniqueFd fd) {
   OldLock old = TRY(take_old_lock(fd.get(), directory, kOldApplyPatience));
   if (old.held) return ApplyLock{std::move(file), std::move(fd), {}};
   return ApplyLock{std::move(file), UniqueFd(),
-                   fmt::format("{} has locked `{}`: this lock is ignored", old.holder, base::printable(directory))};
+                   fmt::format("{} has locked `{}`: this lock is ignored", old.process, base::printable(directory))};
 }
 
 // Removes the lock file of a call that was killed.

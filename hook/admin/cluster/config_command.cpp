@@ -85,7 +85,7 @@ bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
 
 void apply_on_change(const std::string& source, const NodeSettings& node, const Log& log, const UniqueFd& signals) {
   ConfigWatch watch(source);
-  std::string said;  // digest of the last report; an unchanged problem is reported once
+  std::string reported;  // digest of the last report; an unchanged problem is reported once
   std::string unwatched;
   do {
     // The watch starts before the files are read, so that it reports a change during the read.
@@ -99,7 +99,7 @@ void apply_on_change(const std::string& source, const NodeSettings& node, const 
     const std::string text = text_of(node, applied);
     const std::string now = text_digest(applied.digest + "\n" + text);
     // A report that did not change is printed again only if the file was written.
-    if (std::exchange(said, now) == now && applied.outcome != AppliedConfig::Outcome::kWritten) continue;
+    if (std::exchange(reported, now) == now && applied.outcome != AppliedConfig::Outcome::kWritten) continue;
     print_whole(text);
     log_event(source, node, applied, log);
   } while (!wait_for_change(signals, watch));

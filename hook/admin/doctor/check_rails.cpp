@@ -316,7 +316,7 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
   std::set<std::string> rails;
   for (const NodeHca* node : hcas)
     rails.insert(node->netdevs.begin(), node->netdevs.end());
-  std::map<std::string, std::vector<std::string>> holders;
+  std::map<std::string, std::vector<std::string>> netdevs_of;
   for (const Netdev& netdev : inventory.netdevs) {
     if (!netdev.is_here()) continue;
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
@@ -329,12 +329,12 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
       }
       // Loopback and link-local addresses are valid only on one host or link, so duplicates do no harm.
       if (address.is_loopback() || address.is_link_local()) continue;
-      auto& names = holders[fabric::to_string(address)];
+      auto& names = netdevs_of[fabric::to_string(address)];
       if (std::ranges::find(names, netdev.name) == names.end()) names.push_back(netdev.name);
     }
   }
   std::size_t on_rails = 0;
-  for (const auto& [address, names] : holders) {
+  for (const auto& [address, names] : netdevs_of) {
     const bool of_rail = std::ranges::any_of(names, [&](const auto& name) { return rails.contains(name); });
     on_rails += of_rail ? 1 : 0;
     if (!of_rail || names.size() < 2) continue;

@@ -145,7 +145,7 @@ std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const C
 
 // The GID index of a container's rail when the container started.
 struct PlacedGid {
-  std::string holder;  // label of the grant's owner
+  std::string owner_label;  // label of the grant's owner
   std::string hca;
   std::vector<fabric::Address> addresses;
   unsigned index = 0;

@@ -62,7 +62,7 @@ void check_moved(const LedgerFacts& facts, Check& check) {
   for (const MovedGid& gid : facts.moved) {
     const std::string now = gid.index ? fmt::format("at index {}", *gid.index) : std::string("not in the GID table");
     check.findings.push_back(
-        {Grade::kWarning, base::printable(gid.placed.holder),
+        {Grade::kWarning, base::printable(gid.placed.owner_label),
          fmt::format("its GID {} of {} was at index {} when the container started, and is {} now",
                      to_string(gid.placed.addresses.front()), base::printable(gid.placed.hca), gid.placed.index, now),
          "restart the container: its programs use the old index"});
@@ -71,7 +71,7 @@ void check_moved(const LedgerFacts& facts, Check& check) {
 
 // Adds the recorded GID indices of a grant's rails. Skips a stale grant, because no container uses its rails any more.
 Result<void> add_gids(const std::string& ledger, const Grant& grant, std::vector<PlacedGid>& gids) {
-  if (grant.stale || TRY(NetworkRecordStore::read_presence(ledger, grant.owner.key)) == Presence::kGone) return {};
+  if (grant.stale || TRY(NetworkRecordStore::read_presence(ledger, grant.owner.key)) == Presence::kAbsent) return {};
   const auto records = TRY(NetworkRecordStore::open(ledger));
   const auto record = TRY(records.read(grant.owner.key));
   if (!record) return {};

@@ -44,7 +44,7 @@ std::string_view line_of(std::string_view text, std::string_view key) {
 bool may_map_without_entry(const std::string& root, const std::string& netdev) {
   const auto trust = base::read_attribute(fmt::format("{}/sys/class/net/{}/qos/trust", root, netdev));
   const auto* text = std::get_if<std::string>(&trust);
-  return text ? text->find("pcp") == std::string::npos : !base::is_gone(base::error_of(trust));
+  return text ? text->find("pcp") == std::string::npos : !base::is_absent(base::error_of(trust));
 }
 
 }  // namespace

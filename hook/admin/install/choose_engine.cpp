@@ -73,7 +73,7 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
                  EINVAL,
                  choice.engine.remedy.empty() ? "correct the cause and run install again; nothing was changed"
                                               : choice.engine.remedy};
-  choice.said.push_back(fmt::format("found engines: {}", names_of(found)));
+  choice.messages.push_back(fmt::format("found engines: {}", names_of(found)));
   const FoundEngine& one = choice.engine;
   const char* why = "set by --way";
   const bool has_nri = one.engine == Engine::kCrio ||
@@ -95,14 +95,15 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
   } else {
     why = "rdma-runtime can add CAP_IPC_LOCK and reports why a container is refused; use `podman run --runtime rdma`";
   }
-  choice.said.push_back(fmt::format("{}, way {}: {}", to_string(one.engine), to_word(kInstallWays, choice.way), why));
+  choice.messages.push_back(
+      fmt::format("{}, way {}: {}", to_string(one.engine), to_word(kInstallWays, choice.way), why));
   // CRI-O and Podman read the same hook directory by default, so each of them would also execute the hook files of the
   // other engine.
   const bool has_hooks = one.engine == Engine::kCrio ? choice.way == InstallWay::kNri || choice.way == InstallWay::kHook
                                                      : choice.way == InstallWay::kHook;
   const Engine other = one.engine == Engine::kCrio ? Engine::kPodman : Engine::kCrio;
   if (has_hooks && one.engine != Engine::kContainerd && has_engine(found, other))
-    choice.said.push_back(
+    choice.messages.push_back(
         fmt::format("{} reads the same hooks.d: set a separate `hooks_dir` for each engine", to_string(other)));
   return choice;
 }

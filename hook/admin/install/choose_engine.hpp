@@ -13,7 +13,7 @@ namespace hook {
 struct Choice {
   FoundEngine engine;
   InstallWay way = InstallWay::kRuntime;
-  std::vector<std::string> said;  // lines for the administrator: the engines of the node and why this choice
+  std::vector<std::string> messages;  // lines for the administrator: the engines of the node and why this choice
 };
 
 // Returns the engine and the way to install.

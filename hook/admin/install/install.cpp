@@ -232,8 +232,8 @@ bool is_refusal(const Error& error) {
 // could not be restored.
 bool roll_back(const std::string& root, const InstallRecord& record, bool keeps_programs, Error& error) {
   std::vector<std::string> kept;
-  std::string said;
-  if (const auto taken = restore_files(root, record, {keeps_programs, false}, kept, said); !taken) {
+  std::string report;
+  if (const auto taken = restore_files(root, record, {keeps_programs, false}, kept, report); !taken) {
     error.message += fmt::format("; then: {}", taken.error().message);
     error.hint = "correct the cause, then run `rdma-hook install --uninstall`";
     return false;
@@ -320,10 +320,10 @@ Result<bool> is_installed(const InstallOptions& options, const InstallRecord& re
 // Copies the programs to the node and returns the text to print. This is done before a file names the programs, so that
 // an engine never executes a missing program.
 Result<std::string> report_installed(const InstallOptions& options) {
-  std::string said;
+  std::string report;
   for (const std::string& program : TRY(install_programs(options.root, options.put_from, options.put)))
-    said += fmt::format("copied `{}`\n", program);
-  return said;
+    report += fmt::format("copied `{}`\n", program);
+  return report;
 }
 
 // Calls foresee_write() for each file that a call without --dry-run would write.
@@ -347,30 +347,30 @@ Result<std::string> install_anew(const InstallOptions& options, const std::optio
   EngineFacts facts = TRY(slurm ? gather_slurm_facts(options) : gather_facts(options, choice));
   if (!before && !options.dry_run) TRY_VOID(remove_unfinished_record(root));
   const InstallPlan plan = TRY(plan_and_write(options, facts, before));
-  std::string said;
-  for (const auto& part : {choice.said, plan.said})
+  std::string report;
+  for (const auto& part : {choice.messages, plan.messages})
     for (const std::string& line : part)
-      said += line + "\n";
+      report += line + "\n";
   for (const FileEdit& edit : plan.edits)
-    said += options.dry_run
-                ? fmt::format("would write `{}`:\n{}", edit.path, unified_diff(edit.path, edit.before, edit.after))
-                : fmt::format("wrote `{}`\n", edit.path);
-  if (plan.edits.empty()) said += "nothing to write\n";
+    report += options.dry_run
+                  ? fmt::format("would write `{}`:\n{}", edit.path, unified_diff(edit.path, edit.before, edit.after))
+                  : fmt::format("wrote `{}`\n", edit.path);
+  if (plan.edits.empty()) report += "nothing to write\n";
   for (const std::string& program : options.put)
-    said += fmt::format("{} `{}`\n", options.dry_run ? "would copy" : "copied", program);
+    report += fmt::format("{} `{}`\n", options.dry_run ? "would copy" : "copied", program);
   for (const char* program : {"/rdma-hook", slurm ? "/rdma-init" : "/rdma-runtime"})
     if ((options.put.empty() || slurm) && !node_has(root, facts.programs + program, X_OK))
-      said += fmt::format("`{}{}` is missing; remedy: copy it there before {}\n", facts.programs, program,
-                          slurm ? "a job starts" : "the engine starts containers");
+      report += fmt::format("`{}{}` is missing; remedy: copy it there before {}\n", facts.programs, program,
+                            slurm ? "a job starts" : "the engine starts containers");
   if (options.dry_run) {
     const auto writable = foresee_writes(root, plan, options.put);
-    if (writable) return said;
-    lines = std::move(said);
+    if (writable) return report;
+    lines = std::move(report);
     return writable.error();
   }
   TRY_VOID(renew_write_time(root));
-  said += TRY(restart_if_due(root, options.restart));
-  return said + report_service(facts, !options.put.empty());
+  report += TRY(restart_if_due(root, options.restart));
+  return report + report_service(facts, !options.put.empty());
 }
 
 // Completes an incomplete installation, or replaces the installation of another version: restores the files of the
@@ -383,8 +383,8 @@ Result<std::string> install_again(const InstallOptions& options, InstallRecord r
   // If all files of the record are in place and no restart is due, the engine has read the files.
   if (written.size() == record.edits.size() && !is_restart_due(root, record)) record.set_read();
   std::vector<std::string> kept;
-  std::string said;
-  TRY_VOID(restore_files(root, record, {true, false}, kept, said));
+  std::string report;
+  TRY_VOID(restore_files(root, record, {true, false}, kept, report));
   auto done = install_anew(options, record, lines);
   if (done || written.empty()) return done;
   Result<void> back = write_install_record(root, record);
@@ -412,16 +412,16 @@ Result<std::string> install_on(const InstallOptions& options, const Distribution
         fmt::format("{}run `{}`, then run install again",
                     found.is_added ? "" : fmt::format("add the printed lines to `{}`, ", found.file), found.restart)};
   }
-  std::string said =
+  std::string report =
       fmt::format("{}, way runtime: `{}` has the lines of rdma-init, nothing to change\n", found.name, found.file);
-  if (options.put.empty() || options.dry_run) return said;
+  if (options.put.empty() || options.dry_run) return report;
   InstallRecord record = record_of(options, found.name, InstallWay::kRuntime, {},
                                    before ? before->directories : std::vector<std::string>());
   record.state = InstallState::kInEffect;
   if (!before || install_record_text(*before) != install_record_text(record))
     TRY_VOID(write_install_record(options.root, record));
   if (!options.root.empty()) TRY_VOID(make_cluster_directory(options.root));
-  return said + TRY(report_installed(options));
+  return report + TRY(report_installed(options));
 }
 
 // Returns the distribution to set up. Returns nullopt if --engine names an engine, if an engine was set up before, or
@@ -453,21 +453,21 @@ Result<std::string> install_locked(const InstallOptions& asked, std::string& lin
   if (!record) return install_anew(asked, {}, lines);
   // Before the first change: an engine that does not start is neither set up nor repaired.
   TRY_VOID(check_unit_runs(root, unit_of(record->engine)));
-  std::string said;
-  if (!asked.dry_run && record->put == asked.put) said = TRY(report_installed(asked));
+  std::string report;
+  if (!asked.dry_run && record->put == asked.put) report = TRY(report_installed(asked));
   InstallOptions options = asked;
   // Engine and way of the record are kept, because an upgrade must not select another engine or way.
   options.engine = parse_engine(record->engine);
   options.way = from_word(kInstallWays, record->way);
   if (record->engine == kSlurm) options.distribution = kSlurm;
   if (TRY(is_installed(asked, *record))) {
-    said += fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
-    if (asked.dry_run) return said;
+    report += fmt::format("{}, way {}: installed, nothing to change\n", record->engine, record->way);
+    if (asked.dry_run) return report;
     TRY_VOID(remove_temporaries(root, *record));
-    return said + TRY(restart_if_due(root, asked.restart));
+    return report + TRY(restart_if_due(root, asked.restart));
   }
   if (asked.dry_run) return std::string("would complete an incomplete installation\n");
-  return said + TRY(install_again(options, *record, lines));
+  return report + TRY(install_again(options, *record, lines));
 }
 
 }  // namespace

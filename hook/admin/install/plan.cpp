@@ -173,7 +173,7 @@ std::string crio_handler(const EngineFacts& facts, const std::string& table, Eng
 std::string crio_copy(InstallPlan& plan, const EngineFacts& facts, const std::string& table) {
   if (facts.settings.contains({kCrioHandler, "runtime_path"})) return {};
   if (setting_text(facts.settings, table, "runtime_path").empty()) {
-    plan.said.push_back(
+    plan.messages.push_back(
         fmt::format("no handler `rdma` is added: `crio config` prints no `runtime_path` in [{}]", table));
     return {};
   }
@@ -212,7 +212,7 @@ Result<void> plan_crio_runtime(InstallPlan& plan, const EngineFacts& facts, cons
       behind = setting_text(facts.settings, setting.table, setting.key);
   if (const auto paths = facts.settings.find({table, "platform_runtime_paths"});
       paths != facts.settings.end() && !is_empty_setting(paths->second))
-    plan.said.push_back(
+    plan.messages.push_back(
         fmt::format("`platform_runtime_paths` of [{}] has no effect on handler `rdma`: rdma-runtime executes `{}` for "
                     "images of every platform",
                     table, behind.empty() ? "runc" : behind));
@@ -230,7 +230,7 @@ Result<void> plan_crio(InstallPlan& plan, const EngineFacts& facts) {
   if (facts.way == InstallWay::kHook) {
     TRY_VOID(add_hooks_files(plan, facts, "rdma-hook-crio-annotations-"));
     if (hooks.empty()) return {};
-    plan.said.emplace_back("CRI-O reads `hooks_dir` only at its start; run: systemctl restart crio");
+    plan.messages.emplace_back("CRI-O reads `hooks_dir` only at its start; run: systemctl restart crio");
     TRY_VOID(check_later_files(facts, kCrioDropIn, hooks_setting(facts, "crio.runtime")));
     return add_own_file(plan, facts, kCrioDropIn, kOurs + hooks);
   }
@@ -313,7 +313,7 @@ Result<InstallPlan> plan_for_engine(const EngineFacts& facts) {
       if (facts.way == InstallWay::kRuntime) {
         TRY_VOID(put_behind(plan, facts, behind));
       } else {
-        plan.said.push_back(fmt::format("`{}` stays in use: this way adds no runtime in front of it", behind));
+        plan.messages.push_back(fmt::format("`{}` stays in use: this way adds no runtime in front of it", behind));
       }
       break;
     }
@@ -359,7 +359,7 @@ Result<InstallPlan> plan_install(const EngineFacts& facts) {
     plan.error().hint = base::one_line(plan.error().hint);
     return plan;
   }
-  for (std::string& line : plan->said)
+  for (std::string& line : plan->messages)
     line = base::one_line(line);
   return plan;
 }
@@ -391,7 +391,7 @@ Result<void> add_own_file(InstallPlan& plan, const EngineFacts& facts, const std
 
 Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::string& program) {
   if (facts.are_runtimes_configured) {
-    plan.said.push_back(
+    plan.messages.push_back(
         fmt::format("rdma-init's configuration already has `runtime`: its `runtimes` must begin with `{}`", program));
     return {};
   }
@@ -400,7 +400,7 @@ Result<void> put_behind(InstallPlan& plan, const EngineFacts& facts, const std::
   if (program != "runc") runtimes.push_back("runc");
   const Json json = {{"runtime", {{"runtimes", std::move(runtimes)}}}};
   TRY_VOID(add_own_file(plan, facts, kOwnConfig, json.dump() + "\n"));
-  plan.said.push_back(fmt::format("`{}` stays in use behind rdma-runtime: set in `{}`", program, kOwnConfig));
+  plan.messages.push_back(fmt::format("`{}` stays in use behind rdma-runtime: set in `{}`", program, kOwnConfig));
   return {};
 }
 

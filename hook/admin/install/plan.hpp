@@ -62,8 +62,8 @@ struct EngineFacts {
 };
 
 struct InstallPlan {
-  std::vector<FileEdit> edits;    // in the order of writing; each changes the text of its file
-  std::vector<std::string> said;  // messages for the administrator
+  std::vector<FileEdit> edits;        // in the order of writing; each changes the text of its file
+  std::vector<std::string> messages;  // messages for the administrator
   // The settings that install adds. containerd must print all of them after the change. CRI-O omits some defaults, so
   // it may omit some of these settings, but it must not print other values for them.
   EngineSettings meant;

@@ -341,8 +341,8 @@ Result<void> check_version(const EngineFacts& facts, InstallPlan& plan) {
                              line_in_config(facts, "version")),
                  EINVAL, "replace it by the output of `containerd config migrate`"};
   if (facts.config_version > kNewestConfig)
-    plan.said.push_back(fmt::format("{}: this release does not know version {}: containerd's check decides",
-                                    line_in_config(facts, "version"), facts.config_version));
+    plan.messages.push_back(fmt::format("{}: this release does not know version {}: containerd's check decides",
+                                        line_in_config(facts, "version"), facts.config_version));
   return {};
 }
 
@@ -370,15 +370,15 @@ Result<void> check_handler_is_ours(const EngineFacts& facts, const TomlTables& t
 
 void report_not_verified(const EngineFacts& facts, InstallPlan& plan) {
   if (facts.base_spec.empty()) {
-    plan.said.emplace_back(
+    plan.messages.emplace_back(
         "`ctr` is missing, so `rdma-hook verify` is not installed: while rdma-nri is down, containers start unchecked");
     return;
   }
   for (const std::string& name : verified_handlers(facts)) {
     const std::string theirs = base_spec_of(facts, name);
     if (!theirs.empty()) {
-      plan.said.push_back(fmt::format("handler `{}` uses `{}`: add `verify` with `rdma-hook base-spec --verify < {}`",
-                                      name, theirs, theirs));
+      plan.messages.push_back(fmt::format(
+          "handler `{}` uses `{}`: add `verify` with `rdma-hook base-spec --verify < {}`", name, theirs, theirs));
     }
   }
 }

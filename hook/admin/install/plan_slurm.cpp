@@ -48,30 +48,30 @@ constexpr ScriptSetting kScriptSettings[] = {
 
 // Adds the lines that the administrator adds to slurm.conf, or to the site's own scripts that slurm.conf names. install
 // never changes slurm.conf: it is the site's, and equal on all nodes.
-void say_lines(const SlurmNode& slurm, InstallPlan& plan) {
+void add_lines(const SlurmNode& slurm, InstallPlan& plan) {
   const SlurmConf& conf = slurm.conf;
-  const std::size_t before = plan.said.size();
-  if (!conf.error.empty()) plan.said.push_back(conf.error + ": add only lines for settings that it does not have");
+  const std::size_t before = plan.messages.size();
+  if (!conf.error.empty()) plan.messages.push_back(conf.error + ": add only lines for settings that it does not have");
   for (const auto& [setting, script, call, purpose] : kScriptSettings) {
     const std::string path = script_path(script);
     const auto found = conf.settings.find(in_lower_case(setting));
     if (conf.values.contains(path)) continue;
     if (found == conf.settings.end() || found->second.empty()) {
-      plan.said.push_back(fmt::format("add to `{}`: {}={}{}", conf.path, setting, path, purpose));
+      plan.messages.push_back(fmt::format("add to `{}`: {}={}{}", conf.path, setting, path, purpose));
     } else {
       const bool is_pattern = found->second.find_first_of("*?[") != std::string::npos;
-      plan.said.push_back(fmt::format("`{}` has {}={}: add to {}: [ ! -x {} ] || {}{}", conf.path, setting,
-                                      base::printable(found->second),
-                                      is_pattern ? "a script that matches" : "that script", path, path, call));
+      plan.messages.push_back(fmt::format("`{}` has {}={}: add to {}: [ ! -x {} ] || {}{}", conf.path, setting,
+                                          base::printable(found->second),
+                                          is_pattern ? "a script that matches" : "that script", path, path, call));
     }
   }
   if (slurm.memlock != UINT64_MAX)
-    plan.said.emplace_back(
+    plan.messages.emplace_back(
         "add LimitMEMLOCK=infinity to [Service] with `systemctl edit slurmd.service`, then restart slurmd");
   if (propagates_memlock(conf.settings))
-    plan.said.push_back(fmt::format("set in `{}`: {}", conf.path, setting_with_memlock(conf.settings)));
-  if (plan.said.size() > before)
-    plan.said.emplace_back("when all nodes have these files, run on one node: scontrol reconfigure");
+    plan.messages.push_back(fmt::format("set in `{}`: {}", conf.path, setting_with_memlock(conf.settings)));
+  if (plan.messages.size() > before)
+    plan.messages.emplace_back("when all nodes have these files, run on one node: scontrol reconfigure");
 }
 
 }  // namespace
@@ -105,7 +105,7 @@ Result<void> plan_slurm(InstallPlan& plan, const EngineFacts& facts) {
   for (const auto& [name, sample] : kSlurmScripts)
     if (name != kEnrootHook || facts.slurm->has_enroot)
       TRY_VOID(add_own_file(plan, facts, script_path(name), script_text(sample, facts.programs)));
-  say_lines(*facts.slurm, plan);
+  add_lines(*facts.slurm, plan);
   return {};
 }
 

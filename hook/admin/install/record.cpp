@@ -194,8 +194,8 @@ Result<InstallLock> lock_out_others(const std::string& root, bool dry_run) {
   lock.directory = TRY(open_ledger_directory(root, dry_run));
   if (lock.directory.ok() && !TRY(lock_within(lock.directory.get(), kNoWait)))
     return Error{
-        fmt::format("another `rdma-hook install` or uninstall is running: {}", lock_holder(lock.directory.get())), 0,
-        "run this again when it has ended"};
+        fmt::format("another `rdma-hook install` or uninstall is running: {}", locking_process(lock.directory.get())),
+        0, "run this again when it has ended"};
   lock.etc.reset(::open((root + "/etc").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock.etc.ok()) {
     Error error = sys_error(errno, "open `{}/etc`", root);
@@ -206,7 +206,7 @@ Result<InstallLock> lock_out_others(const std::string& root, bool dry_run) {
   const OldLock old = TRY(take_old_lock(lock.etc.get(), root + "/etc", dry_run ? kNoWait : kOldInstallPatience));
   if (!old.held) {
     lock.etc.reset();
-    lock.note = fmt::format("{} has locked `{}/etc`; ignoring this lock\n", old.holder, root);
+    lock.note = fmt::format("{} has locked `{}/etc`; ignoring this lock\n", old.process, root);
   }
   return lock;
 }

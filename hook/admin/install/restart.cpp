@@ -117,14 +117,14 @@ Result<std::string> restart_if_due(const std::string& root, bool restart) {
     }
     return restart_due_line(*record);
   }
-  std::string said = due ? TRY(restart_engine(root, *record)) : std::string();
+  std::string report = due ? TRY(restart_engine(root, *record)) : std::string();
   record->set_read();
   const auto written = write_install_record(root, *record);
   // A failed write of the record is reported only if this call restarted the engine. Without a restart the next call
   // finds again, by the engine's start time or by `docker info`, that no restart is due.
   if (!written && due)
-    said += fmt::format("{}: the next call with --restart restarts the engine once more\n", written.error().message);
-  return said;
+    report += fmt::format("{}: the next call with --restart restarts the engine once more\n", written.error().message);
+  return report;
 }
 
 Result<void> renew_write_time(const std::string& root) {

@@ -18,7 +18,7 @@ namespace {
 // edit.after: the present text.
 struct Undo {
   FileEdit edit;
-  std::string said;
+  std::string report;
 };
 
 // The files to restore, and the edits of files that are kept.
@@ -91,7 +91,7 @@ Result<UndoPlan> plan_undo(const std::string& root, const InstallRecord& record,
 // Writes all temporary files before the first file is restored, so that no file is changed if there is no space.
 Result<void> prepare_undo(const std::string& root, const UndoPlan& plan, const InstallRecord& left, bool keeps_record) {
   Result<void> prepared = keeps_record ? prepare_install_record(root, left) : Result<void>();
-  for (const auto& [edit, said] : plan.undone)
+  for (const auto& [edit, report] : plan.undone)
     if (prepared && edit.before) prepared = prepare_node_file(root, edit.path, *edit.before);
   return prepared;
 }
@@ -108,7 +108,7 @@ Result<void> remove_temporaries(const std::string& root, const InstallRecord& re
 }
 
 Result<void> restore_files(const std::string& root, InstallRecord record, const RestoreOptions& options,
-                           std::vector<std::string>& kept, std::string& said) {
+                           std::vector<std::string>& kept, std::string& report) {
   TRY_VOID(remove_temporaries(root, record));
   const InstallRecord before = record;
   // The record gets the state "written" before the first file is restored. If this call is killed, the next call reads
@@ -136,7 +136,7 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
   }
   for (const auto& [edit, line] : plan.undone) {
     TRY_VOID(edit.before ? commit_node_file(root, edit.path) : remove_node_file(root, edit.path));
-    said += line;
+    report += line;
   }
   if (!options.keeps_programs) TRY_VOID(remove_programs(root, record.put));
   if (!keeps_record) return remove_install_record(root, left);
@@ -147,17 +147,17 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
 Result<std::string> foresee_restore(const std::string& root, const InstallRecord& record, bool force,
                                     std::vector<std::string>& kept) {
   const UndoPlan plan = TRY(plan_undo(root, record, force));
-  std::string said;
+  std::string report;
   for (const auto& [edit, line] : plan.undone) {
     TRY_VOID(foresee_write(root, edit.path));
-    said += fmt::format("would {} `{}`:\n{}", edit.before ? "restore" : "remove", edit.path,
-                        unified_diff(edit.path, edit.after, edit.before));
+    report += fmt::format("would {} `{}`:\n{}", edit.before ? "restore" : "remove", edit.path,
+                          unified_diff(edit.path, edit.after, edit.before));
   }
   for (const FileEdit& edit : plan.left) {
     kept.push_back("`" + edit.path + "`");
-    said += fmt::format("would keep `{}`, which was changed since install\n", edit.path);
+    report += fmt::format("would keep `{}`, which was changed since install\n", edit.path);
   }
-  return said;
+  return report;
 }
 
 Error changed_since(const std::vector<std::string>& kept, const char* remedy) {

@@ -24,11 +24,11 @@ struct RestoreOptions {
 // made and that were changed since. They stay in the record, and their paths are added to `kept`. With `force`, a file
 // of the first kind gets its text of before install, and a file of the second kind is removed. A link or directory in
 // place of a file is always kept.
-// said: gets one line for each file that was restored or removed, and a diff of the changes that were dropped.
+// report: gets one line for each file that was restored or removed, and a diff of the changes that were dropped.
 // Errors: a file cannot be written. All temporary files are written first, so that no file is changed if there is no
 // space.
 Result<void> restore_files(const std::string& root, InstallRecord record, const RestoreOptions& options,
-                           std::vector<std::string>& kept, std::string& said);
+                           std::vector<std::string>& kept, std::string& report);
 
 // Returns the changes that restore_files() would make, as diffs, and adds the paths of the files that it would keep to
 // `kept`, as restore_files(). Errors (root only): a file could not be written.

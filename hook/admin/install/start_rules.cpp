@@ -49,7 +49,7 @@ constexpr StartRule kStartRules[] = {
 constexpr std::string_view kFalse[] = {"0", "f", "F", "false", "False", "FALSE"};
 
 // An option of the command line or a variable, with its value.
-struct Given {
+struct StartSetting {
   std::string shown;
   std::string value;
   std::string file;
@@ -57,7 +57,7 @@ struct Given {
 };
 
 // Appends the values of an option: `--NAME VALUE`, `--NAME=VALUE`, and the same with one dash.
-void find_option(const StartRule& rule, const UnitCommand& command, std::vector<Given>& given) {
+void find_option(const StartRule& rule, const UnitCommand& command, std::vector<StartSetting>& found) {
   for (std::size_t at = 1; at < command.words.size(); ++at) {
     std::string_view word = command.words[at];
     if (!word.starts_with('-')) continue;
@@ -69,7 +69,7 @@ void find_option(const StartRule& rule, const UnitCommand& command, std::vector<
     std::string value = equals != std::string_view::npos ? std::string(word.substr(equals + 1))
                         : has_next                       ? command.words[at + 1]
                                                          : std::string();
-    given.push_back({command.words[at] + (equals == std::string_view::npos && has_next ? " " + value : ""),
+    found.push_back({command.words[at] + (equals == std::string_view::npos && has_next ? " " + value : ""),
                      std::move(value), command.file, command.line});
   }
 }
@@ -135,8 +135,8 @@ std::optional<std::string> key_of_option(const Json& json, const std::string& op
   return std::nullopt;
 }
 
-Error clash_of(const StartRule& rule, const Given& given) {
-  const std::string where = fmt::format("{}, line {}: `{}`", given.file, given.line, given.shown);
+Error clash_of(const StartRule& rule, const StartSetting& found) {
+  const std::string where = fmt::format("{}, line {}: `{}`", found.file, found.line, found.shown);
   switch (rule.clash) {
     case Clash::kOtherFile:
       return {fmt::format("{}: {} would not read `{}`", where, to_string(rule.engine), rule.setting), EEXIST,
@@ -157,22 +157,22 @@ Result<void> check_start(const EngineFacts& facts) {
   for (const StartRule& rule : kStartRules) {
     if (rule.engine != facts.engine.engine || (rule.way && *rule.way != facts.way)) continue;
     if (facts.way == InstallWay::kCdi && rule.engine != Engine::kDocker) continue;  // install writes no file
-    std::vector<Given> given;
-    find_option(rule, facts.start.command, given);
+    std::vector<StartSetting> found;
+    find_option(rule, facts.start.command, found);
     // An option wins over the variable.
     const auto variable = facts.start.variables.find(rule.variable);
-    if (given.empty() && variable != facts.start.variables.end())
-      given.push_back({fmt::format("{}={}", variable->first, variable->second.value), variable->second.value,
+    if (found.empty() && variable != facts.start.variables.end())
+      found.push_back({fmt::format("{}={}", variable->first, variable->second.value), variable->second.value,
                        variable->second.file, variable->second.line});
     // hooks-dir can be given several times, and each adds a directory; so can handlers. For other options the last one
     // counts.
-    const auto is_clash = [&](const Given& one) { return clashes(rule, facts, one.value); };
+    const auto is_clash = [&](const StartSetting& one) { return clashes(rule, facts, one.value); };
     const bool each_counts = rule.clash == Clash::kSameHandler;
-    if (given.empty() || !(each_counts                    ? std::any_of(given.begin(), given.end(), is_clash)
-                           : rule.clash == Clash::kAddsTo ? std::all_of(given.begin(), given.end(), is_clash)
-                                                          : is_clash(given.back())))
+    if (found.empty() || !(each_counts                    ? std::any_of(found.begin(), found.end(), is_clash)
+                           : rule.clash == Clash::kAddsTo ? std::all_of(found.begin(), found.end(), is_clash)
+                                                          : is_clash(found.back())))
       continue;
-    return clash_of(rule, each_counts ? *std::find_if(given.begin(), given.end(), is_clash) : given.back());
+    return clash_of(rule, each_counts ? *std::find_if(found.begin(), found.end(), is_clash) : found.back());
   }
   return {};
 }

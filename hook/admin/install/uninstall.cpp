@@ -57,14 +57,14 @@ Result<std::string> take_away_programs(const InstallOptions& options) {
   const auto record = TRY(read_install_record(options.root));
   if (!record) return std::string();
   TRY_VOID(check_not_named(options, *record));
-  std::string said = TRY(restart_if_due(options.root, options.restart));
+  std::string report = TRY(restart_if_due(options.root, options.restart));
   TRY_VOID(check_no_grants(options, *record));
   // The files are restored, so the record lists only the programs.
   TRY_VOID(remove_programs(options.root, record->put));
   TRY_VOID(remove_install_record(options.root, *record));
   for (const std::string& program : record->put)
-    said += fmt::format("removed `{}`\n", program);
-  return said;
+    report += fmt::format("removed `{}`\n", program);
+  return report;
 }
 
 Error kept_files(const std::vector<std::string>& kept) {
@@ -83,53 +83,53 @@ InstallRecord restored_now(const InstallRecord& record) {
 
 // Restores the files of the record, then removes the copied programs.
 Result<std::string> uninstall_record(const InstallOptions& options, const InstallRecord& record) {
-  std::string said;
+  std::string report;
   std::vector<std::string> kept;
-  TRY_VOID(restore_files(options.root, record, {true, options.force}, kept, said));
+  TRY_VOID(restore_files(options.root, record, {true, options.force}, kept, report));
   if (!kept.empty()) return kept_files(kept);
   TRY_VOID(renew_write_time(options.root));
-  if (!record.put.empty()) return said + TRY(take_away_programs(options));
-  if (said.empty()) return said + "all files are already restored\n";
+  if (!record.put.empty()) return report + TRY(take_away_programs(options));
+  if (report.empty()) return report + "all files are already restored\n";
   // restore_files() removed the record, because no copied program is left. A copy of the record decides whether a
   // restart is due.
   const InstallRecord restored = restored_now(record);
-  if (!is_restart_due(options.root, restored)) return said;
-  return said + (options.restart ? TRY(restart_engine(options.root, restored)) : restart_due_line(restored));
+  if (!is_restart_due(options.root, restored)) return report;
+  return report + (options.restart ? TRY(restart_engine(options.root, restored)) : restart_due_line(restored));
 }
 
 // Returns what uninstall_record() would do. lines: gets the same text, for the case of an error.
 Result<std::string> would_uninstall(const InstallOptions& options, const InstallRecord& record, std::string& lines) {
   std::vector<std::string> kept;
-  std::string said = TRY(foresee_restore(options.root, record, options.force, kept));
-  const bool restores = !said.empty();
+  std::string report = TRY(foresee_restore(options.root, record, options.force, kept));
+  const bool restores = !report.empty();
   for (const std::string& program : record.put)
-    said += fmt::format("would remove `{}`\n", program);
-  lines += said;
+    report += fmt::format("would remove `{}`\n", program);
+  lines += report;
   if (!kept.empty()) return kept_files(kept);
-  if (record.put.empty()) return said;
+  if (record.put.empty()) return report;
   TRY_VOID(check_not_named(options, restores ? restored_now(record) : record));
   TRY_VOID(check_no_grants(options, record));
-  return said;
+  return report;
 }
 
 Result<std::string> uninstall_locked(const InstallOptions& options, std::string& lines) {
   const auto record = TRY(read_install_record(options.root));
-  std::string said;
-  if (record && record->engine == kSlurm) said = TRY(check_unused_slurm_files(options.root));
+  std::string report;
+  if (record && record->engine == kSlurm) report = TRY(check_unused_slurm_files(options.root));
   if (record && options.dry_run) {
-    lines = said;
-    return said + TRY(would_uninstall(options, *record, lines));
+    lines = report;
+    return report + TRY(would_uninstall(options, *record, lines));
   }
   if (record) {
-    said += TRY(uninstall_record(options, *record));
+    report += TRY(uninstall_record(options, *record));
   } else {
-    said = "nothing is installed\n";
+    report = "nothing is installed\n";
     if (!options.dry_run) TRY_VOID(remove_unfinished_record(options.root));
   }
   // If install ran in an image, `config apply` wrote cluster/config.json. No process updates that file after uninstall,
   // so the file and its directory are removed.
   if (!options.root.empty() && !options.dry_run) TRY_VOID(remove_cluster_directory(options.root));
-  return said;
+  return report;
 }
 
 }  // namespace

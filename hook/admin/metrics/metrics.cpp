@@ -224,7 +224,7 @@ std::string prometheus_text(std::vector<Sample> samples) {
 void Held::add(const Grant& grant) {
   for (const PlannedHca& hca : grant.hcas) {
     Sum& sum = sums_[{hca.name, hca.mode}];
-    ++sum.holders;
+    ++sum.grants;
     sum.units += hca.units;
     // Each grant records the limit of its time. config.json may have changed between two grants, so the limit of the
     // newest grant is shown.
@@ -242,7 +242,7 @@ std::vector<Sample> Held::samples() const {
     const auto add = [&](const char* name, const char* help, std::uint64_t value) {
       samples.push_back({.name = name, .labels = labels, .help = help, .value = value});
     };
-    add("rdma_hook_holders", "Grants that hold an HCA.", sum.holders);
+    add("rdma_hook_holders", "Grants that hold an HCA.", sum.grants);
     add("rdma_hook_units", "Granted units of an HCA.", sum.units);
     if (sum.limit) add("rdma_hook_limit", "Unit limit of an HCA.", *sum.limit);
   }

@@ -58,7 +58,7 @@ class Held {
 
  private:
   struct Sum {
-    std::uint64_t holders = 0;
+    std::uint64_t grants = 0;
     std::uint64_t units = 0;
     std::optional<unsigned> limit;
     std::int64_t limit_since = 0;

@@ -152,10 +152,10 @@ Error server_ended() {
 
 Result<void> wait_for_server(const UniqueFd& channel) {
   // The serving process sends kReady, or its error.
-  std::array<char, 4096> said{};
-  const ssize_t count = ::read(channel.get(), said.data(), said.size());
-  if (count == 1 && said[0] == kReady) return {};
-  return base::parse_error({said.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))})
+  std::array<char, 4096> answer{};
+  const ssize_t count = ::read(channel.get(), answer.data(), answer.size());
+  if (count == 1 && answer[0] == kReady) return {};
+  return base::parse_error({answer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))})
       .value_or(server_ended());
 }
 
@@ -170,7 +170,7 @@ bool send_text(const UniqueFd& channel, const Result<std::string>& text) {
 
 Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, const ReadMetrics& read,
                              const Log& log) {
-  std::string said;  // last error: each error is logged once
+  std::string reported;  // last error: each error is logged once
   for (;;) {
     std::array<pollfd, 2> fds{{{signals.get(), POLLIN, 0}, {channel.get(), POLLIN, 0}}};
     if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR)
@@ -181,7 +181,7 @@ Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, c
     if (::read(channel.get(), &byte, 1) != 1) return server_ended();
     const auto text = read();
     const std::string wrong = text ? "" : text.error().message;
-    if (std::exchange(said, wrong) != wrong && !text) log.error(text.error());
+    if (std::exchange(reported, wrong) != wrong && !text) log.error(text.error());
     if (!send_text(channel, text)) return server_ended();
   }
 }

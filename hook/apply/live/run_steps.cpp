@@ -41,7 +41,7 @@ Result<UniqueFd> open_proc() {
   return proc;
 }
 
-Error gone(pid_t pid) {
+Error ended_error(pid_t pid) {
   return Error{fmt::format("cannot find the process {} of the container: it has ended", pid), ESRCH,
                "start the container again"};
 }
@@ -335,10 +335,10 @@ std::optional<MappedRoot> parse_mapped_root(std::string_view uid_map, std::strin
 Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& spec) {
   LiveContainer container;
   container.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, state.pid, 0)));
-  if (!container.pidfd.ok() && errno == ESRCH) return gone(state.pid);
+  if (!container.pidfd.ok() && errno == ESRCH) return ended_error(state.pid);
   if (!container.pidfd.ok() && errno != ENOSYS) return sys_error(errno, "cannot open process `{}`", state.pid);
   const auto init = identify(state.pid);
-  if (!init) return init.error().code == ESRCH ? gone(state.pid) : init.error();
+  if (!init) return init.error().code == ESRCH ? ended_error(state.pid) : init.error();
   container.state = state;
   container.init = *init;
   const UniqueFd proc = TRY(open_proc());
@@ -352,7 +352,7 @@ Result<LiveContainer> pin_container(const OciState& state, const ContainerSpec& 
   // The identity and the files above were read by PID, after the pidfd was opened. A living process keeps its PID, so
   // they belong to the process of the pidfd if it still lives. Without a pidfd, the start time is compared.
   const auto alive = check_alive(container);
-  if (!alive) return alive.error().code == ESRCH ? gone(state.pid) : alive.error();
+  if (!alive) return alive.error().code == ESRCH ? ended_error(state.pid) : alive.error();
   return container;
 }
 
@@ -361,7 +361,7 @@ Result<void> check_alive(const LiveContainer& container) {
   pollfd ended{container.pidfd.get(), POLLIN, 0};
   const int count = container.pidfd.ok() ? poll(&ended, 1, 0) : 0;
   if (count < 0) return sys_error(errno, "cannot check process `{}`", pid);
-  const bool has_ended = container.pidfd.ok() ? count > 0 : TRY(read_presence(container.init)) == Presence::kGone;
+  const bool has_ended = container.pidfd.ok() ? count > 0 : TRY(read_presence(container.init)) == Presence::kAbsent;
   if (!has_ended) return {};
   return Error{fmt::format("cannot change the container: its process {} has ended", pid), ESRCH,
                "start the container again"};

@@ -68,23 +68,23 @@ void warn_of_capability(const Adjustment& adjustment, const ContainerSpec& spec,
   if (!wanted || (spec.has_ipc_lock && !spec.has_userns)) return;
   const auto limit = final_memlock(adjustment, spec, state, node);
   auto* const step = live.steps.empty() ? nullptr : std::get_if<SetMemlock>(&live.steps.back());
-  std::string said;
+  std::string text;
   if (limit != UINT64_MAX) {
     const char* const why =
         spec.has_userns ? "CAP_IPC_LOCK has no effect in a user namespace" : "cannot add CAP_IPC_LOCK at createRuntime";
     const std::string remedy = spec.has_userns
                                    ? fmt::format("raise the limit ({})", where_to_set_memlock(node.engine))
                                    : fmt::format("use rdma-runtime, or {}", where_to_add_ipc_lock(node.engine));
-    said = fmt::format("{}; RLIMIT_MEMLOCK is {}, and ibv_reg_mr fails beyond it: {}", why, limit_text(limit), remedy);
+    text = fmt::format("{}; RLIMIT_MEMLOCK is {}, and ibv_reg_mr fails beyond it: {}", why, limit_text(limit), remedy);
   } else if (!spec.has_ipc_lock) {
-    said =
+    text =
         "cannot add CAP_IPC_LOCK at createRuntime; RLIMIT_MEMLOCK is unlimited instead, which is enough for "
         "ibv_reg_mr";
   }
   if (step) {
-    step->note = std::move(said);
-  } else if (!said.empty()) {
-    live.warnings.push_back(std::move(said));
+    step->note = std::move(text);
+  } else if (!text.empty()) {
+    live.warnings.push_back(std::move(text));
   }
 }
 

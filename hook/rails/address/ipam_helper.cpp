@@ -124,7 +124,7 @@ Result<PluginEnd> receive_end(FrameSocket& channel, Deadline deadline) {
 // Returns the text of the plugin's error object. If the plugin's output is no such object, returns its exit status and
 // output.
 std::string cause_of(const PluginEnd& end) {
-  if (auto said = cni_error_of(end.out)) return *std::move(said);
+  if (auto reported = cni_error_of(end.out)) return *std::move(reported);
   const std::string cause = WIFSIGNALED(end.status) ? fmt::format("signal {}", WTERMSIG(end.status))
                                                     : fmt::format("exit status {}", WEXITSTATUS(end.status));
   return base::trim(end.out).empty() ? cause : cause + ": " + quote_output(end.out);

@@ -201,9 +201,9 @@ void finish(PluginRun& plugin) {
   ::waitpid(plugin.pid, &plugin.end.status, WNOHANG);
   plugin.pid = -1;
   int code = 0;
-  const std::string& told = plugin.streams[PluginRun::kStarted].text;
-  if (told.size() < sizeof code) return;
-  std::memcpy(&code, told.data(), sizeof code);
+  const std::string& failure = plugin.streams[PluginRun::kStarted].text;
+  if (failure.size() < sizeof code) return;
+  std::memcpy(&code, failure.data(), sizeof code);
   plugin.end.refusal = Error{std::strerror(code), code, kInstallHint};
 }
 
@@ -246,7 +246,7 @@ void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int
   while (std::ranges::any_of(plugins, runs)) {
     auto polled = to_poll(plugins, channel, signals);
     if (::poll(polled.data(), polled.size(), ms_until(deadline, timeout_ms)) < 0 && errno != EINTR) ::_exit(1);
-    const bool parent_is_gone = polled[0].revents != 0;  // the parent sends nothing while it waits
+    const bool parent_has_ended = polled[0].revents != 0;  // the parent sends nothing while it waits
     const bool late = ms_until(deadline, timeout_ms) == 0;
     if (polled[1].revents != 0) {
       signalfd_siginfo info{};
@@ -257,11 +257,11 @@ void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int
     read_ready(plugins, polled);
     finish_ended(plugins);
     for (PluginRun& plugin : plugins) {
-      if (!runs(plugin) || !(late || parent_is_gone)) continue;
+      if (!runs(plugin) || !(late || parent_has_ended)) continue;
       plugin.end.refusal = Error{fmt::format("it does not end within {} ms", timeout_ms), ETIMEDOUT};
       kill_plugin(plugin);
     }
-    if (parent_is_gone) ::_exit(0);
+    if (parent_has_ended) ::_exit(0);
   }
 }
 

@@ -162,12 +162,12 @@ class RangeDirectory {
   // Locks the directory and reads it. Errors: EAGAIN, the lock is not free within timeout_ms; a claim cannot be read.
   static Result<RangeDirectory> open(LedgerDirectory directory, int timeout_ms);
 
-  // Allocates an address. given: addresses that this request has already received. If `claim` already has another
+  // Allocates an address. allocated: addresses that this request has already received. If `claim` already has another
   // address of the range, returns that address.
   // Otherwise books and returns the next free address that is not in `never`.
   // Errors, with remedy: all addresses of the range are in use (EADDRNOTAVAIL).
   Result<Address> take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
-                       const std::set<Address>& given);
+                       const std::set<Address>& allocated);
   // Removes the claims that take() added.
   void undo();
   // Removes the claims of this key. Continues after an error and returns the first one.
@@ -193,11 +193,11 @@ Result<RangeDirectory> RangeDirectory::open(LedgerDirectory directory, int timeo
 }
 
 Result<Address> RangeDirectory::take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
-                                     const std::set<Address>& given) {
+                                     const std::set<Address>& allocated) {
   // The key can already have an address, from a call that was killed or from an earlier start of the same grant. Such
   // an address is used again.
-  for (const auto& [address, holder] : claims_) {
-    if (holder == claim && contains(range, address) && !given.contains(address)) return address;
+  for (const auto& [address, booked] : claims_) {
+    if (booked == claim && contains(range, address) && !allocated.contains(address)) return address;
   }
   const auto free = find_free(range, never);
   if (!free) return used_up(range, claim.rail);
@@ -287,11 +287,11 @@ Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*
                                            Take take) {
   const auto never = never_allocated(ranges);
   std::vector<RailAddress> taken;
-  std::set<Address> given;
+  std::set<Address> allocated;
   for (const AddressRange* range : ranges) {
-    const Result<Address> address = take(*range, never, given);
+    const Result<Address> address = take(*range, never, allocated);
     if (!address) return base::wrap(address.error(), fmt::format("network `{}`", network));
-    given.insert(*address);
+    allocated.insert(*address);
     taken.push_back({*address, range->prefix, range->gateway});
   }
   return taken;
@@ -354,8 +354,8 @@ Result<std::vector<RailAddress>> AddressPool::take(const std::string& network, u
   if (ours.empty()) return std::vector<RailAddress>();
   const auto directory = TRY(open_network(*directory_, network, true));
   auto places = TRY(open_places(directory, ours, timeout_ms_));
-  auto taken = take_each(ours, network, [&](const AddressRange& range, const auto& never, const auto& given) {
-    return places.at(place_of(range)).take(range, never, {std::string(key), rail, nth}, given);
+  auto taken = take_each(ours, network, [&](const AddressRange& range, const auto& never, const auto& allocated) {
+    return places.at(place_of(range)).take(range, never, {std::string(key), rail, nth}, allocated);
   });
   if (taken) return taken;
   for (auto& [name, place] : places)
@@ -380,7 +380,7 @@ Result<void> AddressPool::release_grant(std::string_view key, const std::vector<
 }
 
 Result<std::map<std::string, std::string>> AddressPool::list() const {
-  std::map<std::string, std::string> holders;
+  std::map<std::string, std::string> owners;
   const std::vector<std::string> networks = TRY(list_names(*directory_));
   for (const std::string& name : networks) {
     const auto network = TRY(open_network(*directory_, name, false));
@@ -389,10 +389,10 @@ Result<std::map<std::string, std::string>> AddressPool::list() const {
       const auto directory = TRY(open_place(network, place, false));
       const PoolClaims claims = TRY(read_claims(directory));
       for (const auto& [address, claim] : claims)
-        holders[fmt::format("{}/{}/{}", name, place, fabric::to_string(address))] = claim.key;
+        owners[fmt::format("{}/{}/{}", name, place, fabric::to_string(address))] = claim.key;
     }
   }
-  return holders;
+  return owners;
 }
 
 }  // namespace hook

@@ -71,8 +71,8 @@ class RailMove {
       for (const unsigned index : before)
         if (std::ranges::find(free, index) != free.end()) silent_.insert(index);
       std::erase_if(free, [&](unsigned index) { return silent_.contains(index); });
-      holder_ = holder(*table);
-      if (free.empty()) return holder_.has_value();
+      in_target_ = find_in_target(*table);
+      if (free.empty()) return in_target_.has_value();
       const auto count = static_cast<unsigned>((free.size() + types_ - 1) / types_);
       if (next_ + count > kNumbers || present_.size() + count > max_placeholders_) return false;
       TRY_VOID(add(count));
@@ -83,8 +83,8 @@ class RailMove {
 
   // Removes the placeholder that has the target slot of the GID table, and adds the address, whose GID gets this slot.
   Result<void> swap() {
-    TRY_VOID(link_.remove_placeholder(position_, *holder_));
-    present_.erase(*holder_);
+    TRY_VOID(link_.remove_placeholder(position_, *in_target_));
+    present_.erase(*in_target_);
     TRY_VOID(link_.add_address(position_));
     is_out_ = false;
     return {};
@@ -183,7 +183,7 @@ class RailMove {
   }
 
   // Returns the number of the placeholder in the target slot; nullopt if the slot has another GID.
-  std::optional<unsigned> holder(const GidTable& table) const {
+  std::optional<unsigned> find_in_target(const GidTable& table) const {
     for (const GidSlot& slot : table.slots) {
       if (slot.index != target_ || !slot.v2) continue;
       for (const unsigned number : present_)
@@ -223,7 +223,7 @@ class RailMove {
   std::set<unsigned> present_;  // numbers of the placeholders that are on the netdev
   unsigned first_ = 0;          // number of the first placeholder
   unsigned next_ = 0;
-  std::optional<unsigned> holder_;
+  std::optional<unsigned> in_target_;
   bool is_out_ = false;  // true from before remove_address() until add_address() succeeded
 };
 

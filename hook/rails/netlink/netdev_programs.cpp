@@ -141,7 +141,7 @@ Result<Ids> tcx_programs(int ifindex, const std::string& name) {
 std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const Ids& before) {
   const auto found = all_tcx(ifindex, name);
   if (!found) return {fmt::format("{}; remedy: run `bpftool net show dev {}`", found.error().message, name)};
-  std::vector<std::string> said;
+  std::vector<std::string> warnings;
   // A program can be attached more than once, so each attachment removes only one entry of `lost`.
   Ids lost = before;
   for (const TcxProgram& one : *found) {
@@ -154,15 +154,15 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
     const bool done = one.link != 0 ? detach_link(one.link)
                                     : detach_program(static_cast<std::uint32_t>(ifindex), one.attach_type, one.program);
     if (done || errno == ENOENT) continue;
-    said.push_back(
+    warnings.push_back(
         fmt::format("cannot detach a container's tcx program from `{0}`: {1}; remedy: run "
                     "`bpftool net show dev {0}`",
                     name, std::strerror(errno)));
   }
   if (!lost.empty()) {
-    said.push_back(fmt::format("`{}` has lost its tcx programs; remedy: attach them again", name));
+    warnings.push_back(fmt::format("`{}` has lost its tcx programs; remedy: attach them again", name));
   }
-  return said;
+  return warnings;
 }
 
 bool has_new_xdp(const LinkSettings& before, const LinkSettings& now) {

@@ -252,8 +252,8 @@ Result<void> remove_record(Netlink& route, const NetRecord& record) {
   const int code = removed.error().code;
   // These errors mean that the record is gone. ENOENT: rule or neighbour; ESRCH: route; EADDRNOTAVAIL: address; ENODEV:
   // netdev.
-  const bool gone = code == ENOENT || code == ESRCH || code == EADDRNOTAVAIL || code == ENODEV;
-  return gone ? Result<void>() : std::move(removed);
+  const bool absent = code == ENOENT || code == ESRCH || code == EADDRNOTAVAIL || code == ENODEV;
+  return absent ? Result<void>() : std::move(removed);
 }
 
 }  // namespace

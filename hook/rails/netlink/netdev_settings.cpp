@@ -267,10 +267,10 @@ std::vector<std::string> repair_link(Netlink& route, const std::string& name, st
   std::vector<std::string> refused;
   // Kinds of repair that have a warning already. A container can add thousands of alternative names, and one warning
   // for all of them is enough.
-  std::set<std::string> said;
+  std::set<std::string> reported;
   for (LinkRepair& repair : repairs) {
     const auto done = route.change(repair.message, fmt::format("{} `{}`", repair.what, name));
-    if (done || !said.insert(repair.what).second) continue;
+    if (done || !reported.insert(repair.what).second) continue;
     refused.push_back(fmt::format("{}; remedy: run `ip {}`", done.error().message, repair.remedy));
   }
   return refused;

@@ -24,11 +24,11 @@ namespace {
 using base::netlink::Bytes;
 using base::netlink::Message;
 
-Error failure(std::string_view what, int code, const std::string& said = {}) {
+Error failure(std::string_view what, int code, const std::string& reason = {}) {
   // recv(2) reports the timeout of SO_RCVTIMEO as EAGAIN.
   if (code == EAGAIN || code == EWOULDBLOCK) code = ETIMEDOUT;
   Error error = sys_error(code, "cannot {}", what);
-  if (!said.empty()) error.message += fmt::format(" ({})", said);
+  if (!reason.empty()) error.message += fmt::format(" ({})", reason);
   return error;
 }
 

@@ -42,10 +42,10 @@ Result<void> check_name(std::string_view name, std::size_t longest, const char* 
 // (assign_name() of drivers/infiniband/core/device.c).
 Error explain_taken_name(Error refusal) {
   if (refusal.code != ENFILE) return refusal;
-  const std::string_view said = std::strerror(ENFILE);
+  const std::string_view cause = std::strerror(ENFILE);
   const std::string_view meant = "an RDMA device has this name, and names are unique over all network namespaces";
-  if (const auto at = refusal.message.find(said); at != std::string::npos)
-    refusal.message.replace(at, said.size(), meant);
+  if (const auto at = refusal.message.find(cause); at != std::string::npos)
+    refusal.message.replace(at, cause.size(), meant);
   refusal.hint = "find it with `rdma dev` in each network namespace, and rename it: `rdma dev set OLD name NEW`";
   return refusal;
 }

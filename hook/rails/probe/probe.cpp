@@ -114,7 +114,7 @@ bool is_anonymous(const Probe& probe) {
          probe.source.family() != probe.target.family();
 }
 
-Result<void> hear_group(int packet, const Probe& probe, const fabric::Address& group) {
+Result<void> join_group(int packet, const Probe& probe, const fabric::Address& group) {
   const MacAddress mac = multicast_mac(group);
   packet_mreq request{};
   request.mr_ifindex = probe.ifindex;
@@ -127,11 +127,11 @@ Result<void> hear_group(int packet, const Probe& probe, const fabric::Address& g
 
 // Joins the multicast groups to which hosts send their answer to an IPv6 probe without source address. The kernel joins
 // the all-nodes group only if the netdev has IPv6, and the solicited-node group only when the address is added.
-Result<void> hear_neighbours(int packet, const Probe& probe) {
+Result<void> join_neighbour_groups(int packet, const Probe& probe) {
   if (probe.target.is_ipv4() || !is_anonymous(probe)) return {};
   constexpr fabric::Address kAllNodes{{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01}};
-  TRY_VOID(hear_group(packet, probe, kAllNodes));
-  return hear_group(packet, probe, solicited_node(probe.target));
+  TRY_VOID(join_group(packet, probe, kAllNodes));
+  return join_group(packet, probe, solicited_node(probe.target));
 }
 
 // Prepares the socket. The filter is attached first, so that the socket does not fill with other frames. The socket is
@@ -147,7 +147,7 @@ Result<void> prepare(int packet, const std::vector<Probe>& probes) {
   bool ndp = false;
   for (const Probe& probe : probes) {
     TRY_VOID(check_netdev(packet, probe));
-    TRY_VOID(hear_neighbours(packet, probe));
+    TRY_VOID(join_neighbour_groups(packet, probe));
     (probe.target.is_ipv4() ? arp : ndp) = true;
   }
   const std::uint16_t protocol = arp && ndp ? ETH_P_ALL : arp ? ETH_P_ARP : ETH_P_IPV6;

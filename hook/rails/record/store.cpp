@@ -52,7 +52,7 @@ Result<Presence> NetworkRecordStore::read_presence(const std::string& ledger_dir
   // and most grants have no rails.
   const std::string path = ledger_directory + "/network/" + file_of(key);
   if (::access(path.c_str(), F_OK) == 0) return Presence::kPresent;
-  return errno == ENOENT ? Result<Presence>(Presence::kGone) : sys_error(errno, "cannot read `{}`", path);
+  return errno == ENOENT ? Result<Presence>(Presence::kAbsent) : sys_error(errno, "cannot read `{}`", path);
 }
 
 bool NetworkRecordStore::has_any(const std::string& ledger_directory) {

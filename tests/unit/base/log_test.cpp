@@ -25,7 +25,7 @@ class LogTest : public testing::Test {
   ~LogTest() override { restore(); }
   void restore() const { ::dup2(stderr_, STDERR_FILENO); }
   // Logs a message with this descriptor as stderr; further times with a number, because a warning is written once.
-  void say(int fd, std::string_view message = "$(reboot)", int times = 1) const {
+  void log_to(int fd, std::string_view message = "$(reboot)", int times = 1) const {
     ::dup2(fd, STDERR_FILENO);
     const Log log = Log::of_stage();
     while (times-- > 0)
@@ -33,7 +33,7 @@ class LogTest : public testing::Test {
     restore();
   }
   // Returns the text that can be read without waiting.
-  static std::string heard(int fd) {
+  static std::string received(int fd) {
     ::fcntl(fd, F_SETFL, O_NONBLOCK);
     char text[256];
     const ssize_t count = ::read(fd, text, sizeof text);
@@ -62,15 +62,15 @@ struct Ends {
 TEST_F(LogTest, WritesToPipeAndSocketButNotToFile) {
   for (const Ends::Kind kind : {Ends::kPipe, Ends::kSocket}) {
     const Ends ends(kind);
-    say(ends.writer.get());
-    EXPECT_EQ(heard(ends.reader.get()), "rdma-hook: warning: $(reboot)\n");
+    log_to(ends.writer.get());
+    EXPECT_EQ(received(ends.reader.get()), "rdma-hook: warning: $(reboot)\n");
     EXPECT_EQ(::fcntl(ends.writer.get(), F_GETFL) & O_NONBLOCK, 0) << "the caller shares the file description";
   }
   const test_support::TempDir directory;
   const std::string path = directory / "profile.sh";
   test_support::write_file(path, "");
   const base::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-  say(fd.get());
+  log_to(fd.get());
   EXPECT_EQ(test_support::read_file(path), "");
 }
 
@@ -102,7 +102,7 @@ TEST_F(LogTest, StageWritesWarningOnce) {
   log.warning("no packet socket");
   log.warnings({"no packet socket", "no carrier", "no carrier"});
   restore();
-  EXPECT_EQ(heard(pipe.reader.get()), "rdma-hook: warning: no packet socket\nrdma-hook: warning: no carrier\n");
+  EXPECT_EQ(received(pipe.reader.get()), "rdma-hook: warning: no packet socket\nrdma-hook: warning: no carrier\n");
 }
 
 // crun opens the path in an image's annotation for append: a FIFO, another process's pipe, or a terminal.
@@ -118,10 +118,10 @@ TEST_F(LogTest, WritesNothingToDescriptorOpenedForAppend) {
     const std::string path = fmt::format("/proc/self/fd/{}", writer);
     const base::UniqueFd appended(::open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC, 0700));
     ASSERT_TRUE(appended.ok());
-    say(appended.get());
-    EXPECT_EQ(heard(reader), "");
-    say(writer);
-    EXPECT_NE(heard(reader), "");
+    log_to(appended.get());
+    EXPECT_EQ(received(reader), "");
+    log_to(writer);
+    EXPECT_NE(received(reader), "");
   }
 }
 
@@ -134,8 +134,8 @@ TEST_F(LogTest, DoesNotWaitForFullPipeOrTerminal) {
   ASSERT_EQ(::fcntl(pipe.writer.get(), F_SETFL, 0), 0);
   const Ends terminal(Ends::kTerminal);
   ::alarm(10);  // instead of hanging
-  say(pipe.writer.get());
-  say(terminal.writer.get(), std::string(1990, 'x'), 100);
+  log_to(pipe.writer.get());
+  log_to(terminal.writer.get(), std::string(1990, 'x'), 100);
   ::alarm(0);
 }
 

@@ -289,7 +289,7 @@ TEST_F(KeptNodeTest, ReadsAgainAfterTenMinutes) {
   EXPECT_TRUE(is_kept(kept));
 }
 
-TEST_F(KeptNodeTest, TellsEventsThatMatter) {
+TEST_F(KeptNodeTest, DetectsEventsThatMatter) {
   KeptNode kept = node();
   send(links_.theirs, bytes_of({.index = 4711}));
   EXPECT_TRUE(kept.take_events()) << "no netdevs are known";

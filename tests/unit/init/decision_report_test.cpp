@@ -263,7 +263,7 @@ TEST(Doctor, NamesAMissingRdmaDeviceOnce) {
   EXPECT_EQ(text.find("no RDMA device"), text.rfind("no RDMA device")) << text;
 }
 
-TEST(Doctor, SaysThatEqualRailsAreNotUsed) {
+TEST(Doctor, ReportsThatEqualRailsAreNotUsed) {
   Inventory node = rails(8);
   for (std::size_t i = 0; i < 8; ++i) {
     node.hcas[i].pci = fmt::format("0000:{}0:00.0", i);

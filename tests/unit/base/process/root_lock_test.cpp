@@ -141,7 +141,7 @@ TEST_F(OldLocks, OfStrangersDoNotStopRoot) {
     const Locker stranger(place_.path(), programs_, program, user);
     const OldLock lock = must(take());
     EXPECT_FALSE(lock.held) << program << user;
-    EXPECT_NE(lock.holder.find("user " + std::to_string(user)), std::string::npos) << lock.holder;
+    EXPECT_NE(lock.process.find("user " + std::to_string(user)), std::string::npos) << lock.process;
   }
 }
 

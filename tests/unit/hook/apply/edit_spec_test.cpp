@@ -375,7 +375,7 @@ TEST(CdiSpec, WarnsOfHcaWithoutNodeOrValidName) {
             "this node has no HCA for containers");
 }
 
-TEST(CdiSpec, GivesTheSiteValuesOfPools) {
+TEST(CdiSpec, HasSiteValuesOfPools) {
   Config config;
   Pool first;
   first.name = "a";

@@ -15,15 +15,15 @@ std::string brief(const hook::ConfigProblem& problem) {
   return text.erase(text.find(kLabel), kLabel.size());
 }
 
-std::string said(const hook::ParsedConfig& parsed) {
+std::string problems_of(const hook::ParsedConfig& parsed) {
   std::string text;
   for (const auto& problem : parsed.problems)
     text += brief(problem) + "\n";
   return text;
 }
 
-std::string said(const std::string& text) {
-  return said(parse_config({{"c", text}}));
+std::string problems_of(const std::string& text) {
+  return problems_of(parse_config({{"c", text}}));
 }
 
 TEST(HookConfig, ReadsEveryMember) {
@@ -44,7 +44,7 @@ TEST(HookConfig, ReadsEveryMember) {
     "annotations_may_request": ["team-a", "train-*"], "env_may_request": true,
     "trusted_annotations": ["rdma-init.io"], "default_devices": "rail:0,gpu",
     "namespacesInclude": ["a*"], "namespacesExclude": ["ab"]})"}});
-  ASSERT_EQ(said(parsed), "");
+  ASSERT_EQ(problems_of(parsed), "");
   Config expected;
   expected.pools = {{"roce",
                      {{"15b3"}, {"101e", "1021"}, {"mlx5_core"}, {"ens*"}, {"ether"}},
@@ -77,7 +77,7 @@ TEST(HookConfig, EmptyFileHasDefaults) {
   EXPECT_EQ(parse_config({}).config, Config());
   EXPECT_EQ(parse_config({{"c", "{}"}}).config, Config());
   const auto pool = parse_config({{"c", R"({"pools": [{"name": "p"}]})"}});
-  ASSERT_EQ(said(pool), "");
+  ASSERT_EQ(problems_of(pool), "");
   EXPECT_EQ(pool.config.pools.at(0).modes,
             (std::vector{Mode::kHca, Mode::kExclusive, Mode::kShared, Mode::kSharedMulti}));
 }
@@ -85,7 +85,7 @@ TEST(HookConfig, EmptyFileHasDefaults) {
 TEST(HookConfig, ReadsMemlock) {
   const auto memlock = [](const std::string& value) {
     const auto parsed = parse_config({{"c", "{\"memlock\": " + value + "}"}});
-    EXPECT_TRUE(parsed.ok()) << said(parsed);
+    EXPECT_TRUE(parsed.ok()) << problems_of(parsed);
     return parsed.config.memlock;
   };
   EXPECT_EQ(memlock("null"), std::nullopt);
@@ -106,7 +106,7 @@ TEST(HookConfig, LaterFileOverrides) {
                         "rails": [], "nodes": {"uid": 7}, "annotations_may_request": ["y"]})"},
       {"20-b.json", "{}"},
   });
-  ASSERT_EQ(said(parsed), "");
+  ASSERT_EQ(problems_of(parsed), "");
   ASSERT_EQ(parsed.config.pools.size(), 1U);
   EXPECT_EQ(parsed.config.pools[0].name, "c");
   EXPECT_EQ(parsed.config.networks.at("n"), (hook::Network{"n", Mode::kExclusive, "macvlan", "c"}));
@@ -123,7 +123,7 @@ TEST(HookConfig, ReportsUnknownNamesAtTheirLine) {
   const auto parsed = parse_config({{"a.json", "{\"networks\": {\"n\": {},\n\"m\": {\"pool\": \"q\"}}}"},
                                     {"b.json", "{\"pools\": [{\"name\": \"p\",\n\n\"network\": \"none\"}]}"}});
   EXPECT_EQ(
-      said(parsed),
+      problems_of(parsed),
       "b.json:3: error: `pools[0].network`: network `none` does not exist; add it to \"networks\" or correct the name\n"
       "a.json:2: error: `networks.m.pool`: pool `q` does not exist; add it to \"pools\" or correct the name\n");
 }
@@ -133,7 +133,7 @@ TEST(HookConfig, ReportsAllProblemsWithLines) {
                                      "{\n\"poolz\": [],\n\"rails\": [\"ok\",\n\"a/b\",\n3],\n\"nodes\":\n{"
                                      "\"umad\": true,\n\"issm\": true}\n}"}});
   EXPECT_FALSE(parsed.ok());
-  EXPECT_EQ(said(parsed),
+  EXPECT_EQ(problems_of(parsed),
             "c.json:2: error: `poolz`: unknown key; did you mean `pools`?\n"
             "c.json:4: error: `rails[1]`: `a/b` selects no HCA; write a name as `rdma link` prints it, "
             "\"pci:ADDRESS\", \"guid:GUID\" or \"pf:NAME\"\n"
@@ -186,12 +186,12 @@ TEST(HookConfig, WarnsAboutProbableMistakes) {
                "networks":{"n":{"pool":"p"}}})",
             ""}}) {
     EXPECT_TRUE(parse_config({{"c", text}}).ok()) << text;
-    EXPECT_EQ(said(text), expected);
+    EXPECT_EQ(problems_of(text), expected);
   }
 }
 
 TEST(HookConfig, KeepsWarningsIfLaterFileIsInvalid) {
-  EXPECT_EQ(said(parse_config({{"a", R"({"nodes":{"umad":true}})"}, {"b", R"({"nodes":{"umad":"no"}})"}})),
+  EXPECT_EQ(problems_of(parse_config({{"a", R"({"nodes":{"umad":true}})"}, {"b", R"({"nodes":{"umad":"no"}})"}})),
             "a:1: warning: `nodes.umad`: every container with an HCA can send management datagrams to the fabric; "
             "remove it unless containers run fabric tools such as ibstat or ibnetdiscover\n"
             "b:1: error: `nodes.umad`: expected true or false, found a text; write true or false, without quotes\n");
@@ -205,7 +205,7 @@ using ProblemRows = std::vector<std::pair<std::string, std::string>>;
 void expect_errors(const ProblemRows& rows) {
   for (const auto& [text, expected] : rows) {
     EXPECT_FALSE(parse_config({{"c", text}}).ok()) << text;
-    EXPECT_EQ(said(text), "c:1: error: " + expected + "\n") << text;
+    EXPECT_EQ(problems_of(text), "c:1: error: " + expected + "\n") << text;
   }
 }
 
@@ -227,8 +227,8 @@ TEST(HookConfigProblems, RefusesInvalidJson) {
   std::string deep;
   for (int i = 0; i < 17; ++i)
     deep += "{\"a\":\n";
-  EXPECT_EQ(said(deep), "c:17: error: invalid JSON: nested deeper than 16 levels; " + remedy + "\n");
-  EXPECT_EQ(said(std::string((std::size_t{1} << 20) + 1, ' ')),
+  EXPECT_EQ(problems_of(deep), "c:17: error: invalid JSON: nested deeper than 16 levels; " + remedy + "\n");
+  EXPECT_EQ(problems_of(std::string((std::size_t{1} << 20) + 1, ' ')),
             "c: error: invalid JSON: longer than 1048576 bytes; " + remedy + "\n");
 }
 

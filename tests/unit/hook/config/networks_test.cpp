@@ -19,7 +19,7 @@ std::string brief(const ConfigProblem& problem) {
   return text.erase(text.find(kLabel), kLabel.size());
 }
 
-std::string said(const ParsedConfig& parsed) {
+std::string problems_of(const ParsedConfig& parsed) {
   std::string text;
   for (const ConfigProblem& problem : parsed.problems)
     text += brief(problem) + "\n";
@@ -32,7 +32,7 @@ ParsedConfig parse(const std::string& members) {
 
 Network network(const std::string& members) {
   const auto parsed = parse(members);
-  EXPECT_EQ(said(parsed), "") << members;
+  EXPECT_EQ(problems_of(parsed), "") << members;
   const auto found = parsed.config.networks.find("n");
   return found == parsed.config.networks.end() ? Network() : found->second;
 }
@@ -137,7 +137,7 @@ void expect_problems(const std::vector<NetworkRow>& rows, bool errors) {
     SCOPED_TRACE(row.members);
     const auto parsed = parse(row.members);
     EXPECT_EQ(parsed.ok(), !errors);
-    EXPECT_EQ(said(parsed),
+    EXPECT_EQ(problems_of(parsed),
               std::string("c:1: ") + (errors ? "error" : "warning") + ": `networks.n." + row.expected + "\n");
   }
 }
@@ -330,9 +330,10 @@ TEST(HookConfigNetworks, WarnsAboutProbableMistakes) {
 TEST(HookConfigNetworks, RefusesNamesThatArePaths) {
   for (const char* name : {".", ".."}) {
     const auto parsed = parse_config({{"c", fmt::format(R"({{"networks":{{"{}":{{}}}}}})", name)}});
-    EXPECT_EQ(said(parsed), fmt::format("c:1: error: `networks.{0}`: `{0}` is not a valid name; write 1 to 63 of the "
-                                        "characters A-Z a-z 0-9 _ . -\n",
-                                        name));
+    EXPECT_EQ(problems_of(parsed),
+              fmt::format("c:1: error: `networks.{0}`: `{0}` is not a valid name; write 1 to 63 of the "
+                          "characters A-Z a-z 0-9 _ . -\n",
+                          name));
   }
 }
 

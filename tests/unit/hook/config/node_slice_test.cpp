@@ -85,12 +85,12 @@ TEST(NodeSlice, ExcludesAddressesOfTheNode) {
   ::chmod(std::string(temp.path()).c_str(), 0700);
   const auto pool = AddressPool::open(temp / ".");
   if (!pool) GTEST_SKIP() << pool.error().message;
-  std::string given;
+  std::string allocated;
   for (const char* key : {"a", "b"}) {
     const auto taken = test_support::must(pool->take("n", 0, 0, *ranges, key));
-    given += to_string(taken.at(0).address) + "/" + std::to_string(taken.at(0).prefix) + " ";
+    allocated += to_string(taken.at(0).address) + "/" + std::to_string(taken.at(0).prefix) + " ";
   }
-  EXPECT_EQ(given, "10.100.9.1/16 10.100.9.3/16 ");
+  EXPECT_EQ(allocated, "10.100.9.1/16 10.100.9.3/16 ");
 }
 
 // Slices are in the subnet, do not overlap and lack its edge addresses. An address identifies its slice.

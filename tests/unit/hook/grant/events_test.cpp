@@ -114,13 +114,13 @@ std::vector<PlannedHca> hcas(const Strings& names, Mode mode = Mode::kShared) {
   return planned;
 }
 
-Granted granted(const Owner& owner, const std::vector<PlannedHca>& given, const std::optional<NetworkRecord>& rails,
+Granted granted(const Owner& owner, const std::vector<PlannedHca>& booked, const std::optional<NetworkRecord>& rails,
                 const Timing& timing) {
   static const Strings no_rail = {"mlx5_1"};
   return {.container = "web-1",
           .owner = owner,
           .engine = Engine::kCrio,
-          .hcas = given,
+          .hcas = booked,
           .source = "annotation rdma-init.io/devices",
           .rails = rails,
           .no_rail = no_rail,
@@ -143,13 +143,13 @@ TEST(GrantedLine, MasksToken) {
 
 TEST(GrantedLine, HasEveryField) {
   const Owner owner{Owner::Kind::kNetns, "netns-4-17", "pod", NetnsIdentity{4, 17, "/run/netns/my pod"}};
-  const auto given = hcas({"mlx5_0", "mlx5_1"});
+  const auto booked = hcas({"mlx5_0", "mlx5_1"});
   const std::optional<NetworkRecord> rails(
       {"netns-4-17", {}, 0, {rail("net1", "mlx5_0", {"10.0.0.5", "fd00::5"}, 5U), rail("net2", "mlx5_1", {}, 5U)}});
   Timing timing;
   timing.step("read");
   timing.step("links");
-  auto fields = parse_line(granted_line("granted", granted(owner, given, rails, timing)));
+  auto fields = parse_line(granted_line("granted", granted(owner, booked, rails, timing)));
   EXPECT_GE(std::stoull(fields["total_us"]), std::stoull(fields["read_us"]) + std::stoull(fields["links_us"]));
   for (const char* const time : {"total_us", "read_us", "links_us"})
     fields.erase(time);
@@ -170,11 +170,11 @@ TEST(GrantedLine, HasEveryField) {
 
 TEST(GrantedLine, HasAlignedOnlyIfAllRailsAre) {
   const Owner owner = container_owner("web-1", "/bundle");
-  const auto given = hcas({"mlx5_0"});
+  const auto booked = hcas({"mlx5_0"});
   const auto with = [&](std::optional<unsigned> first, std::optional<unsigned> second) {
     const std::optional<NetworkRecord> rails(
         {owner.key, {}, 0, {rail("net1", "a", {"10.0.0.5"}, first), rail("net2", "b", {"10.0.0.6"}, second)}});
-    return parse_line(granted_line("granted", granted(owner, given, rails, Timing())));
+    return parse_line(granted_line("granted", granted(owner, booked, rails, Timing())));
   };
   EXPECT_EQ(with(0U, 0U)["aligned"], "0");
   EXPECT_FALSE(with(5U, 4U).contains("aligned"));
@@ -182,7 +182,7 @@ TEST(GrantedLine, HasAlignedOnlyIfAllRailsAre) {
   EXPECT_FALSE(with(std::nullopt, 5U).contains("aligned"));
   EXPECT_EQ(with(5U, std::nullopt)["rails"], "net1:a:10.0.0.5/24:gid5,net2:b:10.0.0.6/24:-");
   const std::optional<NetworkRecord> none;
-  const auto nodes_only = parse_line(granted_line("granted", granted(owner, given, none, Timing())));
+  const auto nodes_only = parse_line(granted_line("granted", granted(owner, booked, none, Timing())));
   EXPECT_FALSE(nodes_only.contains("rails") || nodes_only.contains("aligned") || nodes_only.contains("netns"));
 }
 
@@ -216,7 +216,7 @@ TEST(ReturnedLine, HasFieldsOfReleaseByAnotherCall) {
       .containers = {},
       .hcas = {},
       .rails = {},
-      .reason = ReturnReason::kNamespaceGone,
+      .reason = ReturnReason::kNamespaceEnded,
       .rails_us = 40};
   auto fields = parse_line(returned_line(returned, nullptr));
   EXPECT_EQ(fields["reason"], "namespace-gone");
@@ -234,7 +234,7 @@ TEST(Words, NamesModesAndReasons) {
   mixed[1].mode = Mode::kExclusive;
   EXPECT_EQ(mode_of(mixed), "mixed");
   EXPECT_EQ(to_string(ReturnReason::kPoststop), "poststop");
-  EXPECT_EQ(to_string(ReturnReason::kContainerGone), "container-gone");
+  EXPECT_EQ(to_string(ReturnReason::kContainerEnded), "container-gone");
   EXPECT_EQ(to_string(ReturnReason::kInterrupted), "interrupted");
   EXPECT_EQ(to_string(FailureReason::kState), "state");
   EXPECT_EQ(to_string(FailureReason::kNoHca), "no-hca");
@@ -278,7 +278,7 @@ class ReleaseReportTest : public testing::Test {
     return netns_owner(identify_netns(there.path()).value());  // the directory is gone when this returns
   }
   Owner living_pod() { return netns_owner(identify_netns("/proc/self/ns/net").value()); }
-  void give(const Owner& owner, const PlannedHca& hca, const GrantUser& user) {
+  void book_user(const Owner& owner, const PlannedHca& hca, const GrantUser& user) {
     ASSERT_TRUE(book(ledger_, owner, {hca}, user).has_value());
     ASSERT_TRUE(ledger_.settle(owner.key).has_value());
   }
@@ -322,7 +322,7 @@ class ReleaseReportTest : public testing::Test {
 };
 
 TEST_F(ReleaseReportTest, ReportsPoststop) {
-  give(web_, kFirst, {web_.key, "web", myself()});
+  book_user(web_, kFirst, {web_.key, "web", myself()});
   by_ = Releaser::kPoststop;
   ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value());
   ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value()) << "a second call succeeds";
@@ -345,19 +345,19 @@ TEST_F(ReleaseReportTest, ReportsNothingWithoutGrantOrForFailedStart) {
 
 TEST_F(ReleaseReportTest, ReportsContainerThatLeavesPod) {
   const Owner pod = living_pod();
-  give(pod, kFirst, {web_.key, "web", myself()});
+  book_user(pod, kFirst, {web_.key, "web", myself()});
   by_ = Releaser::kPoststop;
   ASSERT_TRUE(ledger_.leave(web_, web_.key).has_value());
   ASSERT_TRUE(ledger_.leave(pod, web_.key).has_value());
   expect_one("left container=web key=" + pod.key + " netns=/proc/self/ns/net", "hcas=mlx5_0", "");
 }
 
-TEST_F(ReleaseReportTest, ReportsGoneContainerAndNamespace) {
-  give(web_, kFirst, {web_.key, "web", dead_process()});
+TEST_F(ReleaseReportTest, ReportsEndOfContainerAndNamespace) {
+  book_user(web_, kFirst, {web_.key, "web", dead_process()});
   ASSERT_TRUE(book(ledger_, db_, {kFirst}, {db_.key, "db", myself()}).has_value());
   expect_one("returned container=web key=" + web_.key, "reason=container-gone", "container-gone");
   const Owner pod = make_pod();
-  give(pod, kSecond, {web_.key, "web", dead_process()});
+  book_user(pod, kSecond, {web_.key, "web", dead_process()});
   ASSERT_TRUE(book(ledger_, db_, {kSecond}, {db_.key, "db", myself()}).has_value());
   expect_one("returned container=web key=" + pod.key + " netns=" + pod.netns->path, "reason=namespace-gone",
              "namespace-gone");
@@ -366,7 +366,7 @@ TEST_F(ReleaseReportTest, ReportsGoneContainerAndNamespace) {
 TEST_F(ReleaseReportTest, ReportsRecover) {
   by_ = Releaser::kRecover;
   const Owner pod = make_pod();
-  give(pod, kFirst, {web_.key, "web", dead_process()});
+  book_user(pod, kFirst, {web_.key, "web", dead_process()});
   ASSERT_TRUE(ledger_.recover().has_value());
   expect_one("returned container=web", "reason=recover", "recover");
 }

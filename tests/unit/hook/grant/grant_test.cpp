@@ -68,8 +68,8 @@ class GrantTest : public testing::Test {
   }
 
   // Grants in a call of its own, as each stage does. applied_: the HCAs that reached the way.
-  Result<void> give(const std::string& id, const ContainerRequest& requesting, Result<void> answer = {},
-                    std::string_view event = "granted", const std::function<Result<void>()>& meanwhile = {}) {
+  Result<void> allocate(const std::string& id, const ContainerRequest& requesting, Result<void> answer = {},
+                        std::string_view event = "granted", const std::function<Result<void>()>& meanwhile = {}) {
     applied_.clear();
     outcome_ = {};
     Log log;
@@ -86,13 +86,13 @@ class GrantTest : public testing::Test {
       TRY_VOID(meanwhile ? meanwhile() : answer);
       return booking->finish();
     };
-    auto given = write_and_finish();
+    auto done = write_and_finish();
     outcome_ = call.outcome;
-    return given;
+    return done;
   }
   // Returns the error of the request; "": it is granted.
   std::string refusal(const std::string& selection, Mode mode = Mode::kExclusive, const std::string& id = "web-2") {
-    return error_message(give(id, asking_for(selection, mode)));
+    return error_message(allocate(id, asking_for(selection, mode)));
   }
   // Books as rdma-runtime or rdma-nri, and grants as createRuntime. `between` may change the request in between.
   Result<void> book_and_bind(
@@ -146,7 +146,7 @@ class GrantTest : public testing::Test {
 TEST_F(GrantTest, BooksBeforeApplyAndSettlesAfter) {
   ContainerRequest requesting = asking_for("mlx5_0");
   requesting.caller.engine = Engine::kCrio;
-  ASSERT_OK(give("web-1", requesting));
+  ASSERT_OK(allocate("web-1", requesting));
   EXPECT_EQ(applied_, Strings{"mlx5_0"});
   EXPECT_TRUE(was_pending_ && has_view_);
   const auto grant = must(grant_of("web-1"));
@@ -158,23 +158,23 @@ TEST_F(GrantTest, BooksBeforeApplyAndSettlesAfter) {
 }
 
 TEST_F(GrantTest, FreesHcasWhenApplyFails) {
-  EXPECT_EQ(
-      error_message(give("web-1", asking_for("all", Mode::kExclusive), base::make_error("no room in the container"))),
-      "no room in the container");
+  EXPECT_EQ(error_message(
+                allocate("web-1", asking_for("all", Mode::kExclusive), base::make_error("no room in the container"))),
+            "no room in the container");
   EXPECT_FALSE(grant_of("web-1"));
   EXPECT_FALSE(outcome_.granted_mode);
   EXPECT_TRUE(outcome_.returned.empty()) << "a failed start is no release";
   EXPECT_EQ(ledger_problems(node_.ledger), "");
-  EXPECT_TRUE(give("web-2", asking_for("all", Mode::kExclusive)));
+  EXPECT_TRUE(allocate("web-2", asking_for("all", Mode::kExclusive)));
 }
 
 TEST_F(GrantTest, CountsGrantOnceAndKeepsItWhenLaterCallFails) {
-  ASSERT_TRUE(give("web-1", asking_for("mlx5_0"), {}, "booked"));
+  ASSERT_TRUE(allocate("web-1", asking_for("mlx5_0"), {}, "booked"));
   EXPECT_FALSE(outcome_.granted_mode) << "the container has not started yet";
-  ASSERT_TRUE(give("web-2", asking_for("mlx5_0")));
-  ASSERT_TRUE(give("web-2", asking_for("mlx5_0")));
+  ASSERT_TRUE(allocate("web-2", asking_for("mlx5_0")));
+  ASSERT_TRUE(allocate("web-2", asking_for("mlx5_0")));
   EXPECT_FALSE(outcome_.granted_mode) << "counted once";
-  EXPECT_FALSE(give("web-2", asking_for("mlx5_0"), base::make_error("gone")));
+  EXPECT_FALSE(allocate("web-2", asking_for("mlx5_0"), base::make_error("gone")));
   EXPECT_FALSE(must(grant_of("web-2")).pending) << "the container may be running with it";
 }
 
@@ -186,20 +186,20 @@ TEST_F(GrantTest, KeepsGrantPendingThatCannotBeUndone) {
     std::ofstream(node_.ledger + "/network/" + owner_of("web-1").key + ".json") << "no record";
     return base::make_error("no room in the container");
   };
-  ASSERT_FALSE(give("web-1", asking_for("all", Mode::kExclusive), {}, "granted", damage));
+  ASSERT_FALSE(allocate("web-1", asking_for("all", Mode::kExclusive), {}, "granted", damage));
   EXPECT_TRUE(must(grant_of("web-1")).pending);
 }
 
 TEST_F(GrantTest, ErrorsHaveReason) {
-  ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
+  ASSERT_TRUE(allocate("web-1", asking_for("mlx5_0", Mode::kExclusive)));
   for (const auto& [selection, reason] : {std::pair("mlx5_0", FailureReason::kBusy),
                                           {"2", FailureReason::kBusy},
                                           {"3", FailureReason::kRefused},
                                           {"mlx5_9", FailureReason::kNoHca},
                                           {"gpu", FailureReason::kRefused}}) {
-    const auto given = give("web-2", asking_for(selection, Mode::kHca));
-    ASSERT_FALSE(given) << selection;
-    EXPECT_EQ(failure_reason(given.error()), reason) << selection << ": " << error_message(given);
+    const auto done = allocate("web-2", asking_for(selection, Mode::kHca));
+    ASSERT_FALSE(done) << selection;
+    EXPECT_EQ(failure_reason(done.error()), reason) << selection << ": " << error_message(done);
     EXPECT_TRUE(applied_.empty());
     EXPECT_FALSE(grant_of("web-2"));
   }
@@ -232,7 +232,7 @@ TEST_F(GrantTest, ExclusivePhysicalFunctionExcludesUsersOfItsVirtualFunctions) {
 }
 
 // A device plugin adds all nodes, each with its own rule: their number does not make the container privileged.
-TEST_F(GrantTest, EightOfEightGivenNodesAreBooked) {
+TEST_F(GrantTest, EightOfEightGrantedNodesAreBooked) {
   lay_out(test_support::rails(8, 4), directory_ / "eight");
   node_.root = directory_ / "eight";
   Json config = Json::parse(R"({"linux": {"resources": {"devices": [{"allow": false, "access": "rwm"}]}}})");
@@ -245,7 +245,7 @@ TEST_F(GrantTest, EightOfEightGivenNodesAreBooked) {
   const auto ask = [&] {
     return understand_spec(read_container_spec(config).value(), Config(), {Engine::kRunc}).value();
   };
-  ASSERT_OK(give("web-1", ask()));
+  ASSERT_OK(allocate("web-1", ask()));
   EXPECT_EQ(grant_of("web-1")->hcas.size(), 8U);
   // In a container that may use all devices, the engine added the nodes.
   config["linux"]["resources"]["devices"] = Json::parse(R"([{"allow": true, "access": "rwm"}])");
@@ -257,7 +257,7 @@ TEST_F(GrantTest, LaterVirtualFunctionBelongsToOwnerOfPhysicalFunction) {
   const fs::path physical = pf();
   ContainerRequest with_node = asking_for("none");
   with_node.request->mode.reset();
-  with_node.request->given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
+  with_node.request->granted_nodes = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
   ASSERT_EQ(refusal("mlx5_1", Mode::kExclusive, "web-3"), "");
   ASSERT_TRUE(leave("web-3"));
   write_file(physical / "sriov_numvfs", "0\n");
@@ -267,7 +267,7 @@ TEST_F(GrantTest, LaterVirtualFunctionBelongsToOwnerOfPhysicalFunction) {
   const std::string held = "`mlx5_1` is a VF of mlx5_0, which is held by container web-1";
   for (const Mode mode : {Mode::kExclusive, Mode::kShared, Mode::kHca})
     EXPECT_EQ(refusal("mlx5_1", mode), "annotation rdma-init.io/devices: " + held);
-  EXPECT_EQ(error_message(give("web-2", with_node)), held + ", but the container already has its device node");
+  EXPECT_EQ(error_message(allocate("web-2", with_node)), held + ", but the container already has its device node");
   EXPECT_FALSE(grant_of("web-2"));
   EXPECT_EQ(refusal("mlx5_1", Mode::kHca, "web-1"), "") << "its own";
   // With an exclusive RDMA subsystem, the HCA is in its netdev's namespace.
@@ -309,14 +309,14 @@ TEST_F(GrantTest, SecondCallKeepsHeldAndGrantedFunctionsApart) {
   requesting.admin.memlock.reset();
   testing::internal::CaptureStderr();
   const auto bound = book_and_bind(requesting, [](ContainerRequest& later) {
-    later.request->given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
+    later.request->granted_nodes = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
     (void)testing::internal::GetCapturedStderr();
     testing::internal::CaptureStderr();
   });
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string output = testing::internal::GetCapturedStderr();
   ASSERT_OK(bound);
-  EXPECT_TRUE(has_text(said, "allocated mlx5_1: "));
-  EXPECT_TRUE(has_text(said, " hcas=mlx5_1 "));
+  EXPECT_TRUE(has_text(output, "allocated mlx5_1: "));
+  EXPECT_TRUE(has_text(output, " hcas=mlx5_1 "));
   EXPECT_EQ(grant_of("web-1")->hcas.size(), 2U);
 }
 
@@ -399,7 +399,7 @@ class Renamer {
   pid_t pid_;
 };
 
-TEST_F(GrantTest, HcaThatIsRenamedDuringTheReadIsNotGivenTwice) {
+TEST_F(GrantTest, HcaThatIsRenamedDuringTheReadIsNotBookedTwice) {
   constexpr int kStarts = 400;
   const char* const selections[] = {"mlx5_1", "hca_9", "all", "mlx5_0,mlx5_1"};
   const auto device_of = [](const PlannedHca& hca) { return hca.device; };
@@ -526,7 +526,7 @@ TEST_F(GrantTest, NodeOfHcaThatTookTheNameOfTheBookedOneIsNotBooked) {
   requesting.admin.memlock.reset();
   const auto bound = book_and_bind(requesting, [&](ContainerRequest& later) {
     swap_hcas(sys_, "mlx5_0", "mlx5_1");
-    later.request->given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
+    later.request->granted_nodes = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
   });
   EXPECT_TRUE(has_text(error_message(bound), "but the container already has its device node")) << error_message(bound);
 }
@@ -538,7 +538,7 @@ TEST_F(GrantTest, NodeWithTheBookedNumberOfAnotherHcaIsNotBooked) {
   requesting.admin.sysfs_view = false;
   requesting.admin.memlock.reset();
   const auto bound = book_and_bind(requesting, [&](ContainerRequest& later) {
-    later.request->given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
+    later.request->granted_nodes = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
     const std::string verbs = sys_ + "/class/infiniband_verbs/uverbs";
     fs::rename(verbs + "0", verbs + "2");
     fs::rename(verbs + "1", verbs + "0");
@@ -605,14 +605,14 @@ TEST_F(GrantTest, HcaWithAnotherNodeNumberIsStillHeld) {
 TEST_F(GrantTest, KeepsMountsOfSpec) {
   ContainerRequest requesting = asking_for("mlx5_0");
   requesting.spec.mounts = {{"/sys/class/infiniband"}, {"/sys/class/infiniband_verbs"}};
-  ASSERT_TRUE(give("web-1", requesting));
+  ASSERT_TRUE(allocate("web-1", requesting));
   EXPECT_FALSE(has_view_);
 }
 
 // At a restore, config.json already has the mounts, and no user has named their source since the checkpoint.
 TEST_F(GrantTest, MakesViewOfSpecMountAgain) {
   for (const bool is_overlay : {false, true}) {
-    ASSERT_TRUE(give("web-1", asking_for("mlx5_0")));
+    ASSERT_TRUE(allocate("web-1", asking_for("mlx5_0")));
     const std::string view = grant_of("web-1")->users.at(0).view;
     const auto ledger = Ledger::open(node_.ledger);
     const std::string path = ledger->view_directory() + "/" + view;
@@ -626,7 +626,7 @@ TEST_F(GrantTest, MakesViewOfSpecMountAgain) {
     if (is_overlay) config["mounts"][0]["options"].push_back("lowerdir=" + path + "/infiniband:/none");
     ContainerRequest requesting = asking_for("mlx5_0");
     requesting.spec = read_container_spec(config).value();
-    ASSERT_OK(give("web-1", requesting));
+    ASSERT_OK(allocate("web-1", requesting));
     EXPECT_TRUE(has_view_);
     EXPECT_EQ(grant_of("web-1")->users.at(0).view, view);
     ASSERT_TRUE(ledger->recover());
@@ -714,7 +714,7 @@ TEST_F(BoundContainer, KeepsCopiesIfLibraryIsUpdated) {
 TEST_F(BoundContainer, StartsWithHcaThatItsViewDoesNotShow) {
   bind(asking_for("mlx5_0"), [&](ContainerRequest& later) {
     demand_memlock(later);
-    later.request->given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
+    later.request->granted_nodes = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
   });
   ASSERT_EQ(plan_.warnings.size(), 1U);
   EXPECT_TRUE(plan_.warnings[0].starts_with(
@@ -726,13 +726,13 @@ TEST_F(BoundContainer, StartsWithHcaThatItsViewDoesNotShow) {
 
 // The hook plans for a container without a grant, whose config.json mounts a view, for example at a restore.
 TEST_F(GrantTest, GrantNamesViewsOfSpecBesideItsOwn) {
-  ASSERT_TRUE(give("other", asking_for("mlx5_1")));
+  ASSERT_TRUE(allocate("other", asking_for("mlx5_1")));
   const std::string mounted = grant_of("other")->users.at(0).view;
   const auto ledger = Ledger::open(node_.ledger);
   const std::string path = ledger->view_directory() + "/" + mounted;
   ContainerRequest requesting = asking_for("mlx5_0");
   requesting.spec.mounts = {{.destination = "/elsewhere", .source = path + "/infiniband"}};
-  ASSERT_OK(give("web-1", requesting));
+  ASSERT_OK(allocate("web-1", requesting));
   EXPECT_NE(grant_of("web-1")->users.at(0).view, mounted);
   EXPECT_EQ(grant_of("web-1")->users.at(0).more_views, Strings{mounted});
   ASSERT_TRUE(leave("other") && ledger->recover());
@@ -746,8 +746,8 @@ TEST_F(GrantTest, DecidesAgainIfBindingNeedsMore) {
     // The spec lacks this limit, so createRuntime decides again.
     requesting.admin.memlock = with_another ? std::nullopt : std::optional(UINT64_MAX);
     return book_and_bind(requesting, [=](ContainerRequest& later) {
-      later.request->given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
-      if (with_another) later.request->given.push_back({"/dev/infiniband/uverbs1", 'c', 231, 193});
+      later.request->granted_nodes = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
+      if (with_another) later.request->granted_nodes.push_back({"/dev/infiniband/uverbs1", 'c', 231, 193});
       later.request->mode = mode;
     });
   };
@@ -786,26 +786,26 @@ class PassedDescriptor : public GrantTest {
 };
 
 TEST_F(PassedDescriptor, KeepsExclusiveHcaUntilDescriptorIsClosed) {
-  ASSERT_OK(give("web-1", asking_for("mlx5_0", Mode::kExclusive)));
+  ASSERT_OK(allocate("web-1", asking_for("mlx5_0", Mode::kExclusive)));
   const auto noted = grant_of("web-1")->hcas.at(0).open;
   EXPECT_EQ(noted, (OpenState{.index = {}, .contexts = {}, .node = DeviceNumber{1, 7}}));
   EXPECT_EQ(error_code(leave("web-1")), EBUSY);
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const auto refused = give("web-2", asking_for("mlx5_0", Mode::kExclusive));
+    const auto refused = allocate("web-2", asking_for("mlx5_0", Mode::kExclusive));
     EXPECT_EQ(failure_reason(refused.error()), FailureReason::kBusy);
     for (const char* part : {"mlx5_0", "process 4711 (`python3`) has it open", "end that process or its container"})
       EXPECT_TRUE(has_text(error_message(refused), part));
   }
   fs::remove_all(process_);
-  EXPECT_TRUE(give("web-2", asking_for("mlx5_0", Mode::kExclusive)));
+  EXPECT_TRUE(allocate("web-2", asking_for("mlx5_0", Mode::kExclusive)));
   EXPECT_FALSE(grant_of("web-1"));
   EXPECT_EQ(ledger_problems(node_.ledger), "");
 }
 
 TEST_F(PassedDescriptor, DoesNotKeepSharedHcaOrFailedStart) {
-  EXPECT_FALSE(give("web-1", asking_for("mlx5_0", Mode::kExclusive), base::make_error("no room in the container")));
+  EXPECT_FALSE(allocate("web-1", asking_for("mlx5_0", Mode::kExclusive), base::make_error("no room in the container")));
   EXPECT_FALSE(grant_of("web-1"));
-  ASSERT_TRUE(give("web-1", asking_for("mlx5_0", Mode::kShared)));
+  ASSERT_TRUE(allocate("web-1", asking_for("mlx5_0", Mode::kShared)));
   EXPECT_FALSE(grant_of("web-1")->hcas.at(0).open);
   EXPECT_TRUE(leave("web-1"));
 }
@@ -852,7 +852,7 @@ TEST_F(GrantInSpec, ContainerOwnsGrantWithoutHook) {
 TEST_F(GrantTest, EndedContainerHasNoEarlierGrant) {
   const Owner owner = owner_of("web-1");
   const Grantee who{owner, {owner.key, "web-1", dead_process()}};
-  ASSERT_TRUE(give("web-1", asking_for("mlx5_0")));
+  ASSERT_TRUE(allocate("web-1", asking_for("mlx5_0")));
   const auto ledger = Ledger::open(node_.ledger);
   EXPECT_TRUE(was_allocated_before(*ledger, who).value());
   ASSERT_TRUE(ledger->leave(owner, owner.key));
@@ -891,7 +891,7 @@ TEST_F(GrantTest, ForeseeWritesNothing) {
   const Owner owner = owner_of("plan");
   EXPECT_EQ(names(foresee({requesting, owner, node_, &*ledger}, *inventory)->plan), "mlx5_0 mlx5_1");
   EXPECT_TRUE(ledger->list()->empty());
-  EXPECT_TRUE(give("web-1", requesting)) << "no lock remains";
+  EXPECT_TRUE(allocate("web-1", requesting)) << "no lock remains";
 }
 
 // The destructor of a Booking.

@@ -159,22 +159,22 @@ TEST(ReadNodeFor, ReadsGpusByTheUuidsOfTheDriver) {
   EXPECT_EQ(read_tree(node.settings.root, true).gpus->at(1).uuid, uuid) << "for snapshots";
 }
 
-TEST(ReadNodeFor, FindsGivenNodesByNumberInTheOrderOfTheirNetdevs) {
+TEST(ReadNodeFor, FindsGrantedNodesByNumberInTheOrderOfTheirNetdevs) {
   const Node node;
   Request request = naming("mlx5_0");
-  request.given = {{"/dev/x", 'c', 231, 194}};
+  request.granted_nodes = {{"/dev/x", 'c', 231, 194}};
   const auto both = node.read(request).hcas;
   ASSERT_EQ(both.size(), 2U) << "the named HCA and the HCA of its node";
   EXPECT_EQ(both.back().name, "mlx5_2");
   request = naming("all");
   request.has_nodes_of_grant = true;
-  request.given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}, {"/dev/infiniband/uverbs2", 'c', 231, 194}};
+  request.granted_nodes = {{"/dev/infiniband/uverbs0", 'c', 231, 192}, {"/dev/infiniband/uverbs2", 'c', 231, 194}};
   request.order = {"rail2", "rail0"};
   const auto inventory = node.read(request);
   const Config config;
   const Candidates among(inventory, request, config);
-  ASSERT_EQ(among.given.size(), 2U);
-  EXPECT_EQ(among.given.front()->name(), "mlx5_2");
+  ASSERT_EQ(among.granted.size(), 2U);
+  EXPECT_EQ(among.granted.front()->name(), "mlx5_2");
 }
 
 TEST(ReadNodeFor, FindsHcaOfDynamicDeviceNumber) {
@@ -183,19 +183,20 @@ TEST(ReadNodeFor, FindsHcaOfDynamicDeviceNumber) {
   fs::create_directories(links);
   fs::create_symlink("../../devices/x/infiniband_verbs/uverbs40", links + "/511:8");
   fs::create_symlink("../../devices/virtual/nvidia-uvm/uverbs41", links + "/511:9");
-  const auto given = [&](std::int64_t major, std::int64_t minor) {
+  const auto granted = [&](std::int64_t major, std::int64_t minor) {
     ContainerSpec spec;
     spec.devices = {{"/dev/x", 'c', major, minor}};
     const auto requesting = understand_spec(spec, Config(), {Engine::kRunc}, node.settings.root);
     if (!requesting) return requesting.error().message;
-    return requesting->request ? fmt::format("uverbs{}", requesting->request->given.at(0).uverbs().value()) : "nothing";
+    return requesting->request ? fmt::format("uverbs{}", requesting->request->granted_nodes.at(0).uverbs().value())
+                               : "nothing";
   };
-  EXPECT_EQ(given(511, 8), "uverbs40");
-  EXPECT_EQ(given(511, 9), "nothing");
-  EXPECT_EQ(given(511, 10), "nothing");
+  EXPECT_EQ(granted(511, 8), "uverbs40");
+  EXPECT_EQ(granted(511, 9), "nothing");
+  EXPECT_EQ(granted(511, 10), "nothing");
   fs::remove(links + "/511:9");
   fs::create_directory(links + "/511:9");
-  EXPECT_EQ(given(511, 9), fmt::format("read the link `{}/511:9`: Invalid argument", links));
+  EXPECT_EQ(granted(511, 9), fmt::format("read the link `{}/511:9`: Invalid argument", links));
 }
 
 // A symbolic link to itself stands for a file that exists but cannot be read: ELOOP.
@@ -323,10 +324,10 @@ TEST(ReadNodeFor, UnreadableSelectorOfPoolIsAnError) {
     std::swap(first.pools[0], first.pools[1]);
     EXPECT_TRUE(answer_for(node, naming("mlx5_1"), first).starts_with("given; "))
         << "this pool has the HCA in any case";
-    Request given = naming("all");
-    given.has_nodes_of_grant = true;
-    given.given = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
-    EXPECT_EQ(answer_for(node, given, config), "a test: `mlx5_1`: " + unknown);
+    Request granted = naming("all");
+    granted.has_nodes_of_grant = true;
+    granted.granted_nodes = {{"/dev/infiniband/uverbs1", 'c', 231, 193}};
+    EXPECT_EQ(answer_for(node, granted, config), "a test: `mlx5_1`: " + unknown);
   }
 }
 
@@ -362,7 +363,7 @@ TEST(ReadNodeFor, ReadsFactsThatRailsSelectBy) {
   const Node node(inventory);
   ContainerRequest requesting{.request = naming("mlx5_1,mlx5_2,mlx5_3")};
   requesting.spec.has_netns = true;
-  const auto told = [&](const char* rails, bool has_pfs = true) {
+  const auto reported = [&](const char* rails, bool has_pfs = true) {
     requesting.admin.rails = test_support::rails_of(rails);
     auto live = must(read_node_for(requesting, node.settings, true));
     for (fabric::Hca& hca : live.hcas)
@@ -374,9 +375,9 @@ TEST(ReadNodeFor, ReadsFactsThatRailsSelectBy) {
     const auto found = plan.env.find("RDMA_INIT_RAILS");
     return found == plan.env.end() ? "" : found->second;
   };
-  EXPECT_EQ(told(R"(["mlx5_2", "mlx5_9", "mlx5_1"])"), "mlx5_1=2,mlx5_2=0");
-  EXPECT_EQ(told(R"(["guid:*99", ["pci:*:12:00.0", "pf:mlx5_0"]])"), "mlx5_1=0,mlx5_2=1.0,mlx5_3=1.1");
-  EXPECT_EQ(told(R"(["pf:mlx5_0"])", false), "mlx5_3=0") << "read in a container, which does not show its PF";
+  EXPECT_EQ(reported(R"(["mlx5_2", "mlx5_9", "mlx5_1"])"), "mlx5_1=2,mlx5_2=0");
+  EXPECT_EQ(reported(R"(["guid:*99", ["pci:*:12:00.0", "pf:mlx5_0"]])"), "mlx5_1=0,mlx5_2=1.0,mlx5_3=1.1");
+  EXPECT_EQ(reported(R"(["pf:mlx5_0"])", false), "mlx5_3=0") << "read in a container, which does not show its PF";
 }
 
 Inventory node_with(const std::string& hca, std::optional<std::string> netdev) {
@@ -480,15 +481,15 @@ Request request_for(const std::string& list) {
   return request;
 }
 
-Request given_nodes() {
+Request granted_nodes() {
   Request request = request_for("all");
   request.has_nodes_of_grant = true;
-  request.given = {{"/dev/infiniband/uverbs3", 'c', 231, 195}};
+  request.granted_nodes = {{"/dev/infiniband/uverbs3", 'c', 231, 195}};
   return request;
 }
 
 Request narrowed() {
-  Request request = given_nodes();
+  Request request = granted_nodes();
   request.narrowed_by = {*parse_selection("index:3", "a test")};
   return request;
 }
@@ -517,7 +518,7 @@ TEST(Scale, ReadsNamedHcasOnly) {
       {"named", request_for("mlx5_3"), {}, 0},
       {"several", request_for("mlx5_3,mlx5_1"), {}, 0},
       {"pools that select", request_for("mlx5_3"), selecting, 0},
-      {"given nodes", given_nodes(), selecting, 0},
+      {"given nodes", granted_nodes(), selecting, 0},
       {"narrowed by index", narrowed(), selecting, kListing},
       {"rails that are listed", request_for("mlx5_3"), listed, kListing},
       {"with GID tables", request_for("mlx5_3"), multi, kListing},

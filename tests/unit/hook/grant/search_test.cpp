@@ -93,7 +93,7 @@ TEST(Search, TakesFreeHcasInTheOrderOfRails) {
 }
 
 // The ranking does not release stale grants. The decision among all does.
-TEST(Search, GetsHcaOfDeadHolder) {
+TEST(Search, GetsHcaOfStaleGrant) {
   const CountNode node(2);
   const Ledger ledger = node.ledger();
   Grantee dead = container("dead");
@@ -105,7 +105,7 @@ TEST(Search, GetsHcaOfDeadHolder) {
   EXPECT_FALSE(create(node, ledger, container("c"), counting("1")));
 }
 
-TEST(Search, PrefersActiveHcaOfDeadHolder) {
+TEST(Search, PrefersActiveHcaOfStaleGrant) {
   const CountNode node(3);
   const Ledger ledger = node.ledger();
   for (const char* down : {"mlx5_1", "mlx5_2"})

@@ -70,30 +70,30 @@ TEST_F(LedgerTest, BookingIsPendingUntilSettled) {
 }
 
 TEST_F(LedgerTest, RefusesHcaOfAnotherExclusiveGrant) {
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   EXPECT_EQ(ask(db_, 1).exclusive_owner, "container web");
   EXPECT_EQ(ask(db_, 1).others, 1U);
   EXPECT_EQ(ask(web_, 1).exclusive_owner, std::nullopt);
   EXPECT_TRUE(ask(web_, 1).own);
   // Also for a caller that did not read the holdings.
-  EXPECT_EQ(give(db_, {kAlone}), "cannot allocate `mlx5_0`: container web holds it exclusively");
-  EXPECT_EQ(give(db_, {kShared}), "cannot allocate `mlx5_0`: container web holds it exclusively");
+  EXPECT_EQ(allocate(db_, {kAlone}), "cannot allocate `mlx5_0`: container web holds it exclusively");
+  EXPECT_EQ(allocate(db_, {kShared}), "cannot allocate `mlx5_0`: container web holds it exclusively");
   EXPECT_FALSE(find(db_));
   ASSERT_TRUE(ledger_.leave(web_, web_.key));
   EXPECT_EQ(ask(db_, 1).exclusive_owner, std::nullopt);
-  EXPECT_EQ(give(db_, {kAlone}), "");
+  EXPECT_EQ(allocate(db_, {kAlone}), "");
 }
 
 TEST_F(LedgerTest, RefusesExclusiveGrantOfSharedHca) {
-  ASSERT_EQ(give(web_, {kShared}), "");
-  EXPECT_EQ(give(db_, {kAlone}), "cannot allocate `mlx5_0` exclusively: other containers hold it");
-  EXPECT_EQ(give(db_, {kShared}), "");
+  ASSERT_EQ(allocate(web_, {kShared}), "");
+  EXPECT_EQ(allocate(db_, {kAlone}), "cannot allocate `mlx5_0` exclusively: other containers hold it");
+  EXPECT_EQ(allocate(db_, {kShared}), "");
 }
 
 TEST_F(LedgerTest, CountsUnitsUpToTheLimit) {
   for (unsigned i = 1; i <= 5; ++i) {
     const Owner owner = container_owner("c" + std::to_string(i), "/");
-    ASSERT_EQ(give(owner, {{"mlx5_0", Mode::kSharedMulti, i, std::nullopt}}, myself()), "");
+    ASSERT_EQ(allocate(owner, {{"mlx5_0", Mode::kSharedMulti, i, std::nullopt}}, myself()), "");
   }
   const Holding holding = ask(container_owner("c5", "/"), 100);
   EXPECT_EQ(holding.others, 10U);
@@ -105,23 +105,23 @@ TEST_F(LedgerTest, CountsUnitsUpToTheLimit) {
 }
 
 TEST_F(LedgerTest, ReleasesGrantsOfDeadUsers) {
-  ASSERT_EQ(give(web_, {kAlone, kOtherAlone}, dead_process()), "");
+  ASSERT_EQ(allocate(web_, {kAlone, kOtherAlone}, dead_process()), "");
   ASSERT_TRUE(find(web_)->stale);
   EXPECT_EQ(ask(db_, 1).exclusive_owner, std::nullopt);
   EXPECT_FALSE(find(web_)) << "released by the request";
   EXPECT_EQ(entries(path_ + "/hca/mlx5_1/holders"), "") << "also the HCA that was not locked";
-  EXPECT_EQ(give(db_, {kAlone}), "");
+  EXPECT_EQ(allocate(db_, {kAlone}), "");
   // At the limit, grants of dead users are released and those of living users stay.
   for (int i = 0; i < 6; ++i) {
     const Owner owner = container_owner("c" + std::to_string(i), "/");
-    ASSERT_EQ(give(owner, {{"mlx5_2", Mode::kShared, 1, 4}}, i % 2 == 0 ? dead_process() : myself()), "");
+    ASSERT_EQ(allocate(owner, {{"mlx5_2", Mode::kShared, 1, 4}}, i % 2 == 0 ? dead_process() : myself()), "");
   }
   EXPECT_EQ(ask(web_, 4, "mlx5_2").others, 3U);
 }
 
 // A user without a recorded process may live.
 TEST_F(LedgerTest, KeepsGrantOfUserWithoutProcess) {
-  ASSERT_EQ(give(web_, {kAlone}, std::nullopt), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, std::nullopt), "");
   EXPECT_FALSE(find(web_)->stale);
   EXPECT_EQ(ask(db_, 1).exclusive_owner, "container web");
   ASSERT_TRUE(ledger_.release_grant(web_.key));
@@ -129,8 +129,8 @@ TEST_F(LedgerTest, KeepsGrantOfUserWithoutProcess) {
 }
 
 TEST_F(LedgerTest, SecondBookingOfContainerJoinsTheFirst) {
-  ASSERT_EQ(give(web_, {kShared}), "");
-  ASSERT_EQ(give(web_, {{"mlx5_0", Mode::kSharedMulti, 3, std::nullopt}}, myself()), "");
+  ASSERT_EQ(allocate(web_, {kShared}), "");
+  ASSERT_EQ(allocate(web_, {{"mlx5_0", Mode::kSharedMulti, 3, std::nullopt}}, myself()), "");
   const auto grant = must(find(web_));
   EXPECT_EQ(grant.hcas, (std::vector<PlannedHca>{{"mlx5_0", Mode::kSharedMulti, 3, std::nullopt}}));
   EXPECT_EQ(grant.users.size(), 1U);
@@ -138,12 +138,12 @@ TEST_F(LedgerTest, SecondBookingOfContainerJoinsTheFirst) {
 
 TEST_F(LedgerTest, KeepsPodGrantWhileItsNamespaceExists) {
   Child first;
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", first.identity()}), "");
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-2", "c-2", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-1", "c-1", first.identity()}), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-2", "c-2", myself()}), "");
   ASSERT_TRUE(ledger_.leave(pod_, "c-2"));
   first.kill();
   EXPECT_FALSE(find(pod_)->stale) << "a restarted container joins it";
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-3", "c-3", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-3", "c-3", myself()}), "");
   EXPECT_EQ(find(pod_)->users, (std::vector<GrantUser>{{pod_.key, "pod", {}}, {"c-3", "c-3", myself()}}))
       << "the dead user is dropped, and the pod keeps its HCAs";
   ASSERT_TRUE(ledger_.leave(pod_, "c-3"));
@@ -154,7 +154,7 @@ TEST_F(LedgerTest, ReleasesPodGrantWithoutNamespaceAndProcesses) {
   write_file(temp_ / "cni-1", "");
   Child init;
   const Owner owner = pod_of(temp_ / "cni-1");
-  ASSERT_EQ(give(owner, {kAlone}, {"c-1", "c-1", init.identity()}), "");
+  ASSERT_EQ(allocate(owner, {kAlone}, {"c-1", "c-1", init.identity()}), "");
   unlink((temp_ / "cni-1").c_str());
   EXPECT_FALSE(find(owner)->stale) << "a process is still in it";
   init.kill();
@@ -166,19 +166,19 @@ TEST_F(LedgerTest, ReleasesPodGrantWithoutNamespaceAndProcesses) {
 // The kernel reuses the inode number of a namespace that is gone.
 TEST_F(LedgerTest, NewPodWithReusedInodeGetsNoOldHca) {
   const Owner old = netns_owner({4, 4026532500, temp_ / "cni-old"});
-  ASSERT_EQ(give(old, {kAlone, kOtherAlone}, {"c-1", "c-1", dead_process()}), "");
+  ASSERT_EQ(allocate(old, {kAlone, kOtherAlone}, {"c-1", "c-1", dead_process()}), "");
   const Owner fresh = netns_owner({4, 4026532500, temp_ / "cni-new"});
   ASSERT_EQ(old.key, fresh.key);
   EXPECT_FALSE(ask(fresh, 1).own);
-  ASSERT_EQ(give(old, {kAlone}, {"c-1", "c-1", dead_process()}), "");
-  ASSERT_EQ(give(fresh, {kOtherAlone}, {"c-2", "c-2", myself()}), "");
+  ASSERT_EQ(allocate(old, {kAlone}, {"c-1", "c-1", dead_process()}), "");
+  ASSERT_EQ(allocate(fresh, {kOtherAlone}, {"c-2", "c-2", myself()}), "");
   const auto grant = must(find(fresh));
   EXPECT_EQ(grant.hcas, (std::vector<PlannedHca>{kOtherAlone}));
   EXPECT_EQ(grant.owner.netns->path, temp_ / "cni-new");
 }
 
 TEST_F(LedgerTest, DropsUnsettledHcasWhenContainerLeavesPod) {
-  ASSERT_EQ(give(pod_, {kShared}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {kShared}, {"c-1", "c-1", myself()}), "");
   ASSERT_TRUE(book(ledger_, pod_, {kShared, kOtherAlone}, {"c-2", "c-2", myself()}));
   EXPECT_EQ(find(pod_)->hcas.size(), 2U);
   ASSERT_TRUE(ledger_.leave(pod_, "c-2"));
@@ -197,7 +197,7 @@ TEST_F(LedgerTest, BindMovesGrantOfTokenToContainer) {
   const Owner booked = token_owner(token);
   GrantUser requester{booked.key, "web", dead_process()};
   requester.view = view_name(kView);
-  ASSERT_EQ(give(booked, {kAlone}, requester), "");
+  ASSERT_EQ(allocate(booked, {kAlone}, requester), "");
   ASSERT_TRUE(ledger_.make_view(view_name(kView), kView));
   const auto bound = must(ledger_.bind(token, web_, {web_.key, "web", myself()}));
   ASSERT_TRUE(bound) << "its requester is gone, but the grant was not released yet";
@@ -215,10 +215,10 @@ TEST_F(LedgerTest, BindMovesGrantOfTokenToContainer) {
 }
 
 TEST_F(LedgerTest, BindAddsGrantOfTokenToPod) {
-  ASSERT_EQ(give(pod_, {kShared}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {kShared}, {"c-1", "c-1", myself()}), "");
   const std::string token = new_token().value();
   const Owner booked = token_owner(token);
-  ASSERT_EQ(give(booked, {kShared, kOtherAlone}, {booked.key, "c-2", myself()}), "");
+  ASSERT_EQ(allocate(booked, {kShared, kOtherAlone}, {booked.key, "c-2", myself()}), "");
   ASSERT_TRUE(ledger_.bind(token, pod_, {"c-2", "c-2", myself()}).value());
   ASSERT_TRUE(ledger_.settle(pod_.key));
   EXPECT_EQ(find(pod_)->hcas, (std::vector<PlannedHca>{kShared, kOtherAlone}));
@@ -231,7 +231,7 @@ TEST_F(LedgerTest, BindReplacesTokenUserByContainer) {
   const std::string token = new_token().value();
   GrantUser requester{token_owner(token).key, "c-1", dead_process()};
   requester.view = view_name(kView);
-  ASSERT_EQ(give(pod_, {kAlone}, requester), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, requester), "");
   ASSERT_TRUE(ledger_.make_view(view_name(kView), kView));
   ASSERT_TRUE(ledger_.bind(token, pod_, {"c-1", "c-1", myself()}).value());
   ASSERT_TRUE(ledger_.settle(pod_.key));
@@ -250,7 +250,7 @@ TEST_F(LedgerTest, RefusesTokenOfAnotherContainer) {
   const GrantUser web{web_.key, "web", myself(), temp_ / "web"};
   const GrantUser token_user{booked.key, "web", dead_process(), temp_ / "link"};
   for (const Owner& owner : {booked, pod_}) {
-    ASSERT_EQ(give(owner, {kAlone}, token_user), "");
+    ASSERT_EQ(allocate(owner, {kAlone}, token_user), "");
     EXPECT_EQ(error_message(ledger_.bind(token, pod_, {db_.key, "db", myself(), temp_ / "web"})),
               fmt::format("the annotation `rdma-init.io/grant` of container `db` of bundle `{0}/web` names a grant of "
                           "container `web` of bundle `{0}/link`",
@@ -263,7 +263,7 @@ TEST_F(LedgerTest, RefusesTokenOfAnotherContainer) {
     ASSERT_TRUE(ledger_.release_grant(pod_.key));
   }
   // A record without a bundle, as rdma-nri writes it, is checked by id only.
-  ASSERT_EQ(give(booked, {kAlone}, {booked.key, "web", myself()}), "");
+  ASSERT_EQ(allocate(booked, {kAlone}, {booked.key, "web", myself()}), "");
   EXPECT_FALSE(ledger_.bind(token, db_, {db_.key, "db", myself(), temp_ / "web"}));
   EXPECT_TRUE(ledger_.bind(token, web_, web).value());
 }
@@ -283,8 +283,8 @@ TEST_F(LedgerTest, TeardownWithoutGrantSucceedsAndUnknownTokensBindNothing) {
 }
 
 TEST_F(LedgerTest, RecoverReleasesStaleGrantsAndEntries) {
-  ASSERT_EQ(give(web_, {kShared}, dead_process()), "");
-  ASSERT_EQ(give(db_, {kShared}), "");
+  ASSERT_EQ(allocate(web_, {kShared}, dead_process()), "");
+  ASSERT_EQ(allocate(db_, {kShared}), "");
   write_file(path_ + "/hca/mlx5_0/holders/nobodys@3", "");
   fs::remove(path_ + "/hca/mlx5_0/exclusive");
   ASSERT_EQ(symlink("nobodys", (path_ + "/hca/mlx5_0/exclusive").c_str()), 0);
@@ -314,10 +314,10 @@ TEST_F(LedgerTest, NamesContainerAndAgeOfHeldLock) {
   const timespec before{::time(nullptr) - 12, 0};
   const timespec times[] = {before, before};
   ASSERT_EQ(::utimensat(AT_FDCWD, lock.c_str(), times, 0), 0);
-  const std::string said = message();
-  const std::string holder =
+  const std::string message_text = message();
+  const std::string process =
       fmt::format("process {} (hook_unit_tests, container `web-?`, since 1", getpid());  // 12 or 13 s
-  EXPECT_TRUE(has_text(said, holder));
+  EXPECT_TRUE(has_text(message_text, process));
 
   // Texts of no living process, or of another version.
   for (const char* text : {"", "4711\n", "x 1 web\n", "1 1 web\n"}) {
@@ -332,9 +332,10 @@ TEST_F(LedgerTest, NamesProcessThatLockedGrant) {
   const auto lock = KeyLock::take(*files, {web_.key});
   ASSERT_TRUE(lock);
   const std::string begin = fmt::format("cannot lock grant `{}` within 20 ms: ", web_.key);
-  const std::string said = KeyLock::take(*files, {web_.key}, 20).error().message;
-  EXPECT_TRUE(said.starts_with(begin + fmt::format("process {} (hook_unit_tests, since ", getpid()))) << said;
-  EXPECT_TRUE(said.ends_with(" s) holds it")) << said;
+  const std::string message_text = KeyLock::take(*files, {web_.key}, 20).error().message;
+  EXPECT_TRUE(message_text.starts_with(begin + fmt::format("process {} (hook_unit_tests, since ", getpid())))
+      << message_text;
+  EXPECT_TRUE(message_text.ends_with(" s) holds it")) << message_text;
   EXPECT_EQ(KeyLock::take(*files, {web_.key}, 0).error().message,
             fmt::format("cannot lock grant `{}` within 0 s: another process holds it", web_.key));
 }
@@ -368,7 +369,7 @@ TEST_F(LedgerTest, LocksRenamedDeviceOnce) {
 
 TEST_F(LedgerTest, NamesGrantThatCannotBeParsed) {
   is_damaged_ = true;
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   const std::string file = grant_file(web_);
   std::string good = read_file(file);
   good.resize(good.find('\n'));
@@ -415,7 +416,7 @@ TEST_F(LedgerTest, NamesGrantThatCannotBeParsed) {
 
 TEST_F(LedgerTest, RefusesFilesThatOtherUsersCanChange) {
   is_damaged_ = true;
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   const std::string file = grant_file(web_);
   chmod(file.c_str(), 0666);
   EXPECT_EQ(ledger_.find(web_.key).error().message, "cannot use `" + file + "`: users other than root can change it");

@@ -57,7 +57,7 @@ class SharedBeliefs {
 
 bool lives(pid_t pid) {
   const auto identity = identify(pid);
-  return identity && !is_proven_gone(read_presence(*identity));
+  return identity && !is_proven_absent(read_presence(*identity));
 }
 
 // The life of one container, as hooks see it: request, book the free HCAs, use them, leave.
@@ -245,7 +245,7 @@ struct Crash {
   const char* name;
   std::function<base::Result<void>(const Ledger&)> before;
   std::function<base::Result<void>(const Ledger&)> body;
-  std::string holder = {};  // key of the grant that remains when it is done
+  std::string owner_key = {};  // key of the grant that remains when it is done
 };
 
 class LedgerCrash : public testing::Test {
@@ -258,8 +258,8 @@ class LedgerCrash : public testing::Test {
   const std::vector<PlannedHca> hcas_ = {{"mlx5_0", Mode::kExclusive, 1, std::nullopt},
                                          {"mlx5_1", Mode::kSharedMulti, 2, std::nullopt}};
 
-  base::Result<void> give(const Ledger& ledger, const Owner& owner, const std::string& user,
-                          const std::vector<PlannedHca>& hcas) const {
+  base::Result<void> allocate(const Ledger& ledger, const Owner& owner, const std::string& user,
+                              const std::vector<PlannedHca>& hcas) const {
     GrantUser booked{user, "c", me_};
     booked.view = view_name(kView);
     TRY_VOID(book(ledger, owner, hcas, booked));
@@ -273,15 +273,15 @@ class LedgerCrash : public testing::Test {
   }
   std::vector<Crash> crashes() const {
     const auto nothing = [](const Ledger&) -> base::Result<void> { return {}; };
-    const auto container = [this](const Ledger& ledger) { return give(ledger, web_, web_.key, hcas_); };
-    const auto token = [this](const Ledger& ledger) { return give(ledger, token_, token_.key, hcas_); };
+    const auto container = [this](const Ledger& ledger) { return allocate(ledger, web_, web_.key, hcas_); };
+    const auto token = [this](const Ledger& ledger) { return allocate(ledger, token_, token_.key, hcas_); };
     const auto pod = [this](const Ledger& ledger) {
-      return give(ledger, pod_, "c-1", {{"mlx5_1", Mode::kShared, 1, {}}});
+      return allocate(ledger, pod_, "c-1", {{"mlx5_1", Mode::kShared, 1, {}}});
     };
     return {{"first container", nothing, container, web_.key},
             {"the same again", container, container, web_.key},
             {"second container of a pod", pod,
-             [this](const Ledger& ledger) { return give(ledger, pod_, "c-2", hcas_); }, pod_.key},
+             [this](const Ledger& ledger) { return allocate(ledger, pod_, "c-2", hcas_); }, pod_.key},
             {"leave", container, [this](const Ledger& ledger) { return ledger.leave(web_, web_.key); }},
             {"leave a pod", pod, [this](const Ledger& ledger) { return ledger.leave(pod_, "c-1"); }},
             {"give back", pod, [this](const Ledger& ledger) { return ledger.release_grant(pod_.key); }},
@@ -292,7 +292,7 @@ class LedgerCrash : public testing::Test {
                return token(ledger);
              },
              [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }, pod_.key},
-            {"bind a user", [this](const Ledger& ledger) { return give(ledger, pod_, token_.key, hcas_); },
+            {"bind a user", [this](const Ledger& ledger) { return allocate(ledger, pod_, token_.key, hcas_); },
              [this](const Ledger& ledger) { return bind(ledger, pod_, "c-2"); }, pod_.key}};
   }
 
@@ -333,9 +333,9 @@ TEST_F(LedgerCrash, RepairsKillBeforeEverySystemCall) {
       ASSERT_TRUE(repaired) << where << ": " << repaired.error().message;
       ASSERT_EQ(ledger_problems(path), "") << where;
       ASSERT_EQ(entries(path + "/pending"), "") << where;
-      if (!traced.stopped && !crash.holder.empty()) {
+      if (!traced.stopped && !crash.owner_key.empty()) {
         // Its worker has ended after its steps were done.
-        const auto held = ledger->find(crash.holder);
+        const auto held = ledger->find(crash.owner_key);
         ASSERT_TRUE(held && *held && !(*held)->pending) << where;
         ASSERT_EQ((*held)->hcas.size(), hcas_.size()) << where;
       }
@@ -418,7 +418,7 @@ class LedgerRace : public ConsistentLedger {
   int ask() const {
     const auto ledger = Ledger::open(path_);
     if (!ledger || !ledger->repair_pending()) return 2;
-    return holder(db_).empty() ? 1 : 0;
+    return exclusive_owner(db_).empty() ? 1 : 0;
   }
   int recover() const {
     const auto ledger = Ledger::open(path_);
@@ -465,7 +465,7 @@ TEST_F(LedgerRace, KeepsGrantWhenDirectoryReturnsDuringCheck) {
   const std::string directory = temp_ / "netns";
   const std::string away = temp_ / "away";
   write_file(directory + "/cni-1", "");
-  ASSERT_EQ(give(pod_of(directory + "/cni-1"), {kAlone}, {"c", "c", dead_process()}), "");
+  ASSERT_EQ(allocate(pod_of(directory + "/cni-1"), {kAlone}, {"c", "c", dead_process()}), "");
   for (long call = 1;; ++call) {
     fs::rename(directory, away);
     fs::create_directory(directory);
@@ -486,7 +486,7 @@ TEST_F(LedgerRace, KeepsGrantWhenCgroupHierarchyIsReplaced) {
   write_file(root + "/c/cgroup.events", "populated 1\n");
   GrantUser user{web_.key, "web", dead_process()};
   user.cgroup = identify_cgroup(root, "/c").value();
-  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, user), "");
   for (long call = 1;; ++call) {
     const auto hide = [&] {
       fs::rename(root, away);
@@ -514,29 +514,29 @@ TEST_F(LedgerRace, LatePoststopKeepsStartThatRuns) {
 TEST_F(LedgerRace, LatePoststopKeepsTokenOfNextContainer) {
   const Child next;
   const Owner token = token_owner(kToken);
-  ASSERT_EQ(give(token, {kAlone}, {token.key, "web", next.identity(), "/run/web"}), "");
+  ASSERT_EQ(allocate(token, {kAlone}, {token.key, "web", next.identity(), "/run/web"}), "");
   ASSERT_TRUE(ledger_.leave(token, token.key));
-  EXPECT_EQ(holder(db_), token.label);
+  EXPECT_EQ(exclusive_owner(db_), token.label);
 }
 
 // Or it runs, or the poststop belongs to a container below another root of the runtime.
 TEST_F(LedgerRace, PoststopOfAnotherContainerKeepsLivingOne) {
   Child next;
-  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "web", next.identity(), "/run/web"}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, {web_.key, "web", next.identity(), "/run/web"}), "");
   bool passed_over = false;
   ASSERT_TRUE(ledger_.leave(web_, web_.key, &passed_over));
   EXPECT_TRUE(passed_over);
-  EXPECT_EQ(holder(db_), web_.label);
+  EXPECT_EQ(exclusive_owner(db_), web_.label);
   next.kill();
   ASSERT_TRUE(ledger_.leave(web_, web_.key));
-  EXPECT_EQ(holder(db_), "");
+  EXPECT_EQ(exclusive_owner(db_), "");
 }
 
 // With `run`, the runtime itself calls poststop.
 TEST_F(LedgerRace, PoststopOfOwnRuntimeRemovesUser) {
   GrantUser user{web_.key, "web", myself(), temp_.path()};
   user.state = identify_runtime_state(RuntimeState::Kind::kRunc, temp_.path()).value();
-  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, user), "");
   const auto leave = [&] { return Ledger::open(path_)->leave(web_, web_.key) ? 0 : 1; };
   EXPECT_EQ(in_child([&] { return in_child(leave); }), 0);
   EXPECT_FALSE(find(web_));

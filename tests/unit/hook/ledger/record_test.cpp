@@ -211,7 +211,7 @@ TEST_F(LedgerRecord, HasEachContextThatWasOpenBefore) {
   hca.open.emplace();
   for (std::uint32_t id = 0; id < 150'000; ++id)
     ASSERT_TRUE(hca.open->contexts.add(id));
-  ASSERT_EQ(give(web_, {hca}), "");
+  ASSERT_EQ(allocate(web_, {hca}), "");
   EXPECT_LT(fs::file_size(grant_file(web_)), 2000U);
   const auto read = must(ledger_.find(web_.key));
   ASSERT_TRUE(read);
@@ -220,12 +220,13 @@ TEST_F(LedgerRecord, HasEachContextThatWasOpenBefore) {
   // Gaps between all of them: a record has no room for so many ranges.
   for (std::uint32_t id = 150'000; id < 600'000; id += 2)
     ASSERT_TRUE(hca.open->contexts.add(id));
-  EXPECT_TRUE(has_text(give(web_, {hca}), "(users: 1, ranges of contexts that were open on its HCAs before: 225000)"));
+  EXPECT_TRUE(
+      has_text(allocate(web_, {hca}), "(users: 1, ranges of contexts that were open on its HCAs before: 225000)"));
   EXPECT_FALSE(find(web_));
 }
 
 TEST_F(LedgerRecord, FlippedBitNeverAllocatesHcaTwice) {
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   const std::string text = read_file(grant_file(web_));
   for (std::size_t byte = 0; byte < text.size(); ++byte) {
     write_file(grant_file(web_), flip(text, byte * 8 + byte % 8));
@@ -236,7 +237,7 @@ TEST_F(LedgerRecord, FlippedBitNeverAllocatesHcaTwice) {
 }
 
 TEST_F(LedgerRecord, DamagedLinkNeverAllocatesHcaTwice) {
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   const std::string link = path_ + "/hca/mlx5_0/exclusive";
   for (std::size_t byte = 0; byte < web_.key.size(); ++byte) {
     const std::string key = flip(web_.key, byte * 8 + byte % 7);
@@ -258,7 +259,7 @@ TEST_F(LedgerRecord, RecoverCorrectsOrRemovesLinkThatNamesNoGrant) {
                                            [&] { fs::create_symlink(std::string(300, 'x'), link); },
                                            [&] { write_file(link, "no link"); }};
   for (const auto& damage : damages) {
-    ASSERT_EQ(give(web_, {kAlone}), "");
+    ASSERT_EQ(allocate(web_, {kAlone}), "");
     fs::remove(link);
     damage();
     EXPECT_TRUE(is_refused(db_, kSharedByTwo));
@@ -276,7 +277,7 @@ TEST_F(LedgerRecord, RecoverCorrectsOrRemovesLinkThatNamesNoGrant) {
 
 TEST_F(LedgerRecord, RecoverKeepsDamagedLinkOfGrantThatCannotBeRead) {
   is_damaged_ = true;
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   const std::string link = path_ + "/hca/mlx5_0/exclusive";
   fs::remove(link);
   fs::create_symlink("no/grant", link);
@@ -287,10 +288,10 @@ TEST_F(LedgerRecord, RecoverKeepsDamagedLinkOfGrantThatCannotBeRead) {
 }
 
 TEST_F(LedgerRecord, WrongUnitsInIndexNeverAllocateHcaTwice) {
-  ASSERT_EQ(give(web_, {kSharedByTwo}), "");
-  const std::string holders = path_ + "/hca/mlx5_0/holders/";
+  ASSERT_EQ(allocate(web_, {kSharedByTwo}), "");
+  const std::string entries_path = path_ + "/hca/mlx5_0/holders/";
   for (const char* units : {"0", "3", "9"}) {
-    fs::rename(holders + web_.key + "@1", holders + web_.key + "@" + units);
+    fs::rename(entries_path + web_.key + "@1", entries_path + web_.key + "@" + units);
     ASSERT_TRUE(is_refused(db_, kAlone)) << units;
     EXPECT_EQ(ledger_problems(path_), "") << "corrected by the request";
     ASSERT_TRUE(ledger_.recover());
@@ -299,8 +300,8 @@ TEST_F(LedgerRecord, WrongUnitsInIndexNeverAllocateHcaTwice) {
 }
 
 TEST_F(LedgerRecord, RecoverRestoresMissingIndexEntries) {
-  ASSERT_EQ(give(web_, {kAlone}), "");
-  ASSERT_EQ(give(db_, {{"mlx5_1", Mode::kShared, 1, {}}}, {db_.key, "db", myself()}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(db_, {{"mlx5_1", Mode::kShared, 1, {}}}, {db_.key, "db", myself()}), "");
   for (const char* lost : {"/hca/mlx5_0/exclusive", "/hca/mlx5_0/holders", "/hca"}) {
     fs::remove_all(path_ + lost);
     fs::create_directories(path_ + "/hca");
@@ -325,7 +326,7 @@ class LedgerIndexDamage : public LedgerRecord, public testing::WithParamInterfac
 TEST_P(LedgerIndexDamage, NeverAllocatesHcaTwice) {
   for (const PlannedHca& held : {kAlone, PlannedHca{"mlx5_0", Mode::kShared, 1, {}}}) {
     SCOPED_TRACE(to_string(held.mode));
-    ASSERT_EQ(give(web_, {held}), "");
+    ASSERT_EQ(allocate(web_, {held}), "");
     GetParam().make(path_ + "/hca", web_.key);
     ledger_ = Ledger::open(path_).value();
     EXPECT_TRUE(is_refused(db_, kAlone));
@@ -334,7 +335,7 @@ TEST_P(LedgerIndexDamage, NeverAllocatesHcaTwice) {
     ASSERT_OK(ledger_.recover());
     EXPECT_EQ(ledger_problems(path_), "");
     ASSERT_TRUE(ledger_.leave(web_, web_.key));
-    EXPECT_EQ(give(db_, {kAlone}), "") << "it is free";
+    EXPECT_EQ(allocate(db_, {kAlone}), "") << "it is free";
     ASSERT_TRUE(ledger_.release_grant(db_.key));
   }
 }
@@ -388,7 +389,7 @@ INSTANTIATE_TEST_SUITE_P(
 // A request with a limit of one makes the index again if the link is "shared" without an entry.
 TEST_F(LedgerRecord, HcaWithLimitOfOneIsNotFreeWhenItIsSharedAgain) {
   const PlannedHca shared{"mlx5_0", Mode::kShared, 1, 1};
-  ASSERT_EQ(give(web_, {shared}), "");
+  ASSERT_EQ(allocate(web_, {shared}), "");
   ASSERT_OK(ledger_.leave(web_, web_.key));
   {
     auto locked = must(ledger_.lock({"mlx5_0"}));
@@ -401,7 +402,7 @@ TEST_F(LedgerRecord, HcaWithLimitOfOneIsNotFreeWhenItIsSharedAgain) {
 // A release needs no lock of the HCA, so an owner can lose an HCA between its decision and its booking.
 TEST_F(LedgerRecord, HcaIsNotFreeIfTheOwnerLostItBeforeItSharesIt) {
   const PlannedHca shared{"mlx5_0", Mode::kShared, 1, {}};
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   {
     auto locked = must(ledger_.lock({"mlx5_0"}));
     ASSERT_OK(locked.holdings(web_, {}));
@@ -412,7 +413,7 @@ TEST_F(LedgerRecord, HcaIsNotFreeIfTheOwnerLostItBeforeItSharesIt) {
 }
 
 TEST_F(LedgerRecord, RecoverCorrectsLinkThatShowsASharedHcaAsFree) {
-  ASSERT_EQ(give(web_, {kSharedByTwo}), "");
+  ASSERT_EQ(allocate(web_, {kSharedByTwo}), "");
   const std::string link = path_ + "/hca/mlx5_0/exclusive";
   fs::remove(link);
   fs::create_symlink("none", link);
@@ -421,7 +422,7 @@ TEST_F(LedgerRecord, RecoverCorrectsLinkThatShowsASharedHcaAsFree) {
 }
 
 TEST_F(LedgerRecord, ReadOnlyIndexAllocatesNothing) {
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   const std::string all = path_ + "/hca";
   fs::remove(all + "/mlx5_0/exclusive");
   constexpr int kNotPossible = 77;
@@ -443,7 +444,7 @@ TEST_F(LedgerRecord, ReadOnlyIndexAllocatesNothing) {
 // An HCA without a directory was never held, or its directory was removed. A grant that cannot be read may hold it.
 TEST_F(LedgerRecord, RemovedIndexAndDamagedRecordHoldEachHca) {
   is_damaged_ = true;
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   damage(web_);
   EXPECT_FALSE(is_refused(db_, kOtherAlone)) << "never held";
   ASSERT_TRUE(ledger_.release_grant(db_.key));
@@ -492,7 +493,7 @@ TEST_F(LedgerRecord, WritesRecordOnceForEachChange) {
 TEST_F(LedgerRecord, SettlesOnlyStepsOfThisLedger) {
   const auto before = Ledger::open(path_);
   ASSERT_TRUE(book(*before, pod_, {kAlone}, {"c-1", "c-1", myself()}));
-  ASSERT_EQ(give(pod_, {kOtherAlone}, {"c-2", "c-2", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {kOtherAlone}, {"c-2", "c-2", myself()}), "");
   EXPECT_TRUE(find(pod_)->pending);
   ASSERT_TRUE(ledger_.leave(pod_, "c-1"));
   EXPECT_FALSE(find(pod_)->pending);
@@ -502,7 +503,7 @@ TEST_F(LedgerRecord, SettlesOnlyStepsOfThisLedger) {
 
 // A marker that cannot be read is not missing.
 TEST_F(LedgerRecord, GrantWithUnreadableMarkerIsAnError) {
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   int seen = 0;
   const auto use = [&](const Grant&) -> base::Result<void> {
     ++seen;
@@ -519,25 +520,25 @@ TEST_F(LedgerRecord, GrantWithUnreadableMarkerIsAnError) {
 
 TEST_F(LedgerRecord, DamagedRecordHoldsItsOwnHcasOnly) {
   is_damaged_ = true;
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   damage(web_);
-  const std::string holder = "the grant `" + grant_file(web_) +
-                             "`, which cannot be read: its checksum is wrong (if nothing uses that grant any more, "
-                             "remove the file and run `rdma-hook recover`)";
+  const std::string owner_text = "the grant `" + grant_file(web_) +
+                                 "`, which cannot be read: its checksum is wrong (if nothing uses that grant any more, "
+                                 "remove the file and run `rdma-hook recover`)";
   const auto holdings =
       must(ledger_.lock({"mlx5_0", "mlx5_1"})->holdings(db_, {{"mlx5_0", {1, 1}}, {"mlx5_1", {1, 1}}}));
-  EXPECT_EQ(holdings.at("mlx5_0").exclusive_owner, holder);
+  EXPECT_EQ(holdings.at("mlx5_0").exclusive_owner, owner_text);
   EXPECT_FALSE(holdings.at("mlx5_1").exclusive_owner);
   EXPECT_EQ(holdings.at("mlx5_1").others, 0U);
-  EXPECT_EQ(give(db_, {kOtherAlone}), "");
+  EXPECT_EQ(allocate(db_, {kOtherAlone}), "");
   EXPECT_TRUE(ledger_.leave(db_, db_.key));
 }
 
 TEST_F(LedgerRecord, DamagedRecordCountsAsSharer) {
   is_damaged_ = true;
-  ASSERT_EQ(give(web_, {kSharedByTwo}), "");
+  ASSERT_EQ(allocate(web_, {kSharedByTwo}), "");
   damage(web_);
-  EXPECT_EQ(give(db_, {kSharedByTwo}), "") << "there is room";
+  EXPECT_EQ(allocate(db_, {kSharedByTwo}), "") << "there is room";
   const Owner third = container_owner("third", "/");
   const auto holdings = must(ledger_.lock({"mlx5_0"})->holdings(third, {{"mlx5_0", {2, 2}}}));
   EXPECT_FALSE(holdings.at("mlx5_0").exclusive_owner);
@@ -552,10 +553,10 @@ TEST_F(LedgerRecord, ListsGrantsBesideDamagedRecord) {
   is_damaged_ = true;
   GrantUser user{web_.key, "web", myself()};
   user.pod = "sandbox";
-  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, user), "");
   user = {db_.key, "db", myself()};
   user.pod = "sandbox";
-  ASSERT_EQ(give(db_, {kOtherAlone}, user), "");
+  ASSERT_EQ(allocate(db_, {kOtherAlone}, user), "");
   damage(web_);
   for (const bool all : {true, false}) {
     Ledger::Unread unread;
@@ -570,8 +571,8 @@ TEST_F(LedgerRecord, ListsGrantsBesideDamagedRecord) {
 }
 
 TEST_F(LedgerRecord, RecoverReportsDamagedRecordAndReleasesRest) {
-  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
-  ASSERT_EQ(give(db_, {kOtherAlone}, dead_process()), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, dead_process()), "");
+  ASSERT_EQ(allocate(db_, {kOtherAlone}, dead_process()), "");
   damage(web_);
   const std::string index = entries(path_ + "/hca/mlx5_0/holders") + entries(path_ + "/ids");
   const auto recovered = ledger_.recover();
@@ -585,16 +586,16 @@ TEST_F(LedgerRecord, RecoverReportsDamagedRecordAndReleasesRest) {
   EXPECT_EQ(ledger_problems(path_), "");
   EXPECT_EQ(entries(path_ + "/ids") + entries(path_ + "/hca/mlx5_0/holders") + entries(path_ + "/pending"), "")
       << "of " << index;
-  EXPECT_EQ(give(db_, {kAlone}), "");
+  EXPECT_EQ(allocate(db_, {kAlone}), "");
 }
 
 // createRuntime does not know the pod, and books after it has bound.
 TEST_F(LedgerRecord, SecondBookingKeepsPod) {
   GrantUser user{token_owner(kToken).key, "web", std::nullopt};
   user.pod = "sandbox";
-  ASSERT_EQ(give(token_owner(kToken), {kAlone}, user), "");
+  ASSERT_EQ(allocate(token_owner(kToken), {kAlone}, user), "");
   ASSERT_TRUE(ledger_.bind(kToken, web_, {web_.key, "web", myself()}).value());
-  ASSERT_EQ(give(web_, {kAlone, kOtherAlone}, {web_.key, "web", myself()}), "");
+  ASSERT_EQ(allocate(web_, {kAlone, kOtherAlone}, {web_.key, "web", myself()}), "");
   EXPECT_EQ(ledger_.find_by_id("sandbox")->size(), 1U);
 }
 

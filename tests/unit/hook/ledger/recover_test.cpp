@@ -39,16 +39,16 @@ class LedgerLeftovers : public ConsistentLedger {
     return {token_owner(name).key, "c-1", requester};
   }
   // Books with a view, and settles. Returns "" or the error.
-  using LedgerScene::give;
-  std::string give(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {
-    const auto given = [&]() -> base::Result<void> {
+  using LedgerScene::allocate;
+  std::string allocate(const Owner& owner, const std::vector<PlannedHca>& hcas, const GrantUser& user) {
+    const auto done = [&]() -> base::Result<void> {
       GrantUser booked = user;
       booked.view = view_name(kView);
       TRY_VOID(book(ledger_, owner, hcas, booked));
       (void)TRY(ledger_.make_view(view_name(kView), kView));
       return ledger_.settle(owner.key);
     }();
-    return given ? "" : given.error().message;
+    return done ? "" : done.error().message;
   }
   static std::string marker(const std::string& key, const ProcessIdentity& worker) {
     return fmt::format("{}@{}.{}.1", key, worker.pid, worker.start_time);
@@ -59,19 +59,19 @@ class LedgerLeftovers : public ConsistentLedger {
 };
 
 TEST_F(LedgerLeftovers, RequestReleasesPodGrantOfDeadToken) {
-  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, dead_process())), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, token(kToken, dead_process())), "");
   EXPECT_TRUE(find(pod_)->stale);
-  EXPECT_EQ(holder(web_), "");
+  EXPECT_EQ(exclusive_owner(web_), "");
   EXPECT_EQ(users(pod_), "no grant");
   EXPECT_TRUE(ledger_.recover());
   EXPECT_EQ(entries(path_ + "/views"), "");
-  EXPECT_EQ(give(web_, {kAlone}), "");
+  EXPECT_EQ(allocate(web_, {kAlone}), "");
 }
 
 TEST_F(LedgerLeftovers, RecoverReleasesPodGrantOfDeadTokens) {
   Child second;
-  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, second.identity())), "");
-  ASSERT_EQ(give(pod_, {kSecondShared}, token(kOtherToken, myself())), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, token(kToken, second.identity())), "");
+  ASSERT_EQ(allocate(pod_, {kSecondShared}, token(kOtherToken, myself())), "");
   second.kill();
   ASSERT_EQ(ledger_.recover()->returned, Strings{}) << "a requester lives";
   EXPECT_EQ(users(pod_), "token-" + kOtherToken);
@@ -80,7 +80,7 @@ TEST_F(LedgerLeftovers, RecoverReleasesPodGrantOfDeadTokens) {
   ASSERT_TRUE(ledger_.recover()->returned.empty()) << "the grant stays without users";
   EXPECT_EQ(users(pod_), "");
   ASSERT_TRUE(ledger_.release_grant(pod_.key));
-  ASSERT_EQ(give(pod_, {kSecondShared}, token(kOtherToken, dead_process())), "");
+  ASSERT_EQ(allocate(pod_, {kSecondShared}, token(kOtherToken, dead_process())), "");
   EXPECT_EQ(ledger_.recover()->returned, Strings{pod_.label});
   EXPECT_EQ(users(pod_), "no grant");
 }
@@ -88,57 +88,57 @@ TEST_F(LedgerLeftovers, RecoverReleasesPodGrantOfDeadTokens) {
 // Between two containers, the pod keeps its HCAs even if the next start fails.
 TEST_F(LedgerLeftovers, KeepsPodHcasWhenRestartFails) {
   Child container;
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", container.identity()}), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-1", "c-1", container.identity()}), "");
   container.kill();
   ASSERT_TRUE(ledger_.leave(pod_, "c-1"));
-  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, dead_process())), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, token(kToken, dead_process())), "");
   EXPECT_TRUE(ledger_.recover()->returned.empty());
   EXPECT_EQ(users(pod_), pod_.key) << "the pod itself";
-  EXPECT_EQ(holder(web_), pod_.label);
+  EXPECT_EQ(exclusive_owner(web_), pod_.label);
 }
 
 TEST_F(LedgerLeftovers, DropsDeadTokenBesideContainers) {
   Child requester;
   Child container;
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", container.identity()}), "");
-  ASSERT_EQ(give(pod_, {kSecondShared}, token(kToken, requester.identity())), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-1", "c-1", container.identity()}), "");
+  ASSERT_EQ(allocate(pod_, {kSecondShared}, token(kToken, requester.identity())), "");
   requester.kill();
-  EXPECT_EQ(holder(web_), pod_.label);
+  EXPECT_EQ(exclusive_owner(web_), pod_.label);
   EXPECT_EQ(users(pod_), "c-1");
   EXPECT_EQ(entries(path_ + "/views"), view_name(kView));
   container.kill();
-  EXPECT_EQ(holder(web_), pod_.label) << "the container may start again";
+  EXPECT_EQ(exclusive_owner(web_), pod_.label) << "the container may start again";
   EXPECT_EQ(users(pod_), "c-1");
 }
 
 TEST_F(LedgerLeftovers, KeepsTokenOfUnknownOrLivingRequester) {
-  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, std::nullopt)), "");
-  EXPECT_EQ(holder(web_), pod_.label);
+  ASSERT_EQ(allocate(pod_, {kAlone}, token(kToken, std::nullopt)), "");
+  EXPECT_EQ(exclusive_owner(web_), pod_.label);
   ASSERT_TRUE(ledger_.release_grant(pod_.key));
-  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, myself())), "");
-  EXPECT_EQ(holder(web_), pod_.label);
+  ASSERT_EQ(allocate(pod_, {kAlone}, token(kToken, myself())), "");
+  EXPECT_EQ(exclusive_owner(web_), pod_.label);
 }
 
 // The token of the container that starts stays, and the other dead token is dropped.
 TEST_F(LedgerLeftovers, BindKeepsItsOwnTokenOnly) {
   Child first;
   Child second;
-  ASSERT_EQ(give(pod_, {kAlone}, token(kToken, first.identity())), "");
-  ASSERT_EQ(give(pod_, {kAlone}, token(kOtherToken, second.identity())), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, token(kToken, first.identity())), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, token(kOtherToken, second.identity())), "");
   first.kill();
   second.kill();
   const auto bound = ledger_.bind(kToken, pod_, {"c-1", "c-1", myself()});
   ASSERT_TRUE(bound && *bound);
   EXPECT_EQ(users(pod_), "c-1");
   EXPECT_EQ(entries(path_ + "/views"), view_name(kView));
-  EXPECT_EQ(holder(web_), pod_.label);
+  EXPECT_EQ(exclusive_owner(web_), pod_.label);
 }
 
 TEST_F(LedgerLeftovers, HookContinuesDespiteUnreadableLeftovers) {
   is_damaged_ = true;
   const auto dead = dead_process();
   // The HCA has an index. Otherwise the grant that cannot be read might be its owner.
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   ASSERT_TRUE(ledger_.release_grant(web_.key));
   write_file(path_ + "/grants/bad.json", "{");
   write_file(path_ + "/pending/" + marker("bad", dead), "");
@@ -153,13 +153,13 @@ TEST_F(LedgerLeftovers, HookContinuesDespiteUnreadableLeftovers) {
   ASSERT_OK(ledger_.repair_pending());
   EXPECT_EQ(entries(path_ + "/pending"), "@1.1.7 " + marker("bad", dead) + " " + returned("bad", dead) + " junk")
       << "repaired all other leftovers, in any order of the directory";
-  EXPECT_EQ(give(web_, {kAlone}), "");
+  EXPECT_EQ(allocate(web_, {kAlone}), "");
 }
 
 TEST_F(LedgerLeftovers, RecoverReportsLeftoverItCannotRepairAndRepairsRest) {
   const std::string name = returned("bad", dead_process());
   write_file(path_ + "/pending/" + name, "half a gr");
-  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, dead_process()), "");
   EXPECT_TRUE(has_text(error_message(ledger_.recover()), path_ + "/pending/" + name));
   EXPECT_EQ(users(web_), "no grant");
 }
@@ -198,8 +198,8 @@ TEST_F(LedgerLeftovers, LockedHcaUsesOneDescriptor) {
 
 TEST_F(LedgerLeftovers, FindsGrantsByContainerAndPodId) {
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), "") << "without any grant";
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself(), "", {}, "sandbox"}), "");
-  ASSERT_EQ(give(web_, {kSecondShared}, {web_.key, "c-2", myself(), "", {}, "sandbox"}), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-1", "c-1", myself(), "", {}, "sandbox"}), "");
+  ASSERT_EQ(allocate(web_, {kSecondShared}, {web_.key, "c-2", myself(), "", {}, "sandbox"}), "");
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), pod_.key);
   EXPECT_EQ(keys_by_id(ledger_, "c-2"), web_.key);
   EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key + " " + pod_.key);
@@ -217,14 +217,14 @@ TEST_F(LedgerLeftovers, FindsGrantsByContainerAndPodId) {
 TEST_F(LedgerLeftovers, BoundTokenKeepsItsPod) {
   GrantUser user = token(kToken, std::nullopt);
   user.pod = "sandbox";
-  ASSERT_EQ(give(token_owner(kToken), {kAlone}, user), "");
+  ASSERT_EQ(allocate(token_owner(kToken), {kAlone}, user), "");
   ASSERT_TRUE(ledger_.bind(kToken, web_, {web_.key, "c-1", myself()}));
   EXPECT_EQ(keys_by_id(ledger_, "sandbox"), web_.key);
   EXPECT_EQ(keys_by_id(ledger_, "c-1"), web_.key);
 }
 
 TEST_F(LedgerLeftovers, RecoverCorrectsIndexOfIds) {
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   const std::string own = path_ + "/ids/" + text_digest("c-1");
   const std::string stale = path_ + "/ids/" + text_digest("c-9");
   fs::remove_all(own);
@@ -273,28 +273,28 @@ class LedgerEffects : public ConsistentLedger {
 };
 
 TEST_F(LedgerEffects, AllocationUndoesNoEffects) {
-  ASSERT_EQ(give(web_, {kAlone}), "");
-  ASSERT_EQ(give(web_, {kOtherAlone}), "") << "a second HCA";
-  ASSERT_EQ(give(pod_, {kThird}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kOtherAlone}), "") << "a second HCA";
+  ASSERT_EQ(allocate(pod_, {kThird}, {"c-1", "c-1", myself()}), "");
   EXPECT_TRUE(ledger_.repair_pending());
   EXPECT_TRUE(ledger_.recover());
   EXPECT_EQ(calls(), Strings());
 }
 
 TEST_F(LedgerEffects, ReleaseUndoesAllEffects) {
-  ASSERT_EQ(give(web_, {kAlone, kOtherAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone, kOtherAlone}), "");
   ASSERT_EQ(error_message(ledger_.release_grant(web_.key)), "");
   EXPECT_EQ(calls(), Strings{all_of(web_)});
   ASSERT_EQ(error_message(ledger_.release_grant(web_.key)), "") << "already released";
   EXPECT_EQ(calls(), Strings());
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   ASSERT_EQ(error_message(ledger_.leave(web_, web_.key)), "");
   EXPECT_EQ(calls(), Strings{all_of(web_)});
   EXPECT_EQ(held(web_), "no grant");
 }
 
 TEST_F(LedgerEffects, LeaveKeepsEffectsOfPodHcas) {
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   ASSERT_EQ(error_message(book(ledger_, pod_, {kOtherAlone}, {"c-2", "c-2", myself()})), "") << "not settled";
   ASSERT_EQ(error_message(ledger_.leave(pod_, "c-2")), "");
   EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0"});
@@ -306,7 +306,7 @@ TEST_F(LedgerEffects, LeaveKeepsEffectsOfPodHcas) {
 }
 
 TEST_F(LedgerEffects, RepairUndoesEffectsOfDeadSteps) {
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   book_and_die(pod_, {kOtherAlone}, {"c-2", "c-2", std::nullopt});
   ASSERT_TRUE(ledger_.repair_pending());
   EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0"});
@@ -321,25 +321,25 @@ TEST_F(LedgerEffects, RepairUndoesEffectsOfDeadSteps) {
 }
 
 TEST_F(LedgerEffects, RequestAndRecoverReleaseStaleGrants) {
-  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
-  ASSERT_EQ(give(db_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, dead_process()), "");
+  ASSERT_EQ(allocate(db_, {kAlone}), "");
   EXPECT_EQ(calls(), Strings{all_of(web_)});
   EXPECT_EQ(held(web_), "no grant");
   EXPECT_EQ(held(db_), "mlx5_0");
   ASSERT_OK(ledger_.release_grant(db_.key));
   calls();
-  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
-  ASSERT_EQ(give(db_, {kOtherAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, dead_process()), "");
+  ASSERT_EQ(allocate(db_, {kOtherAlone}), "");
   EXPECT_EQ(ledger_.recover()->returned, Strings{web_.label});
   EXPECT_EQ(calls(), Strings{all_of(web_)});
   EXPECT_EQ(held(db_), "mlx5_1");
 }
 
 TEST_F(LedgerEffects, DeadTokenLeavesItsHcasToPod) {
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   {
     Child requester;
-    ASSERT_EQ(give(pod_, {kOtherAlone}, {token_owner(kToken).key, "c-2", requester.identity()}), "");
+    ASSERT_EQ(allocate(pod_, {kOtherAlone}, {token_owner(kToken).key, "c-2", requester.identity()}), "");
   }
   ASSERT_TRUE(ledger_.recover());
   EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0 mlx5_1"}) << "settled HCAs belong to the pod";
@@ -351,27 +351,27 @@ TEST_F(LedgerEffects, DeadTokenLeavesItsHcasToPod) {
 constexpr const char* kFailure = "netdev `eth0` has not come back";
 
 TEST_F(LedgerEffects, KeepsGrantWhileEffectsRemain) {
-  ASSERT_EQ(give(web_, {kAlone}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}), "");
   effects_->fails = true;
   for (int attempt = 0; attempt < 2; ++attempt) {
     EXPECT_EQ(error_message(ledger_.leave(web_, web_.key)), kFailure);
     EXPECT_EQ(error_message(ledger_.release_grant(web_.key)), kFailure);
     EXPECT_EQ(held(web_), "mlx5_0");
-    EXPECT_NE(give(db_, {kAlone}), "") << "no other container may get it";
+    EXPECT_NE(allocate(db_, {kAlone}), "") << "no other container may get it";
     EXPECT_EQ(held(db_), "no grant");
   }
   effects_->fails = false;
   EXPECT_EQ(error_message(ledger_.leave(web_, web_.key)), "");
   EXPECT_EQ(held(web_), "no grant");
-  EXPECT_EQ(give(db_, {kAlone}), "");
+  EXPECT_EQ(allocate(db_, {kAlone}), "");
   EXPECT_EQ(held(db_), "mlx5_0");
 }
 
 TEST_F(LedgerEffects, KeepsStaleGrantWhileEffectsRemain) {
-  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, dead_process()), "");
   effects_->fails = true;
-  EXPECT_EQ(give(db_, {kAlone}), kFailure);
-  EXPECT_EQ(give(db_, {kOtherAlone}), "") << "another HCA is free";
+  EXPECT_EQ(allocate(db_, {kAlone}), kFailure);
+  EXPECT_EQ(allocate(db_, {kOtherAlone}), "") << "another HCA is free";
   const auto recovered = ledger_.recover();
   EXPECT_EQ(error_message(recovered), "`" + web_.key + "`: " + kFailure);
   EXPECT_EQ(error_code(recovered), EAGAIN);
@@ -379,13 +379,13 @@ TEST_F(LedgerEffects, KeepsStaleGrantWhileEffectsRemain) {
   EXPECT_EQ(held(web_), "mlx5_0");
   effects_->fails = false;
   EXPECT_EQ(ledger_.recover()->returned, Strings{web_.label});
-  EXPECT_EQ(give(db_, {kAlone}), "");
+  EXPECT_EQ(allocate(db_, {kAlone}), "");
 }
 
 // The first round does not wait; the second waits for all stuck grants together.
 TEST_F(LedgerEffects, RecoverHasOneDeadlineForAll) {
-  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
-  ASSERT_EQ(give(db_, {kOtherAlone}, dead_process()), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, dead_process()), "");
+  ASSERT_EQ(allocate(db_, {kOtherAlone}, dead_process()), "");
   effects_->fails = true;
   const auto deadline = from_now(std::chrono::minutes(1));
   EXPECT_EQ(error_message(ledger_.recover(deadline)),
@@ -397,7 +397,7 @@ TEST_F(LedgerEffects, RecoverHasOneDeadlineForAll) {
 
 // A request by count can get other HCAs.
 TEST_F(LedgerEffects, ReportsGrantThatCannotBeReleasedAsOwner) {
-  ASSERT_EQ(give(web_, {kAlone}, dead_process()), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, dead_process()), "");
   effects_->fails = true;
   const auto locked = must(ledger_.lock({kAlone.name, kOtherAlone.name}));
   const auto holdings = must(locked.holdings(db_, {}));
@@ -407,40 +407,40 @@ TEST_F(LedgerEffects, ReportsGrantThatCannotBeReleasedAsOwner) {
 }
 
 TEST_F(LedgerEffects, KeepsDeadStepsUntilEffectsAreUndone) {
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   book_and_die(pod_, {kOtherAlone}, {"c-2", "c-2", std::nullopt});
   effects_->fails = true;
   EXPECT_TRUE(ledger_.repair_pending()) << "best effort";
   EXPECT_EQ(held(pod_), "mlx5_0 mlx5_1");
-  EXPECT_EQ(give(db_, {kOtherAlone}), kFailure);
+  EXPECT_EQ(allocate(db_, {kOtherAlone}), kFailure);
   EXPECT_FALSE(ledger_.recover());
   EXPECT_EQ(held(pod_), "mlx5_0 mlx5_1");
   effects_->fails = false;
   calls();
   EXPECT_TRUE(ledger_.repair_pending());
   EXPECT_EQ(calls(), Strings{pod_.key + ": mlx5_0"});
-  EXPECT_EQ(give(db_, {kOtherAlone}), "");
+  EXPECT_EQ(allocate(db_, {kOtherAlone}), "");
   EXPECT_EQ(held(pod_), "mlx5_0");
 }
 
 TEST_F(LedgerEffects, KeepsUserWhileItsEffectsRemain) {
-  ASSERT_EQ(give(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {kAlone}, {"c-1", "c-1", myself()}), "");
   ASSERT_EQ(error_message(book(ledger_, pod_, {kOtherAlone}, {"c-2", "c-2", myself()})), "");
   effects_->fails = true;
   EXPECT_EQ(error_message(ledger_.leave(pod_, "c-2")), kFailure);
   EXPECT_EQ(held(pod_), "mlx5_0 mlx5_1");
-  EXPECT_NE(give(db_, {kOtherAlone}), "");
+  EXPECT_NE(allocate(db_, {kOtherAlone}), "");
   effects_->fails = false;
   EXPECT_EQ(error_message(ledger_.leave(pod_, "c-2")), "") << "the same again";
   EXPECT_EQ(held(pod_), "mlx5_0");
-  EXPECT_EQ(give(db_, {kOtherAlone}), "");
+  EXPECT_EQ(allocate(db_, {kOtherAlone}), "");
 }
 
 // rdma-nri books with an id and no process, so no lookup will ever prove the end.
 TEST_F(LedgerEffects, NextRequestReleasesUserThatCouldNotLeave) {
   const Owner token = token_owner(kToken);
   for (const bool recovers : {false, true}) {
-    ASSERT_EQ(give(token, {kAlone}, {token.key, "c", std::nullopt}), "");
+    ASSERT_EQ(allocate(token, {kAlone}, {token.key, "c", std::nullopt}), "");
     EXPECT_TRUE(ledger_.recover());
     EXPECT_EQ(held(token), "mlx5_0");
     effects_->fails = true;
@@ -450,7 +450,7 @@ TEST_F(LedgerEffects, NextRequestReleasesUserThatCouldNotLeave) {
     if (recovers) {
       EXPECT_EQ(ledger_.recover()->returned, Strings{token.label});
     } else {
-      EXPECT_EQ(give(db_, {kAlone}), "");
+      EXPECT_EQ(allocate(db_, {kAlone}), "");
       EXPECT_EQ(error_message(ledger_.release_grant(db_.key)), "");
     }
     EXPECT_EQ(held(token), "no grant");

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "base/json/record.hpp"
-#include "hook/ledger/gone.hpp"
+#include "hook/ledger/absence.hpp"
 #include "hook/ledger/runtime_records.hpp"
 #include "hook/ledger/runtime_state.hpp"
 #include "support/results.hpp"
@@ -66,7 +66,7 @@ TEST_P(RuntimeStates, DetectsLivingAndDeadInit) {
   EXPECT_EQ(seen(), "gone") << "the pid belongs to another process";
 }
 
-TEST_P(RuntimeStates, ContainerOfAnotherBundleIsGone) {
+TEST_P(RuntimeStates, ContainerOfAnotherBundleIsAbsent) {
   fs::create_directories(temp_ / "other");
   write(myself(), temp_ / "other");
   EXPECT_EQ(seen(), "gone");
@@ -77,7 +77,7 @@ TEST_P(RuntimeStates, ContainerOfAnotherBundleIsGone) {
   EXPECT_EQ(seen(), "unknown: ENOENT") << "it may have been a link";
 }
 
-TEST_P(RuntimeStates, MissingStateIsGoneOrUnknown) {
+TEST_P(RuntimeStates, MissingStateIsAbsentOrUnknown) {
   EXPECT_EQ(seen(), "gone");
   fs::create_directory(root_ + "/c");
   const auto begun = read_presence(state_, "c", bundle_);
@@ -106,7 +106,7 @@ TEST_P(RuntimeStates, AnotherRootIsUnknown) {
 
 TEST_P(RuntimeStates, RecoverWarnsOfReplacedRoot) {
   Child requester;
-  ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, user(requester.identity())), "");
   fs::rename(root_, temp_ / "away");
   fs::create_directory(root_);
   EXPECT_EQ(ledger_.recover()->warnings, std::vector<std::string>{}) << "its `create` runs";
@@ -121,7 +121,7 @@ TEST_P(RuntimeStates, RecoverWarnsOfReplacedRoot) {
   fs::remove(file);
   ASSERT_TRUE(ledger_.recover());
   EXPECT_EQ(ledger_problems(path_), "");
-  EXPECT_EQ(give(db_, {kAlone}, {db_.key, "db", myself()}), "");
+  EXPECT_EQ(allocate(db_, {kAlone}, {db_.key, "db", myself()}), "");
 }
 
 TEST_P(RuntimeStates, UnreadableStateIsUnknown) {
@@ -174,9 +174,9 @@ TEST_P(RuntimeStates, DeniedLookupIsUnknown) {
 TEST_P(RuntimeStates, HcaStaysHeldFromCreateToEnd) {
   Child requester;
   Child init;
-  ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, user(requester.identity())), "");
   const std::string whole = document(init.identity(), bundle_).dump();
-  const auto is_held = [&] { return !holder(db_).empty() && ledger_.recover()->returned.empty(); };
+  const auto is_held = [&] { return !exclusive_owner(db_).empty() && ledger_.recover()->returned.empty(); };
   const std::pair<const char*, std::function<void()>> steps[] = {
       {"booked", [] {}},
       {"begun", [&] { fs::create_directory(root_ + "/c"); }},
@@ -199,7 +199,7 @@ TEST_P(RuntimeStates, HcaStaysHeldFromCreateToEnd) {
 TEST_P(RuntimeStates, LatePoststopKeepsLivingContainer) {
   Child requester;
   Child init;
-  ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, user(requester.identity())), "");
   const auto leaves = [&] {
     EXPECT_TRUE(ledger_.leave(web_, "c"));
     return !find(web_);
@@ -223,7 +223,7 @@ TEST_P(RuntimeStates, KeepsGrantOfPodAfterMissedPoststop) {
   Child requester;
   Child init;
   const auto returned = [&] { return ledger_.recover()->returned.size(); };
-  ASSERT_EQ(give(pod, {kAlone}, user(requester.identity())), "");
+  ASSERT_EQ(allocate(pod, {kAlone}, user(requester.identity())), "");
   EXPECT_EQ(returned(), 0U);
   write(init.identity(), bundle_);
   requester.kill();
@@ -232,7 +232,7 @@ TEST_P(RuntimeStates, KeepsGrantOfPodAfterMissedPoststop) {
   EXPECT_EQ(returned(), 0U) << "not deleted yet";
   fs::remove_all(root_ + "/c");
   EXPECT_EQ(returned(), 0U) << "deleted, without poststop";
-  ASSERT_EQ(give(pod, {kAlone}, {"next", "next", dead_process(), bundle_, {}, {}, state_}), "");
+  ASSERT_EQ(allocate(pod, {kAlone}, {"next", "next", dead_process(), bundle_, {}, {}, state_}), "");
   EXPECT_EQ(returned(), 0U);
   ASSERT_TRUE(ledger_.leave(pod, "next"));
   EXPECT_EQ(returned(), 0U) << "without any user";
@@ -245,7 +245,7 @@ TEST_P(RuntimeStates, BookingDoesNotReplaceUserThatHasNotEnded) {
   Child first;
   Child init;
   const Child second;
-  ASSERT_EQ(give(web_, {kAlone}, user(first.identity(), web_.key)), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, user(first.identity(), web_.key)), "");
   const std::string before = read_file(grant_file(web_));
   const auto expect_busy = [&](const std::string& words) {
     const auto booked = test_support::book(ledger_, web_, {kAlone}, user(second.identity(), web_.key));
@@ -277,7 +277,7 @@ TEST_P(RuntimeStates, ContainersOfTwoRootsAreTwoOwners) {
   EXPECT_EQ(here.key, owner_below(root_ + "/.").key);
   EXPECT_NE(here.key, container_owner("c", bundle_).key);
   Child first;
-  ASSERT_EQ(give(here, {kAlone}, {here.key, "c", first.identity(), bundle_, {}, {}, state_}), "");
+  ASSERT_EQ(allocate(here, {kAlone}, {here.key, "c", first.identity(), bundle_, {}, {}, state_}), "");
   EXPECT_FALSE(test_support::book(ledger_, there, {kAlone}, {there.key, "c", myself(), bundle_}));
 }
 
@@ -286,11 +286,11 @@ TEST_P(RuntimeStates, GrantRecordsStateAndIsReleasedAfterFailedStart) {
   EXPECT_EQ(from_record<RuntimeState>(kept).value(), state_);
   EXPECT_FALSE(from_record<RuntimeState>(Json{{"runtime", "kata"}, {"root", kept["root"]}}));
   EXPECT_FALSE(from_record<RuntimeState>(Json::object()));
-  ASSERT_EQ(give(web_, {kAlone}, user(myself())), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, user(myself())), "");
   EXPECT_EQ(find(web_)->users.at(0).state, state_);
   ASSERT_TRUE(ledger_.release_grant(web_.key));
   Child requester;
-  ASSERT_EQ(give(web_, {kAlone}, user(requester.identity())), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, user(requester.identity())), "");
   requester.kill();
   EXPECT_EQ(ledger_.recover()->returned.size(), 1U);
 }
@@ -339,7 +339,7 @@ TEST_F(RuntimeRecords, KeepsRecordWhileContainerExists) {
   EXPECT_EQ(recall("web"), "/bin/other");
 }
 
-TEST_F(RuntimeRecords, SweepsOnlyProvenGoneContainers) {
+TEST_F(RuntimeRecords, SweepsOnlyProvenAbsentContainers) {
   EXPECT_EQ(sweep(SweptRuntimes::kAll), "|");
   ASSERT_TRUE(remember_runtime(ledger_, "present", web_));
   ASSERT_TRUE(remember_runtime(ledger_, "being-made", {"/r", myself(), root_ + "/none"}));

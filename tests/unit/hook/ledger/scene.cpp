@@ -28,7 +28,7 @@ base::ProcessIdentity dead_process() {
 
 std::string sight(const base::Result<base::Presence>& seen) {
   if (!seen) return std::string("unknown: ") + strerrorname_np(seen.error().code);
-  return *seen == base::Presence::kGone ? "gone" : "present";
+  return *seen == base::Presence::kAbsent ? "gone" : "present";
 }
 
 int in_child(const std::function<int()>& body) {
@@ -87,17 +87,17 @@ hook::Owner LedgerScene::pod_of(const std::string& path) {
   return hook::netns_owner(hook::identify_netns(path).value());
 }
 
-std::string LedgerScene::give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
-                              const hook::GrantUser& user) const {
+std::string LedgerScene::allocate(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                                  const hook::GrantUser& user) const {
   const auto booked = book(ledger_, owner, hcas, user);
   if (!booked) return booked.error().message;
   const auto settled = ledger_.settle(owner.key);
   return settled ? "" : settled.error().message;
 }
 
-std::string LedgerScene::give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
-                              std::optional<base::ProcessIdentity> process) const {
-  return give(owner, hcas, hook::GrantUser{owner.key, "c", process});
+std::string LedgerScene::allocate(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                                  std::optional<base::ProcessIdentity> process) const {
+  return allocate(owner, hcas, hook::GrantUser{owner.key, "c", process});
 }
 
 void LedgerScene::book_and_die(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
@@ -138,7 +138,7 @@ std::string LedgerScene::users(const hook::Owner& owner) const {
   return listed(ledger_.find(owner.key), &hook::Grant::users, &hook::GrantUser::key);
 }
 
-std::string LedgerScene::holder(const hook::Owner& requesting) const {
+std::string LedgerScene::exclusive_owner(const hook::Owner& requesting) const {
   const auto locked = ledger_.lock({kAlone.name});
   const auto holdings = locked ? locked->holdings(requesting, {{kAlone.name, {1, 1}}}) : locked.error();
   return holdings ? holdings->at(kAlone.name).exclusive_owner.value_or("") : holdings.error().message;
@@ -170,12 +170,12 @@ std::string ledger_problems(const std::string& path) {
   const auto ledger = hook::Ledger::open(path);
   const auto grants = ledger ? ledger->list() : ledger.error();
   if (!grants) return grants.error().message;
-  std::map<std::string, std::set<std::string>> holders;
+  std::map<std::string, std::set<std::string>> indexed_keys;
   std::map<std::string, std::set<std::string>> alone;
   std::set<std::string> views;
   for (const hook::Grant& grant : *grants) {
     for (const auto& hca : grant.hcas) {
-      holders[booked_as(hca)].insert(grant.owner.key + "@" + std::to_string(hca.units));
+      indexed_keys[booked_as(hca)].insert(grant.owner.key + "@" + std::to_string(hca.units));
       if (hca.mode == hook::Mode::kExclusive) alone[booked_as(hca)].insert(grant.owner.key);
     }
     for (const auto& user : grant.users)
@@ -191,18 +191,19 @@ std::string ledger_problems(const std::string& path) {
   for (const auto& entry : std::filesystem::directory_iterator(path + "/hca")) {
     const std::string hca = entry.path().filename();
     const std::string indexed = entries(entry.path().string() + "/holders");
-    if (indexed != joined(holders[hca]))
-      problems += hca + " has [" + indexed + "], not [" + joined(holders[hca]) + "]\n";
+    if (indexed != joined(indexed_keys[hca]))
+      problems += hca + " has [" + indexed + "], not [" + joined(indexed_keys[hca]) + "]\n";
     std::error_code none;
     std::string link = std::filesystem::read_symlink(entry.path() / "exclusive", none);
-    if (link == "none" && !holders[hca].empty()) problems += hca + " is free, but has " + joined(holders[hca]) + "\n";
+    if (link == "none" && !indexed_keys[hca].empty())
+      problems += hca + " is free, but has " + joined(indexed_keys[hca]) + "\n";
     if (link == "none" || link == "shared") link.clear();
     if (link != joined(alone[hca])) problems += hca + " is [" + link + "]'s, not [" + joined(alone[hca]) + "]'s\n";
-    if (alone[hca].size() > 1 || (alone[hca].size() == 1 && holders[hca].size() > 1))
-      problems += hca + " has several holders: " + joined(holders[hca]) + "\n";
-    holders.erase(hca);
+    if (alone[hca].size() > 1 || (alone[hca].size() == 1 && indexed_keys[hca].size() > 1))
+      problems += hca + " has several holders: " + joined(indexed_keys[hca]) + "\n";
+    indexed_keys.erase(hca);
   }
-  for (const auto& [hca, keys] : holders)
+  for (const auto& [hca, keys] : indexed_keys)
     problems += hca + " has no entry of " + joined(keys) + "\n";
   for (const hook::Grant& grant : *grants) {
     for (const auto& user : grant.users) {

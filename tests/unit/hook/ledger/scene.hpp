@@ -60,10 +60,10 @@ class LedgerScene : public testing::Test {
   // Returns the pod with the network namespace at this path.
   static hook::Owner pod_of(const std::string& path);
   // Books and settles, as for a container that runs. Returns "" or the error.
-  std::string give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
-                   const hook::GrantUser& user) const;
-  std::string give(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
-                   std::optional<base::ProcessIdentity> process = myself()) const;
+  std::string allocate(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                       const hook::GrantUser& user) const;
+  std::string allocate(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
+                       std::optional<base::ProcessIdentity> process = myself()) const;
   // Books in a process that ends before it settles.
   void book_and_die(const hook::Owner& owner, const std::vector<hook::PlannedHca>& hcas,
                     const hook::GrantUser& user) const;
@@ -72,7 +72,7 @@ class LedgerScene : public testing::Test {
   std::string held(const hook::Owner& owner) const;
   std::string users(const hook::Owner& owner) const;
   // Returns the exclusive owner of mlx5_0 as another owner gets it; "": none; or the error.
-  std::string holder(const hook::Owner& requesting) const;
+  std::string exclusive_owner(const hook::Owner& requesting) const;
   std::string grant_file(const hook::Owner& owner) const { return path_ + "/grants/" + owner.key + ".json"; }
 
   TempDir temp_;

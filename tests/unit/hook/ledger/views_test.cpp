@@ -42,12 +42,12 @@ class LedgerViews : public ConsistentLedger {
     if (!made) return made.error().message;
     return made->empty() ? "" : made->front();
   }
-  std::string give_view(const Owner& owner, const std::vector<ViewEntry>& view,
+  std::string book_view(const Owner& owner, const std::vector<ViewEntry>& view,
                         const ProcessIdentity& process = myself()) {
     GrantUser user{owner.key, "c", process};
     user.view = view_name(view);
-    const std::string given = give(owner, {{"mlx5_0", Mode::kShared, 1, std::nullopt}}, user);
-    return given + make(view);
+    const std::string booked = allocate(owner, {{"mlx5_0", Mode::kShared, 1, std::nullopt}}, user);
+    return booked + make(view);
   }
   // Makes the view until the change times of its directories are on record.
   void check(const std::vector<ViewEntry>& view) const {
@@ -172,7 +172,7 @@ TEST_F(LedgerViews, HoldsItsEntriesAndIsClosedToWriting) {
 TEST_F(LedgerViews, ConcurrentMakersFindCompleteView) {
   GrantUser user{web_.key, "c", myself()};
   user.view = view_name(kTwoEntries);
-  ASSERT_EQ(give(web_, {kAlone}, user), "") << "recover() removes views that no grant names";
+  ASSERT_EQ(allocate(web_, {kAlone}, user), "") << "recover() removes views that no grant names";
   std::vector<std::thread> makers;
   std::atomic<int> wrong{0};
   for (int i = 0; i < 8; ++i) {
@@ -193,8 +193,8 @@ TEST_F(LedgerViews, ConcurrentMakersFindCompleteView) {
 }
 
 TEST_F(LedgerViews, RecoverKeepsViewsThatGrantsName) {
-  ASSERT_EQ(give_view(web_, kTwoEntries), "");
-  ASSERT_EQ(give_view(db_, kView, dead_process()), "");
+  ASSERT_EQ(book_view(web_, kTwoEntries), "");
+  ASSERT_EQ(book_view(db_, kView, dead_process()), "");
   write_file(directory(kTwoEntries) + "/infiniband/full/of/files", "x");
   EXPECT_NE(make(kTwoEntries), "");
   ASSERT_EQ(make({}), "");
@@ -222,7 +222,7 @@ TEST_F(LedgerViews, RecoverWarnsOfViewThatCannotBeRemoved) {
   for (int i = 0; i < 40; ++i)
     deep += "/d";
   fs::create_directories(deep);
-  ASSERT_EQ(give_view(web_, kView, dead_process()), "");
+  ASSERT_EQ(book_view(web_, kView, dead_process()), "");
   const auto recovered = must(ledger_.recover());
   EXPECT_EQ(recovered.returned, std::vector<std::string>{"container web"});
   ASSERT_EQ(recovered.warnings.size(), 1U);
@@ -240,8 +240,8 @@ TEST_F(LedgerViews, UnreadableGrantKeepsAllViews) {
 }
 
 TEST_F(LedgerViews, JoinWithoutViewKeepsEarlierView) {
-  ASSERT_EQ(give_view(web_, kTwoEntries), "");
-  ASSERT_EQ(give(web_, {kAlone}, {web_.key, "c", myself()}), "");
+  ASSERT_EQ(book_view(web_, kTwoEntries), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, {web_.key, "c", myself()}), "");
   EXPECT_EQ(find(web_)->users.at(0).view, view_name(kTwoEntries));
 }
 
@@ -250,7 +250,7 @@ TEST_F(LedgerViews, RecoverKeepsAllViewsOfOneUser) {
   GrantUser user{web_.key, "c", myself()};
   set_views(user, {view_name(kTwoEntries), "", view_name(kView), view_name(kTwoEntries)});
   EXPECT_EQ(user.more_views, std::vector<std::string>{view_name(kView)});
-  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, user), "");
   ASSERT_EQ(make(kTwoEntries) + make(kView), "");
   ASSERT_TRUE(ledger_.recover()->warnings.empty());
   EXPECT_TRUE(fs::exists(directory(kTwoEntries)) && fs::exists(directory(kView)));
@@ -258,7 +258,7 @@ TEST_F(LedgerViews, RecoverKeepsAllViewsOfOneUser) {
   const std::vector<ViewEntry> third = {{"infiniband", "mlx5_1", "../y"}};
   user.more_views.clear();
   user.view = view_name(third);
-  ASSERT_EQ(give(web_, {kAlone}, user), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, user), "");
   EXPECT_EQ(find(web_)->users.at(0).view, view_name(third));
   EXPECT_EQ(find(web_)->users.at(0).more_views, (std::vector<std::string>{view_name(kTwoEntries), view_name(kView)}));
   ASSERT_TRUE(ledger_.leave(web_, web_.key) && ledger_.recover()->warnings.empty());
@@ -270,7 +270,7 @@ TEST_F(LedgerViews, NewViewRemovesManyThatNoUserNames) {
   const auto of = [](int number) {
     return std::vector<ViewEntry>{{"infiniband", fmt::format("mlx5_{}", number), "../../a"}};
   };
-  ASSERT_EQ(give_view(web_, of(0)), "");
+  ASSERT_EQ(book_view(web_, of(0)), "");
   std::size_t most = 0;
   for (int number = 1; number <= 200; ++number) {
     ASSERT_EQ(make(of(number)), "");
@@ -415,7 +415,7 @@ TEST_F(LentLibraries, ReleaseRemovesViewAndCopyWithoutUser) {
   write_file(library_, "library");
   const auto view = lent("mlx5_0");
   const auto other = lent("mlx5_1");
-  ASSERT_EQ(give_view(web_, view) + give_view(db_, view) + give_view(pod_, other), "");
+  ASSERT_EQ(book_view(web_, view) + book_view(db_, view) + book_view(pod_, other), "");
   fs::remove_all(directory(view) + "/infiniband");
   EXPECT_NE(make(view), "") << "a changed view, which containers may have mounted";
   leave(web_);
@@ -433,7 +433,7 @@ TEST_F(LentLibraries, ReleaseRemovesViewAndCopyWithoutUser) {
 TEST_F(LentLibraries, ReleaseKeepsViewThatIndexLacks) {
   write_file(library_, "library");
   const auto view = lent();
-  ASSERT_EQ(give_view(web_, view) + give_view(db_, view), "");
+  ASSERT_EQ(book_view(web_, view) + book_view(db_, view), "");
   fs::remove_all(path_ + "/lent");
   leave(web_);
   EXPECT_EQ(content(view), "library");
@@ -447,7 +447,7 @@ TEST_F(LentLibraries, ReleaseKeepsViewThatIndexLacks) {
 TEST_F(LentLibraries, RecoverRemovesViewThatOnlyIndexNames) {
   write_file(library_, "library");
   const auto view = lent();
-  ASSERT_EQ(give_view(web_, view), "");
+  ASSERT_EQ(book_view(web_, view), "");
   fs::create_symlink("token-gone", path_ + "/lent/" + view_name(view) + "/token-gone");
   leave(web_);
   EXPECT_EQ(views(), view_name(view));
@@ -463,9 +463,9 @@ TEST_F(LentLibraries, ViewOfOlderVersionStaysUntilItsContainerHasEnded) {
   write_file(path_ + "/views/" + old + "/lib/libx.so", "library");
   GrantUser user{web_.key, "web", myself()};
   user.view = old;
-  ASSERT_EQ(give(web_, {kShared}, user), "");
+  ASSERT_EQ(allocate(web_, {kShared}, user), "");
   write_file(library_, "library");
-  ASSERT_EQ(give_view(db_, lent()), "");
+  ASSERT_EQ(book_view(db_, lent()), "");
   leave(db_);
   ASSERT_TRUE(ledger_.recover()->warnings.empty());
   EXPECT_EQ(views(), "none " + old);

@@ -51,9 +51,9 @@ TEST(Caller, DetectsEngineFromBundleAndCgroupsPath) {
       {"/userdata", "/x/crio-" + kId, "podman"},
       {"", "", "podman"}};
   for (const auto& [bundle, cgroups_path, engine] : rows) {
-    const auto told = recognise({.bundle = bundle}, cgroups_path);
-    EXPECT_EQ(to_string(told.engine), engine) << bundle << " " << cgroups_path;
-    EXPECT_FALSE(told.is_doubted);
+    const auto detected = recognise({.bundle = bundle}, cgroups_path);
+    EXPECT_EQ(to_string(detected.engine), engine) << bundle << " " << cgroups_path;
+    EXPECT_FALSE(detected.is_doubted);
   }
   EXPECT_EQ(recognise({.bundle = kCrios}, "a:crio:" + kId).by, "detected from its bundle and cgroupsPath");
   EXPECT_EQ(recognise({.bundle = kDockers}, "").by, "detected from its bundle");
@@ -118,10 +118,10 @@ ContainerRequest requesting(const Json& config, const Caller& caller) {
 TEST(Caller, CrioPodOfTrustedNamespaceMayRequest) {
   Json config = recorded("crio-annotation.config.json");
   const Caller caller{.bundle = kCrios, .runtime_root = "/run/runc"};
-  const ContainerRequest heard = requesting(config, caller);
-  EXPECT_EQ(heard.caller.engine, Engine::kCrio);
-  ASSERT_TRUE(heard.request);
-  EXPECT_EQ(heard.request->selection.count, 2U);
+  const ContainerRequest parsed = requesting(config, caller);
+  EXPECT_EQ(parsed.caller.engine, Engine::kCrio);
+  ASSERT_TRUE(parsed.request);
+  EXPECT_EQ(parsed.request->selection.count, 2U);
   config["linux"]["cgroupsPath"] = "kubepods-besteffort-pod3b8f2c62.slice:crio:" + kId;
   EXPECT_TRUE(requesting(config, caller).request);
   // Its namespace is another one, which the pod's author cannot choose. Annotations that other engines would write have
@@ -154,10 +154,10 @@ TEST(Caller, PrivilegedCrioPodRequestsByAnnotationOnly) {
   EXPECT_FALSE(requesting(config, caller).request);
   config["annotations"]["io.kubernetes.pod.namespace"] = "team-a";
   config["annotations"]["io.kubernetes.cri-o.SandboxName"] = "k8s_node-agent_team-a_uid_0";
-  const ContainerRequest heard = requesting(config, caller);
-  ASSERT_TRUE(heard.request);
-  EXPECT_EQ(heard.request->selection.count, 2U);
-  EXPECT_TRUE(heard.request->given.empty());
+  const ContainerRequest parsed = requesting(config, caller);
+  ASSERT_TRUE(parsed.request);
+  EXPECT_EQ(parsed.request->selection.count, 2U);
+  EXPECT_TRUE(parsed.request->granted_nodes.empty());
 }
 
 // The image's manifest has all annotations that CRI-O and containerd write.
@@ -167,9 +167,9 @@ TEST(Caller, ForgedAnnotationsOfPodmanImageAreIgnored) {
   for (const std::string& path : {"/libpod_parent/libpod-" + kId, "machine.slice:libpod:" + kId,
                                   "/user.slice/libpod-payload-" + kId, std::string()}) {
     config["linux"]["cgroupsPath"] = path;
-    const ContainerRequest told = requesting(config, {.bundle = kPodmans, .runtime_root = "/run/runc"});
-    EXPECT_FALSE(told.request) << path;
-    ASSERT_EQ(told.warnings.size(), 1U);
+    const ContainerRequest parsed = requesting(config, {.bundle = kPodmans, .runtime_root = "/run/runc"});
+    EXPECT_FALSE(parsed.request) << path;
+    ASSERT_EQ(parsed.warnings.size(), 1U);
     // The hook runs by CRI-O's files of hooks.d in a directory that both engines read, or by a CDI file.
     for (const Engine named : {Engine::kCrio, Engine::kContainerd, Engine::kDocker}) {
       const ContainerRequest doubted = requesting(config, {.engine = named, .is_named = true, .bundle = kPodmans});

@@ -200,12 +200,13 @@ TEST(ProcessIdentity, RefusesInvalidPids) {
 // No descriptor is left, or /proc shows no processes: a living process must not count as gone.
 TEST(ProcessIdentity, FailedLookupIsUnknown) {
   const auto self = must(base::identify(getpid()));
-  const auto says = [&](const char* expected, bool (*arrange)()) {
+  const auto reports = [&](const char* expected, bool (*arrange)()) {
     return in_child([&] { return arrange() ? sight(base::read_presence(self)) == expected : 2; });
   };
-  EXPECT_EQ(says("unknown: EMFILE", [] { return setrlimit(RLIMIT_NOFILE, std::array<rlimit, 1>{}.data()) == 0; }), 1);
+  EXPECT_EQ(reports("unknown: EMFILE", [] { return setrlimit(RLIMIT_NOFILE, std::array<rlimit, 1>{}.data()) == 0; }),
+            1);
   if (geteuid() == 0) {
-    EXPECT_EQ(says("unknown: ENODEV", hide_proc), 1);
+    EXPECT_EQ(reports("unknown: ENODEV", hide_proc), 1);
   }
 }
 

@@ -53,7 +53,7 @@ struct PlanesScene {
     return make_plan(input);
   }
   // Returns the value of RDMA_INIT_RAILS, or the error.
-  std::string told() const {
+  std::string reported() const {
     const auto made = plan();
     if (!made) return made.error().message;
     const auto found = made->env.find("RDMA_INIT_RAILS");
@@ -71,21 +71,21 @@ PlanesScene with_planes(std::vector<unsigned> planes, const std::string& rails =
 
 TEST(Planes, ChoosesOneVfOfEachPlane) {
   PlanesScene scene = with_planes({0, 0, 1, 1});
-  EXPECT_EQ(scene.told(), "mlx5_2=0.0,mlx5_4=0.1");
+  EXPECT_EQ(scene.reported(), "mlx5_2=0.0,mlx5_4=0.1");
   scene.selection = "3";
-  EXPECT_EQ(scene.told(), "mlx5_2=0.0,mlx5_3=0.0,mlx5_4=0.1");
+  EXPECT_EQ(scene.reported(), "mlx5_2=0.0,mlx5_3=0.0,mlx5_4=0.1");
   scene.selection = "2";
   scene.config.rails.clear();
-  EXPECT_EQ(scene.told(), "");
+  EXPECT_EQ(scene.reported(), "");
   EXPECT_EQ(scene.plan()->hcas.at(1).name, "mlx5_3") << "without rails: PCI order";
 }
 
 TEST(Planes, ChoosesPlanesInPciOrder) {
   PlanesScene scene = with_planes({1, 0, 1, 0});
-  EXPECT_EQ(scene.told(), "mlx5_3=0.0,mlx5_4=0.1");
+  EXPECT_EQ(scene.reported(), "mlx5_3=0.0,mlx5_4=0.1");
   EXPECT_EQ(scene.warnings(), Strings());
   scene.holdings["mlx5_4"] = {.exclusive_owner = "web", .others = 1};
-  EXPECT_EQ(scene.told(), "mlx5_3=0.0,mlx5_2=0.1");
+  EXPECT_EQ(scene.reported(), "mlx5_3=0.0,mlx5_2=0.1");
   EXPECT_EQ(scene.warnings(),
             Strings{"rail 0: the PCI addresses of its HCAs are not in the order of its planes, so NCCL may connect "
                     "different planes; request a count of HCAs when more are free, or order the planes in \"rails\" by "
@@ -94,45 +94,45 @@ TEST(Planes, ChoosesPlanesInPciOrder) {
   scene.holdings.clear();
   for (const char* own : {"mlx5_2", "mlx5_3"})
     scene.holdings[own] = {.own = true, .own_units = 1, .exclusive_owner = {}};
-  EXPECT_EQ(scene.told(), "mlx5_3=0.0,mlx5_2=0.1");
+  EXPECT_EQ(scene.reported(), "mlx5_3=0.0,mlx5_2=0.1");
 }
 
 TEST(Planes, SelectsByPciGuidNameAndPf) {
   PlanesScene scene = with_planes({0, 1}, R"(["guid:*99", "pci:0c:01.1", ["pf:mlx5_1", "mlx5_2"]])");
   scene.node.hcas[0].node_guid = "0c42:a103:0000:0099";
-  EXPECT_EQ(scene.told(), "mlx5_3=1,mlx5_2=2.1");
+  EXPECT_EQ(scene.reported(), "mlx5_3=1,mlx5_2=2.1");
   scene.selection = "rail:2";
-  EXPECT_EQ(scene.told(), "mlx5_2=2.1") << "mlx5_1 is of this rail too, but in no pool";
+  EXPECT_EQ(scene.reported(), "mlx5_2=2.1") << "mlx5_1 is of this rail too, but in no pool";
   scene.config.pools.clear();
-  EXPECT_EQ(scene.told(), "mlx5_1=2.0,mlx5_2=2.1");
+  EXPECT_EQ(scene.reported(), "mlx5_1=2.0,mlx5_2=2.1");
   scene.selection = "mlx5_0,mlx5_2";
-  EXPECT_EQ(scene.told(), "mlx5_0=0,mlx5_2=2.1");
+  EXPECT_EQ(scene.reported(), "mlx5_0=0,mlx5_2=2.1");
   scene.config.rails = test_support::rails_of(R"(["mlx5_9", "mlx5_2"])");
-  EXPECT_EQ(scene.told(), "mlx5_2=1") << "an HCA without an entry has no rail to tell";
+  EXPECT_EQ(scene.reported(), "mlx5_2=1") << "an HCA without an entry has no rail to tell";
 }
 
-TEST(Planes, TellsNoRailThatIsUnknown) {
+TEST(Planes, ReportsNoUnknownRail) {
   PlanesScene scene = with_planes({0, 1});
   scene.selection = "mlx5_2";
   scene.node.hcas[2].pfs.clear();
-  EXPECT_EQ(scene.told(), "mlx5_2=0.0") << "the PF is known by its function";
+  EXPECT_EQ(scene.reported(), "mlx5_2=0.0") << "the PF is known by its function";
   scene.node.hcas[0].pci = "0000:ff:00.0";
-  EXPECT_EQ(scene.told(), "");
+  EXPECT_EQ(scene.reported(), "");
   EXPECT_EQ(scene.warnings(), Strings{"RDMA_INIT_RAILS is not set: the rail of `mlx5_2` is not known: the HCA of its "
                                       "physical function is not visible on the node"});
   scene.config.networks["n"] = {"n", Mode::kShared, "ipoib", std::nullopt};
   scene.config.pools.front().network = "n";
   scene.node.hcas[2].ports[0].netdev = "ib0";
-  EXPECT_EQ(scene.told(),
+  EXPECT_EQ(scene.reported(),
             "the rail of `mlx5_2` is not known: the HCA of its physical function is not visible on the node");
   // The number of another HCA depends on it only if that HCA follows.
   scene.config.rails = test_support::rails_of(R"(["pf:mlx5_0"])");
   scene.selection = "mlx5_3";
   scene.node.hcas[3].ports[0].netdev = "ib1";
-  EXPECT_EQ(scene.told(),
+  EXPECT_EQ(scene.reported(),
             "the rail of `mlx5_3` depends on `mlx5_2`: the HCA of its physical function is not visible on the node");
   scene.node.hcas[3].pci = "0000:0b:00.0";
-  EXPECT_EQ(scene.told(), "");
+  EXPECT_EQ(scene.reported(), "");
   EXPECT_EQ(scene.plan()->netdevs.at(0).rail, 1U);
   scene = with_planes({0}, R"(["guid:*99"])");
   scene.node.hcas[2].node_guid.clear();

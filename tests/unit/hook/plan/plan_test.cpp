@@ -43,13 +43,13 @@ PlanScene requesting(std::string_view selection) {
 }
 
 // The given nodes are the request.
-PlanScene given(std::initializer_list<unsigned> numbers) {
+PlanScene granted(std::initializer_list<unsigned> numbers) {
   PlanScene scene;
   scene.request.selection.kind = HcaSelection::Kind::kAll;
   scene.request.selection.source = "/dev/infiniband/uverbs* of the container";
   scene.request.has_nodes_of_grant = true;
   for (const unsigned number : numbers)
-    scene.request.given.push_back({fmt::format("/dev/infiniband/uverbs{}", number), 'c', 231, 192 + number});
+    scene.request.granted_nodes.push_back({fmt::format("/dev/infiniband/uverbs{}", number), 'c', 231, 192 + number});
   return scene;
 }
 
@@ -269,8 +269,8 @@ TEST(Plan, SkipsHcasWithoutNodeOrLink) {
   EXPECT_FALSE(decide(scene)->env.contains("RDMA_INIT_REQUIRE"));
 }
 
-TEST(Plan, TakesGivenNodesForTheGrant) {
-  PlanScene scene = given({3, 1});
+TEST(Plan, TakesGrantedNodesForTheGrant) {
+  PlanScene scene = granted({3, 1});
   EXPECT_EQ(hcas(scene), "mlx5_1 mlx5_3");
   scene.request.order = {"0000:13:00.0", "0000:10:00.0"};
   EXPECT_EQ(hcas(scene), "mlx5_3 mlx5_1");  // names and orders, never adds
@@ -280,19 +280,19 @@ TEST(Plan, TakesGivenNodesForTheGrant) {
   EXPECT_EQ(narrowed(scene, "3"), "mlx5_3 mlx5_1");
   EXPECT_EQ(decide(scene)->warnings, Strings{"annotation a requests 3 HCAs, but can only narrow the HCAs of "
                                              "/dev/infiniband/uverbs* of the container, which has 2"});
-  const PlanScene unknown = given({7});
+  const PlanScene unknown = granted({7});
   EXPECT_EQ(hcas(unknown), "");
   ASSERT_EQ(decide(unknown)->warnings.size(), 1U);
   EXPECT_TRUE(decide(unknown)->warnings[0].starts_with(
       "`/dev/infiniband/uverbs7` in linux.devices belongs to no HCA of this node and is not changed"));
-  EXPECT_EQ(hcas(given({7, 3})), "mlx5_3") << "the other node still counts";
-  PlanScene other = given({0});
+  EXPECT_EQ(hcas(granted({7, 3})), "mlx5_3") << "the other node still counts";
+  PlanScene other = granted({0});
   other.inventory.hcas[0].uverbs_dev = "231:193";
   EXPECT_EQ(hcas(other),
             "`/dev/infiniband/uverbs0` in linux.devices has device number 231:192, but on this node it has 231:193");
-  PlanScene any = given({});
+  PlanScene any = granted({});
   const auto with = [&](std::vector<SpecDevice> devices) {
-    any.request.given = std::move(devices);
+    any.request.granted_nodes = std::move(devices);
     return hcas(any);
   };
   const SpecDevice foreign{"/dev/infiniband/../infiniband/uverbs1", 'c', 231, 193};
@@ -309,12 +309,12 @@ TEST(Plan, TakesGivenNodesForTheGrant) {
 }
 
 // A stale node, or one with another HCA's name, does not affect the other nodes.
-TEST(Plan, BooksGivenNodesByNumber) {
+TEST(Plan, BooksGrantedNodesByNumber) {
   PlanScene scene = requesting("mlx5_3");
-  scene.request.given = {{"/dev/x", 'c', 231, 192},
-                         {"/dev/infiniband/uverbs0", 'c', 231, 193},
-                         {"/dev/infiniband/uverbs9", 'c', 231, 194},
-                         {"/dev/infiniband/uverbs7", 'c', 231, 199}};
+  scene.request.granted_nodes = {{"/dev/x", 'c', 231, 192},
+                                 {"/dev/infiniband/uverbs0", 'c', 231, 193},
+                                 {"/dev/infiniband/uverbs9", 'c', 231, 194},
+                                 {"/dev/infiniband/uverbs7", 'c', 231, 199}};
   std::string held;
   const auto plan = decide(scene);
   for (const PlannedHca& hca : plan->also_open)
@@ -469,7 +469,7 @@ TEST(Plan, RestrictsHcasToPools) {
   EXPECT_EQ(hcas(scene, "mlx5_3"), "x: `mlx5_3` is in no pool");
   scene.request.selection = *parse_selection("3", "x");
   EXPECT_EQ(hcas(scene, Mode::kExclusive), "x: requests 3 HCAs, 2 are free");  // of the pool that allows it
-  PlanScene nodes = given({3});
+  PlanScene nodes = granted({3});
   nodes.config = scene.config;
   nodes.inventory = scene.inventory;
   EXPECT_EQ(hcas(nodes), "");
@@ -478,8 +478,8 @@ TEST(Plan, RestrictsHcasToPools) {
 }
 
 // Narrowing removes no node of linux.devices: no other container may get an HCA exclusively that this one can open.
-TEST(Plan, BooksGivenNodesThatAreNarrowedAway) {
-  PlanScene scene = given({1, 2});
+TEST(Plan, BooksGrantedNodesThatAreNarrowedAway) {
+  PlanScene scene = granted({1, 2});
   scene.request.narrowed_by.push_back(*parse_selection("mlx5_2", "x"));
   EXPECT_EQ(hcas(scene), "mlx5_2");
   EXPECT_EQ(decide(scene)->also_open, (std::vector<PlannedHca>{{"mlx5_1", Mode::kHca, 1, std::nullopt, true}}));
@@ -759,7 +759,7 @@ TEST(Plan, CountPrefersHcasNearGpus) {
   scene.holdings["mlx5_3"] = held_by("container a");
   EXPECT_EQ(hcas(scene, Mode::kExclusive), "mlx5_1 mlx5_2");  // its socket's other
   scene.request.selection = *parse_selection("1", "x");
-  scene.request.given = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
+  scene.request.granted_nodes = {{"/dev/infiniband/uverbs0", 'c', 231, 192}};
   EXPECT_EQ(hcas(scene), "mlx5_0");  // it has that node already
 }
 
@@ -877,23 +877,23 @@ TEST(Plan, ExportsAddressesOfNodeWithoutRail) {
   inventory.netdevs[2].addresses.clear();
   inventory.netdevs[2].master = "bond0";
   inventory.netdevs.push_back(test_support::netdev("bond0", {"fe80::1", "10.7.0.1", "fd00::7"}));
-  const auto told = [&](const std::function<void(PlanScene&)>& change) {
+  const auto reported = [&](const std::function<void(PlanScene&)>& change) {
     PlanScene changed = scene;
     change(changed);
     return decide(changed)->env["RDMA_INIT_NODE_ADDRESSES"];
   };
-  EXPECT_EQ(told([](PlanScene&) {}), "mlx5_0:1=10.1.0.1,mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
-  EXPECT_EQ(told([](PlanScene& other) { other.host_network = true; }), "");
-  EXPECT_EQ(told([](PlanScene& other) { other.inventory.netns_mode = fabric::NetnsMode::kExclusive; }), "");
-  EXPECT_EQ(told([](PlanScene& other) { other.variables = false; }), "");
-  EXPECT_EQ(told([](PlanScene& other) { other.inventory.hcas[0].ports[0].state = "1: DOWN"; }),
+  EXPECT_EQ(reported([](PlanScene&) {}), "mlx5_0:1=10.1.0.1,mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
+  EXPECT_EQ(reported([](PlanScene& other) { other.host_network = true; }), "");
+  EXPECT_EQ(reported([](PlanScene& other) { other.inventory.netns_mode = fabric::NetnsMode::kExclusive; }), "");
+  EXPECT_EQ(reported([](PlanScene& other) { other.variables = false; }), "");
+  EXPECT_EQ(reported([](PlanScene& other) { other.inventory.hcas[0].ports[0].state = "1: DOWN"; }),
             "mlx5_1:1=10.7.0.1,mlx5_1:1=fd00::7");
 }
 
 TEST(Plan, LocksItsCandidates) {
   EXPECT_EQ(locked(requesting("1")), "mlx5_0 mlx5_1 mlx5_2 mlx5_3");
   EXPECT_EQ(locked(requesting("mlx5_2,mlx5_2")), "mlx5_2");
-  EXPECT_EQ(locked(given({3})), "mlx5_3");
+  EXPECT_EQ(locked(granted({3})), "mlx5_3");
   EXPECT_EQ(locked(requesting("none")), "");
   EXPECT_EQ(locked(requesting("mlx5_9")), "");
   PlanScene scene = requesting("gpu");

@@ -20,7 +20,7 @@ struct RankScene {
   Request request;
   Config config;
   Holdings holdings;
-  std::vector<std::string> given = {};
+  std::vector<std::string> granted = {};
   std::set<std::string> lost = {};
   unsigned losses = 0;
   unsigned turn = 0;
@@ -49,7 +49,7 @@ struct RankScene {
              },
          .is_active = [&](const std::string& hca) { return find_hca(inventory, hca)->ports.front().is_active(); },
          .own = own,
-         .given = given,
+         .granted = granted,
          .lost = lost,
          .losses = losses,
          .turn = turn});
@@ -95,7 +95,7 @@ TEST(Rank, LeavesWorseChoiceToTheDecisionAmongAll) {
   EXPECT_EQ(scene.text(), "too few") << "mlx5_0 is ACTIVE";
   scene.inventory.hcas[0].ports.front().state = "1: DOWN";
   EXPECT_EQ(scene.text(), "mlx5_1");
-  scene.given = {"mlx5_2"};
+  scene.granted = {"mlx5_2"};
   EXPECT_EQ(scene.text(), "mlx5_2");
   scene.holdings["mlx5_2"].exclusive_owner = "container web";
   EXPECT_EQ(scene.text(), "too few") << "the container has the node of mlx5_2";

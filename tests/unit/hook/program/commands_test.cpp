@@ -38,32 +38,32 @@ NetworkRecord record_of(const Grant& grant) {
   return {grant.owner.key, {4, 17, "/var/run/netns/cni-1"}, 0, {rail}};
 }
 
-DeviceOwners holders_of(unsigned grants, bool all) {
-  DeviceOwners holders(all);
+DeviceOwners owners_of(unsigned grants, bool all) {
+  DeviceOwners owners(all);
   for (unsigned number = 0; number < grants; ++number) {
     Grant grant = grant_of(number, {"mlx5_0", "mlx5_9"});
     grant.stale = number % 2 == 1;
-    holders.add(grant, holders.shows(grant) ? std::optional(record_of(grant)) : std::nullopt);
+    owners.add(grant, owners.shows(grant) ? std::optional(record_of(grant)) : std::nullopt);
   }
-  return holders;
+  return owners;
 }
 
-std::string text_of(const DeviceOwners& holders) {
+std::string text_of(const DeviceOwners& owners) {
   std::string all;
-  write_devices_text(test_support::rails(2, 4), {}, holders, [&](const std::string& text) { all += text; });
+  write_devices_text(test_support::rails(2, 4), {}, owners, [&](const std::string& text) { all += text; });
   return all;
 }
 
-std::string json_of(const DeviceOwners& holders, unsigned hcas) {
+std::string json_of(const DeviceOwners& owners, unsigned hcas) {
   std::string all;
-  write_devices_json(test_support::rails(hcas, 4), {}, holders, [&](const std::string& text) { all += text; });
+  write_devices_json(test_support::rails(hcas, 4), {}, owners, [&](const std::string& text) { all += text; });
   return all;
 }
 
 TEST(Devices, WritesOneJsonDocumentInPieces) {
   for (const unsigned grants : {0U, 1U, 12U}) {
     for (const unsigned hcas : {0U, 2U}) {
-      const std::string text = json_of(holders_of(grants, true), hcas);
+      const std::string text = json_of(owners_of(grants, true), hcas);
       const Json document = Json::parse(text);
       EXPECT_EQ(document.dump(2) + "\n", text);
       EXPECT_EQ(document["grants"], grants);
@@ -78,7 +78,7 @@ TEST(Devices, WritesOneJsonDocumentInPieces) {
 }
 
 TEST(Devices, DescribesOwner) {
-  const Json document = Json::parse(json_of(holders_of(1, true), 1));
+  const Json document = Json::parse(json_of(owners_of(1, true), 1));
   EXPECT_EQ(document["hcas"][0]["holders"][0], Json::parse(R"({
     "grant": "key-0", "holder": "container c0", "mode": "shared-multi", "units": 2, "containers": ["c0"],
     "since": "1970-01-01T00:00:00Z", "netns": "/var/run/netns/cni-1",
@@ -91,25 +91,25 @@ TEST(Devices, DescribesOwner) {
 TEST(Devices, MasksTheTokenOfAGrant) {
   const std::string token(32, 'a');
   for (const bool all : {false, true}) {
-    DeviceOwners holders(all);
+    DeviceOwners owners(all);
     Grant grant = grant_of(0, {"mlx5_0"});
     grant.owner = token_owner(token);
-    holders.add(grant, std::nullopt);
-    EXPECT_EQ((all ? json_of(holders, 1) : text_of(holders)).find(token), std::string::npos);
+    owners.add(grant, std::nullopt);
+    EXPECT_EQ((all ? json_of(owners, 1) : text_of(owners)).find(token), std::string::npos);
     if (!all) continue;
-    EXPECT_EQ(Json::parse(json_of(holders, 1))["hcas"][0]["holders"][0]["grant"], shown_key("token-" + token));
+    EXPECT_EQ(Json::parse(json_of(owners, 1))["hcas"][0]["holders"][0]["grant"], shown_key("token-" + token));
   }
 }
 
 TEST(Devices, SumsUpManyOwnersInText) {
-  const std::string few = text_of(holders_of(8, false));
+  const std::string few = text_of(owners_of(8, false));
   EXPECT_NE(few.find("  held by container c7 since 1970-01-01T00:00:00Z, shared-multi x2; it has\n"
                      "      ended: `rdma-hook recover` releases it\n"
                      "    net1 (macvlan of rail_0) at GID index 5\nmlx5_1 "),
             std::string::npos)
       << few;
   EXPECT_EQ(few.find("more"), std::string::npos);
-  const std::string many = text_of(holders_of(1000, false));
+  const std::string many = text_of(owners_of(1000, false));
   const std::string more =
       "  held by 992 more, shared-multi x1984; 496 have ended: `rdma-hook recover`\n"
       "      releases them; --json lists them\n";
@@ -126,17 +126,17 @@ TEST(Devices, FitsLongNamesIn80Columns) {
   node.hcas[2].name = std::string(100, 'H');
   for (fabric::Hca& hca : node.hcas)
     hca.ports[0].rate = "400 Gb/sec (4X NDR)";
-  DeviceOwners holders(false);
+  DeviceOwners owners(false);
   for (unsigned number = 0; number < 3; ++number) {
     Grant grant = grant_of(number, {node.hcas[number].name, std::string(63, 'a') + std::to_string(number)});
     grant.owner.label = fmt::format("pod {}/{}", std::string(63, 'n'), std::string(200, 'p'));
     NetworkRecord record = record_of(grant);
     for (const char* address : {"2001:db8:ffff:ffff:ffff:ffff:ffff:fff1", "2001:db8:ffff:ffff:ffff:ffff:ffff:fff2"})
       record.rails[0].rail.addresses.push_back({test_support::address(address), 64, {}});
-    holders.add(grant, std::move(record));
+    owners.add(grant, std::move(record));
   }
   std::string text;
-  write_devices_text(node, {}, holders, [&](const std::string& part) { text += part; });
+  write_devices_text(node, {}, owners, [&](const std::string& part) { text += part; });
   for (const std::string_view line : base::split(text, '\n')) {
     EXPECT_LE(line.size(), 80U) << text;
     EXPECT_FALSE(line.ends_with(' ')) << text;
@@ -146,17 +146,17 @@ TEST(Devices, FitsLongNamesIn80Columns) {
   EXPECT_NE(text.find("\n" + std::string(73, 'H') + "...\n"), std::string::npos) << text;
   EXPECT_NE(text.find(" 1:ACTIVE Ethernet 400 Gb/sec\n"), std::string::npos) << text;
   std::string json;
-  write_devices_json(node, {}, holders, [&](const std::string& part) { json += part; });
+  write_devices_json(node, {}, owners, [&](const std::string& part) { json += part; });
   EXPECT_NE(json.find(node.hcas[2].name), std::string::npos);
   EXPECT_NE(json.find("400 Gb/sec (4X NDR)"), std::string::npos);
 }
 
 TEST(Devices, KeepsOnlyPrintedOwners) {
-  EXPECT_EQ(holders_of(1000, false).holders().size(), 8U);
-  EXPECT_EQ(holders_of(1000, true).holders().size(), 1000U);
-  const DeviceOwners holders = holders_of(100, false);
-  EXPECT_FALSE(holders.shows(grant_of(0, {"mlx5_0", "mlx5_9"})));
-  EXPECT_TRUE(holders.shows(grant_of(0, {"mlx5_0", "mlx5_1"})));
+  EXPECT_EQ(owners_of(1000, false).owners().size(), 8U);
+  EXPECT_EQ(owners_of(1000, true).owners().size(), 1000U);
+  const DeviceOwners owners = owners_of(100, false);
+  EXPECT_FALSE(owners.shows(grant_of(0, {"mlx5_0", "mlx5_9"})));
+  EXPECT_TRUE(owners.shows(grant_of(0, {"mlx5_0", "mlx5_1"})));
 }
 
 // `rdma-hook plan` of a snapshot: its output equals the state after a start.
@@ -170,7 +170,7 @@ struct PlanCommand {
   Json config = Json::object();
   bool has_bundle = true;
   test_support::TempDir directory = {};
-  std::string said = {};  // on the standard error output
+  std::string errors = {};  // on the standard error output
 
   std::string run(int expected_code, std::vector<std::string> arguments = {}) {
     test_support::write_file(directory / "config.json", container.dump());
@@ -183,7 +183,7 @@ struct PlanCommand {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
     EXPECT_EQ(run_command(parse_options(test_support::pointers_to(arguments)).value()), expected_code);
-    said = testing::internal::GetCapturedStderr();
+    errors = testing::internal::GetCapturedStderr();
     return testing::internal::GetCapturedStdout();
   }
   Json json(int expected_code = 0) { return Json::parse(run(expected_code, {"--json"})); }
@@ -200,7 +200,7 @@ TEST(PlanCommand, PrintsWarningsWithRefusal) {
   EXPECT_NE(refused["hint"].get<std::string>().find("MIG"), std::string::npos);
   EXPECT_EQ(refused["warnings"], Json::array({warning}));
   EXPECT_EQ(command.run(1), "");
-  EXPECT_LT(command.said.find("warning: " + warning), command.said.find("error: ")) << command.said;
+  EXPECT_LT(command.errors.find("warning: " + warning), command.errors.find("error: ")) << command.errors;
 }
 
 TEST(PlanCommand, DoesNotCheckRailsOfSnapshotWithoutNetdevs) {
@@ -295,7 +295,7 @@ TEST(PlanCommand, PrintsEachWarningOnce) {
   const Json node{{"path", "/dev/infiniband/uverbs77"}, {"type", "c"}, {"major", 231}, {"minor", 269}};
   command.container["linux"]["devices"] = {node, node};
   command.container["annotations"] = Json::object();
-  const std::string text = command.run(0) + command.said;
+  const std::string text = command.run(0) + command.errors;
   EXPECT_EQ(count_of("`/dev/infiniband/uverbs77` in linux.devices belongs to no HCA", text), 1U) << text;
   EXPECT_EQ(command.json()["warnings"].size(), 1U);
 }
@@ -315,8 +315,8 @@ TEST(DevicesCommand, ReportsUnreadableNetdevsOfTwoPortsOnce) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(run_command(parse_options(test_support::pointers_to(arguments)).value()), 0);
   testing::internal::GetCapturedStdout();
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(count_of("warning: cannot read `" + netdevs + "`", said), 1U) << said;
+  const std::string errors = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count_of("warning: cannot read `" + netdevs + "`", errors), 1U) << errors;
 }
 
 TEST(PlanCommand, KeepsRequireOfContainer) {

@@ -56,7 +56,7 @@ class StagesTest : public testing::Test {
   Result<void> verify_it() {
     return run([](Call& call) { return verify(call, Config()); }, state(::getpid()));
   }
-  void give(const Owner& owner, const std::string& user_key) {
+  void book(const Owner& owner, const std::string& user_key) {
     const auto ledger = Ledger::open(node_.ledger);
     ASSERT_TRUE(test_support::book(*ledger, owner, {test_support::kAlone}, {user_key, "web-1", {}}));
     ASSERT_TRUE(ledger->settle(owner.key));
@@ -90,7 +90,7 @@ TEST_F(StagesTest, UnreadableConfigurationRefusesOnlyRequests) {
 
 TEST_F(StagesTest, VerifyRefusesRequestWithoutGrant) {
   EXPECT_EQ(failure_reason(verify_it().error()), FailureReason::kRefused);
-  give(own(), own().key);
+  book(own(), own().key);
   EXPECT_TRUE(verify_it());
   // The grant is found by its token.
   write_config(R"({"process": {"args": ["true"]}, "annotations": {"rdma-init.io/devices": "mlx5_0",
@@ -99,7 +99,7 @@ TEST_F(StagesTest, VerifyRefusesRequestWithoutGrant) {
   ASSERT_TRUE(Ledger::open(node_.ledger)->release_grant(own().key));
   EXPECT_FALSE(verify_it());
   const Owner owner = token_owner(test_support::kToken);
-  give(owner, owner.key);
+  book(owner, owner.key);
   EXPECT_TRUE(verify_it());
 }
 
@@ -149,15 +149,15 @@ TEST_F(StagesTest, VerifyAcceptsNodeWithoutHcaAndGrant) {
   EXPECT_FALSE(with({9, 0})) << "one of them belongs to another HCA";
 }
 
-TEST_F(StagesTest, PoststopReleasesAfterBundleIsGone) {
-  give(own(), own().key);
-  const std::string gone = state(0);
+TEST_F(StagesTest, PoststopReleasesAfterBundleIsRemoved) {
+  book(own(), own().key);
+  const std::string removed = state(0);
   std::filesystem::remove_all(directory_ / "bundle");
-  const auto done = run(poststop, gone);
+  const auto done = run(poststop, removed);
   EXPECT_TRUE(done) << done.error().message;
   EXPECT_EQ(outcome_.returned, std::vector<ReturnReason>{ReturnReason::kPoststop});
   EXPECT_FALSE(Ledger::open(node_.ledger)->find(own().key).value());
-  EXPECT_TRUE(run(poststop, gone)) << "a second call is no error";
+  EXPECT_TRUE(run(poststop, removed)) << "a second call is no error";
   EXPECT_TRUE(outcome_.returned.empty());
 }
 
@@ -167,19 +167,19 @@ TEST_F(StagesTest, FindsContainerByAnotherPathOfItsBundle) {
   std::filesystem::create_directory(directory_ / "other");
   const Owner linked = container_owner("web-1", directory_ / "link");
   const auto ledger = Ledger::open(node_.ledger);
-  const auto give_in = [&](const Owner& owner, const std::string& bundle) {
+  const auto book_in = [&](const Owner& owner, const std::string& bundle) {
     const GrantUser user{linked.key, "web-1", {}, directory_ / bundle};
     ASSERT_TRUE(test_support::book(*ledger, owner, {test_support::kAlone}, user));
     ASSERT_TRUE(ledger->settle(owner.key));
   };
   const NetnsIdentity netns = identify_netns("/proc/self/ns/net").value();
   for (const Owner& owner : {linked, netns_owner(netns)}) {
-    give_in(owner, "other");
+    book_in(owner, "other");
     EXPECT_FALSE(verify_it());
     EXPECT_TRUE(run(poststop, state(0)));
     EXPECT_EQ(ledger->find(owner.key).value()->users.size(), 1U) << "another container of the same id stays";
     ASSERT_TRUE(ledger->release_grant(owner.key));
-    give_in(owner, "link");
+    book_in(owner, "link");
     EXPECT_TRUE(verify_it());
     EXPECT_TRUE(run(poststop, state(0)));
     const auto left = ledger->find(owner.key).value();

@@ -80,7 +80,7 @@ class AddRails : public NetnsTest {
     hca.device = device_of(rail);
     return hca;
   }
-  Result<RailsReport> give(unsigned rails, Mode mode = Mode::kExclusive) {
+  Result<RailsReport> add(unsigned rails, Mode mode = Mode::kExclusive) {
     Plan plan;
     for (unsigned i = 0; i < rails; ++i) {
       plan.hcas.push_back(booked(i, mode));
@@ -123,9 +123,9 @@ class AddRails : public NetnsTest {
   }
   // Expects that the first warning of adding these rails begins with this text.
   void expect_warning(unsigned rails, const std::string& text) {
-    const auto given = must(give(rails));
-    ASSERT_FALSE(given.warnings.empty());
-    EXPECT_EQ(given.warnings[0].substr(0, text.size()), text);
+    const auto added = must(add(rails));
+    ASSERT_FALSE(added.warnings.empty());
+    EXPECT_EQ(added.warnings[0].substr(0, text.size()), text);
   }
   void expect_link_is_detached(std::uint32_t type, bpf_prog_type program_type);
   void end_container() {
@@ -173,7 +173,7 @@ class RestoreRails : public AddRails {};
 
 TEST_F(AddRails, MovesNetdevsWithAddressAndRestoresThem) {
   for (const unsigned rails : {1U, 1U, 2U}) {
-    ASSERT_OK(give(rails)) << "existing rails are not changed";
+    ASSERT_OK(add(rails)) << "existing rails are not changed";
     EXPECT_EQ(names(pod_), rails == 1 ? "net1" : "net1 net2");
   }
   EXPECT_EQ(state(), "node: ; pod: net1 net2; record, 2 addresses");
@@ -191,21 +191,21 @@ TEST_F(AddRails, WarnsOfRailWithoutAddress) {
 
 TEST_F(AddRails, WritesRecordBeforeTheFirstAllocation) {
   config_.networks["lab"].ranges[0].to = config_.networks["lab"].ranges[0].from;
-  ASSERT_FALSE(give(2)) << "one address for two rails";
+  ASSERT_FALSE(add(2)) << "one address for two rails";
   EXPECT_TRUE(has_record()) << "written before the first allocation";
   ASSERT_OK(restore());
   EXPECT_EQ(state(), kHome);
 }
 
 TEST_F(RestoreRails, KeepsRailOfHeldHca) {
-  ASSERT_OK(give(2));
+  ASSERT_OK(add(2));
   ASSERT_OK(restore({booked(1, Mode::kExclusive)}));
   EXPECT_EQ(state(), "node: rail0; pod: net2; record, 1 addresses");
 }
 
 // A later container of the pod was granted the HCA under another name, and another HCA has its name by now.
 TEST_F(RestoreRails, KeepsRailOfHeldHcaThatWasRenamed) {
-  ASSERT_OK(give(2));
+  ASSERT_OK(add(2));
   PlannedHca renamed{"v9", Mode::kExclusive, 1, std::nullopt};
   renamed.device = device_of(1);
   PlannedHca other{"mlx5_0", Mode::kExclusive, 1, std::nullopt};
@@ -215,7 +215,7 @@ TEST_F(RestoreRails, KeepsRailOfHeldHcaThatWasRenamed) {
 }
 
 TEST_F(RestoreRails, KeepsMacvlanChildOfHeldHca) {
-  ASSERT_OK(give(2, Mode::kShared));
+  ASSERT_OK(add(2, Mode::kShared));
   ASSERT_EQ(names(pod_), "net1 net2");
   ASSERT_OK(restore({booked(1, Mode::kShared)}));
   EXPECT_EQ(state(), "node: rail0 rail1; pod: net2; record, 1 addresses");
@@ -224,7 +224,7 @@ TEST_F(RestoreRails, KeepsMacvlanChildOfHeldHca) {
 }
 
 TEST_F(RestoreRails, WarnsOfSoftwareNetdevThatEndedWithItsNamespace) {
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   end_container();
   ASSERT_OK(restore());
   EXPECT_EQ(warnings_.size(), 1U);
@@ -307,7 +307,7 @@ TEST_F(RestoreRails, RestoresSettingsThatTheContainerChanged) {
   set_alias(node_, rail, "rack 7");
   change_name(node_, RTM_NEWLINKPROP, rail, "enp1");
   const LinkSettings before = node_settings();
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   mistreat(pod_, pod_index());
   EXPECT_NE(settings_of(pod_, "net1"), before);
   expect_restored();
@@ -363,7 +363,7 @@ TEST_F(RestoreRails, RestoresSysfsSettingsThatTheContainerChanged) {
     EXPECT_EQ(restore_sysfs_settings(netdev_directory(node_, "rail0"), "rail0", nodes), Strings());
     const SysfsSettings before = sysfs_of(node_, "rail0");
     EXPECT_EQ(before[3], Strings{"1"});
-    ASSERT_OK(give(1));
+    ASSERT_OK(add(1));
     const SysfsSettings tenants = all_set_to({{{"1"}, {"20000"}, {"3"}, {"0"}, {"64"}, {"1"}}}, there);
     do_inside([&] {
       EXPECT_EQ(restore_sysfs_settings(netdev_directory(pod_, "net1"), "net1", tenants), Strings());
@@ -398,7 +398,7 @@ TEST_F(RestoreRails, RestoresFeaturesThatTheContainerChanged) {
   before.wanted[0] &= ~(before.changeable[0] & 1U);  // scatter-gather off, against the driver's default
   ASSERT_OK(ethtool.restore(rail, "rail0", before));
   before = features_of(ethtool, rail);
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   const int inside = pod_index();
   do_inside([&] {
     turn_features(inside);
@@ -427,22 +427,22 @@ TEST_F(AddRails, WarnsOfFeaturesAndProgramsThatCannotBeRead) {
        "detached"}};
   for (const auto& row : cases) {
     SCOPED_TRACE(testing::Message() << row.call << " " << row.code);
-    const auto give_and_take_back = [&] {
+    const auto add_and_undo = [&] {
       deny(row.call, row.code, row.argument, row.value);
       if (row.warning) {
         expect_warning(1, row.warning);
       } else {
-        EXPECT_FALSE(has_text(must(give(1)).warnings[0], "netlink socket"));
+        EXPECT_FALSE(has_text(must(add(1)).warnings[0], "netlink socket"));
       }
       expect_restored();
       return HasFailure() ? 1 : 0;
     };
-    EXPECT_EQ(in_child(give_and_take_back), 0) << "see above";
+    EXPECT_EQ(in_child(add_and_undo), 0) << "see above";
   }
 }
 
 TEST_F(RestoreRails, DetachesXdpProgramOfTheDriversMode) {
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   attach_xdp(pod_, pod_index(), XDP_FLAGS_DRV_MODE);
   ASSERT_OK(restore());
   EXPECT_EQ(node_settings().xdp, LinkSettings().xdp);
@@ -452,11 +452,11 @@ TEST_F(RestoreRails, KeepsNodesXdpProgramAndWarnsOfItsLoss) {
   if (!UniqueFd(load_program(BPF_PROG_TYPE_XDP)).ok()) GTEST_SKIP() << "no XDP program can be loaded here";
   attach_xdp(node_, node_index(), XDP_FLAGS_SKB_MODE);
   const auto before = node_settings().xdp;
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   expect_restored();
   EXPECT_EQ(node_settings().xdp, before);
 
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   attach_xdp(pod_, pod_index(), XDP_FLAGS_SKB_MODE);
   ASSERT_OK(restore());
   EXPECT_EQ(node_settings().xdp, LinkSettings().xdp);
@@ -473,7 +473,7 @@ UniqueFd link_program(const UniqueFd& program, int ifindex, std::uint32_t type) 
 
 // Attaches the link in the pod's namespace, which has the netdev.
 void AddRails::expect_link_is_detached(std::uint32_t type, bpf_prog_type program_type) {
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   const int ifindex = pod_index();
   UniqueFd link;
   do_inside([&] {
@@ -497,7 +497,7 @@ TEST_F(RestoreRails, DetachesTcxProgram) {
 
 // The same program on a netdev of the same index in a namespace that stays.
 TEST_F(RestoreRails, DetachesXdpProgramIfAnotherNamespaceHasTheSame) {
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   const int ifindex = pod_index();
   UniqueFd elsewhere;
   std::vector<UniqueFd> links;
@@ -521,7 +521,7 @@ TEST_F(RestoreRails, RestoresOtherSettingsIfTheMtuIsRefused) {
   const int peer = ifindex_of(node_, "peer0");
   ASSERT_OK(change_link(node_, node_index(), {.mtu = 9000}));
   const LinkSettings before = node_settings();
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   const int ifindex = pod_index();
   ASSERT_OK(change_link(pod_, ifindex, {.mtu = 1500}));
   set_flags(pod_, ifindex, IFF_PROMISC);
@@ -543,7 +543,7 @@ TEST_F(RestoreRails, KeepsNodesTcxProgramAndWarnsOfIt) {
                  "with `bpftool net show dev rail0`");
   expect_restored();
   EXPECT_EQ(tcx_of_node(), before);
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   link.reset();
   ASSERT_OK(restore());
   EXPECT_EQ(warnings_, Strings{"`rail0` has lost its tcx programs; remedy: attach them again"});
@@ -571,7 +571,7 @@ TEST_F(AddRails, WarnsOfLostQdisc) {
 // The kernel refuses to move a netdev while one of its names is taken in the target namespace.
 TEST_F(RestoreRails, RemovesTenantsNameThatANetdevOfTheNodeHas) {
   for (const char* name : {"rail1", "rail0"}) {
-    ASSERT_OK(give(1));
+    ASSERT_OK(add(1));
     change_name(pod_, RTM_NEWLINKPROP, pod_index(), name);
     ASSERT_OK(restore());
     EXPECT_EQ(state(), kHome) << name;
@@ -580,7 +580,7 @@ TEST_F(RestoreRails, RemovesTenantsNameThatANetdevOfTheNodeHas) {
 }
 
 TEST_F(RestoreRails, ReturnsNetdevIfItsNameIsTakenOnTheNode) {
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   change_name(node_, RTM_NEWLINKPROP, ifindex_of(node_, "rail1"), "rail0");
   ASSERT_OK(change_link(pod_, pod_index(), {.name = "rail1"}));
   EXPECT_FALSE(restore()) << "another netdev has its name";
@@ -604,10 +604,10 @@ void make_decoy(Netlink& route, const Link& of, const char* name) {
 
 TEST_F(RestoreRails, ReturnsRecordedNetdevAndKeepsItsImitation) {
   const int peer = ifindex_of(node_, "peer0");
-  ASSERT_OK(give(1));
-  const Link given = **find_link(pod_, "net1");
-  ASSERT_OK(change_link(pod_, given.ifindex, {.name = "hidden", .mac = {{2, 0, 0, 0, 0, 9}}, .up = false}));
-  Link decoy = given;
+  ASSERT_OK(add(1));
+  const Link added = **find_link(pod_, "net1");
+  ASSERT_OK(change_link(pod_, added.ifindex, {.name = "hidden", .mac = {{2, 0, 0, 0, 0, 9}}, .up = false}));
+  Link decoy = added;
   decoy.ifindex = 0;
   make_decoy(pod_, decoy, "net1");
   ASSERT_OK(restore());
@@ -616,14 +616,14 @@ TEST_F(RestoreRails, ReturnsRecordedNetdevAndKeepsItsImitation) {
   EXPECT_EQ(ifindex_of(pod_, "hidden"), 0);
   const auto home = find_link(node_, "rail0");
   EXPECT_EQ((*home)->lower_ifindex, peer);
-  EXPECT_EQ((*home)->mac, given.mac);
+  EXPECT_EQ((*home)->mac, added.mac);
 }
 
 TEST_F(RestoreRails, KeepsImitationOfADeletedNetdev) {
-  ASSERT_OK(give(1));
-  const Link given = **find_link(pod_, "net1");
-  ASSERT_OK(delete_link(pod_, given.ifindex));
-  make_decoy(pod_, given, "net1");
+  ASSERT_OK(add(1));
+  const Link added = **find_link(pod_, "net1");
+  ASSERT_OK(delete_link(pod_, added.ifindex));
+  make_decoy(pod_, added, "net1");
   ASSERT_OK(restore());
   EXPECT_EQ(names(node_), "rail1");
   EXPECT_NE(ifindex_of(pod_, "net1"), 0);
@@ -646,7 +646,7 @@ TEST_F(RestoreRails, KeepsGrantIfALookupFails) {
   for (const auto& row : cases) {
     SCOPED_TRACE(row.name);
     ASSERT_OK(book());
-    ASSERT_OK(give(1));
+    ASSERT_OK(add(1));
     const auto try_it = [&] {
       deny(row.call, row.code, row.argument, row.value);
       return error_code(release_grant()) == row.code ? 0 : 1;
@@ -662,7 +662,7 @@ TEST_F(RestoreRails, KeepsGrantIfALookupFails) {
 
 TEST_F(RestoreRails, KeepsGrantIfTheRecordCannotBeRead) {
   ASSERT_OK(book());
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   const std::string records = path_ + "/network";
   fs::rename(records, records + ".away");
   ASSERT_EQ(::symlink("network", records.c_str()), 0);  // ELOOP
@@ -739,7 +739,7 @@ TEST_F(KeptNamespace, LosesItsRails) {
   for (const bool tun : {true, false}) {
     for (const Mode mode : {Mode::kShared, Mode::kExclusive}) {
       SCOPED_TRACE(fmt::format("{}, {}", to_string(mode), tun ? "with TUN" : "without"));
-      ASSERT_OK(give(2, mode));
+      ASSERT_OK(add(2, mode));
       netns_.path = "/proc/self/fd/-";
       change_record([&](NetworkRecord& record) { record.netns.path = netns_.path; });
       if (tun) expect_restored();
@@ -756,7 +756,7 @@ TEST_F(KeptNamespace, LosesItsRails) {
 TEST_F(KeptNamespace, LosesItsRailsWhileItsOnlySocketIsInTransit) {
   if (!has_tun()) GTEST_SKIP() << "no /dev/net/tun here";
   for (const Mode mode : {Mode::kShared, Mode::kExclusive}) {
-    ASSERT_OK(give(2, mode)) << to_string(mode);
+    ASSERT_OK(add(2, mode)) << to_string(mode);
     if (mode == Mode::kShared) {
       change_record([](NetworkRecord& record) { record.netns.path = "/proc/self/fd/-"; });
     } else {
@@ -769,7 +769,7 @@ TEST_F(KeptNamespace, LosesItsRailsWhileItsOnlySocketIsInTransit) {
 }
 
 TEST_F(KeptNamespace, KeepsGrantIfNothingLeadsToIt) {
-  ASSERT_OK(give(1, Mode::kShared));
+  ASSERT_OK(add(1, Mode::kShared));
   put_in_transit();
   end_container();
   EXPECT_EQ(restore_without_tun("outlives the container"), EBUSY);
@@ -781,7 +781,7 @@ TEST_F(KeptNamespace, KeepsGrantIfNothingLeadsToIt) {
 }
 
 TEST_F(KeptNamespace, NamesAProcessThatKeepsIt) {
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   end_container();
   EXPECT_EQ(in_child([&] {
               deny(SYS_fsopen, EPERM, 1, FSOPEN_CLOEXEC);  // the netdev cannot be identified
@@ -797,7 +797,7 @@ TEST_F(KeptNamespace, NamesAProcessThatKeepsIt) {
 }
 
 TEST_F(KeptNamespace, IsOpenedByAMountThatTheEngineStillHas) {
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   const std::string mount = directory_ / "with space";
   std::ofstream(mount).close();
   EXPECT_EQ(in_child([&] {
@@ -814,8 +814,8 @@ TEST_F(KeptNamespace, IsOpenedByAMountThatTheEngineStillHas) {
   EXPECT_EQ(node_state(), kAllFree);
 }
 
-TEST_F(KeptNamespace, IsGoneIfAnotherOneHasItsNumber) {
-  ASSERT_OK(give(1, Mode::kShared));
+TEST_F(KeptNamespace, IsAbsentIfAnotherOneHasItsNumber) {
+  ASSERT_OK(add(1, Mode::kShared));
   UniqueFd other;
   {
     const UniqueFd node = own_netns();
@@ -832,8 +832,8 @@ TEST_F(KeptNamespace, IsGoneIfAnotherOneHasItsNumber) {
 }
 
 // The kernel can use the inode number again, and a small number that an engine gave to the namespace.
-TEST_F(KeptNamespace, IsGoneIfAnotherOneHasNumberAndInodeNumber) {
-  ASSERT_OK(give(1, Mode::kShared));
+TEST_F(KeptNamespace, IsAbsentIfAnotherOneHasNumberAndInodeNumber) {
+  ASSERT_OK(add(1, Mode::kShared));
   if (netns_cookie(socket_.get()) == 0) GTEST_SKIP() << "the kernel has no SO_NETNS_COOKIE (Linux 5.14)";
   change_record([&](NetworkRecord& record) {
     EXPECT_EQ(record.handle->cookie, netns_cookie(socket_.get()));
@@ -846,7 +846,7 @@ TEST_F(KeptNamespace, IsGoneIfAnotherOneHasNumberAndInodeNumber) {
 }
 
 TEST_F(KeptNamespace, IsNotJudgedFromAnotherNamespaceThanTheNodes) {
-  ASSERT_OK(give(1, Mode::kShared));
+  ASSERT_OK(add(1, Mode::kShared));
   end_container();
   const auto in_another = [&] { return ::unshare(CLONE_NEWNET) == 0 ? error_code(restore()) : 255; };
   EXPECT_EQ(in_child(in_another), EXDEV);
@@ -856,8 +856,8 @@ TEST_F(KeptNamespace, IsNotJudgedFromAnotherNamespaceThanTheNodes) {
 }
 
 // A record of an older version has no handle, and the namespace then counts as gone with its path.
-TEST_F(KeptNamespace, IsGoneWithoutAHandle) {
-  ASSERT_OK(give(1, Mode::kShared));
+TEST_F(KeptNamespace, IsAbsentWithoutAHandle) {
+  ASSERT_OK(add(1, Mode::kShared));
   change_record([](NetworkRecord& record) { record.handle.reset(); });
   end_container();
   expect_restored();
@@ -866,9 +866,9 @@ TEST_F(KeptNamespace, IsGoneWithoutAHandle) {
 }
 
 TEST_F(KeptNamespace, GetsAHandleWithTheNextRailOfItsPod) {
-  ASSERT_OK(give(1, Mode::kShared));
+  ASSERT_OK(add(1, Mode::kShared));
   change_record([](NetworkRecord& record) { record.handle.reset(); });
-  ASSERT_OK(give(2, Mode::kShared));
+  ASSERT_OK(add(2, Mode::kShared));
   end_container();
   expect_restored();
   EXPECT_EQ(left(), "");
@@ -879,7 +879,7 @@ void make_macvlan(Netlink& route, const char* name, int parent) {
 }
 
 TEST_F(RestoreRails, DeletesNetdevsThatTheContainerMadeOnItsNetdev) {
-  ASSERT_OK(give(1));
+  ASSERT_OK(add(1));
   make_macvlan(pod_, "mine", pod_index());
   make_macvlan(pod_, "other", pod_index());
   expect_restored();
@@ -888,7 +888,7 @@ TEST_F(RestoreRails, DeletesNetdevsThatTheContainerMadeOnItsNetdev) {
 
 // A path leads to the namespace, so its other netdevs can be the engine's.
 TEST_F(RestoreRails, DeletesChildThatTheContainerChanged) {
-  ASSERT_OK(give(1, Mode::kShared));
+  ASSERT_OK(add(1, Mode::kShared));
   const int child = pod_index();
   ASSERT_OK(change_link(pod_, child, {.name = "hidden", .group = 0}));
   make_macvlan(pod_, "net1", child);  // the kernel makes it a child of the node's netdev
@@ -897,7 +897,7 @@ TEST_F(RestoreRails, DeletesChildThatTheContainerChanged) {
 }
 
 TEST_F(RestoreRails, DeletesChildrenIfTheirGroupCannotBeDeleted) {
-  ASSERT_OK(give(2, Mode::kShared));
+  ASSERT_OK(add(2, Mode::kShared));
   constexpr int kLoopback = 1;
   ASSERT_OK(change_link(pod_, kLoopback, {.group = must(must(find_link(pod_, "net1"))).group}));
   expect_restored();
@@ -905,7 +905,7 @@ TEST_F(RestoreRails, DeletesChildrenIfTheirGroupCannotBeDeleted) {
 }
 
 TEST_F(RestoreRails, KeepsChildOfANetdevThatHasTheIndexOfTheParent) {
-  ASSERT_OK(give(1, Mode::kShared));
+  ASSERT_OK(add(1, Mode::kShared));
   const Link imitation = **find_link(node_, "rail0");
   UniqueFd elsewhere;
   do_inside([&] {
@@ -922,7 +922,7 @@ TEST_F(RestoreRails, KeepsChildOfANetdevThatHasTheIndexOfTheParent) {
 
 // The container deleted its child, and the child of another container that shares its namespace got the name.
 TEST_F(RestoreRails, KeepsChildOfAnotherGrantThatHasTheName) {
-  ASSERT_OK(give(1, Mode::kShared));
+  ASSERT_OK(add(1, Mode::kShared));
   ASSERT_OK(delete_link(pod_, pod_index()));
   ASSERT_OK(create_child(node_, {.name = "net1", .parent = node_index(), .group = 77, .netns = pod_netns_.get()}));
   RailRecord theirs;
@@ -936,7 +936,7 @@ TEST_F(RestoreRails, KeepsChildOfAnotherGrantThatHasTheName) {
 
 // Two containers that share a namespace start at once and choose the same name. The start that fails has no index.
 TEST_F(RestoreRails, KeepsChildThatTookTheNameBeforeAFailedStart) {
-  ASSERT_OK(give(1, Mode::kShared));
+  ASSERT_OK(add(1, Mode::kShared));
   const auto store = must(NetworkRecordStore::open(path_));
   NetworkRecord failed = *must(store.read(owner_.key));
   NetworkRecord theirs = failed;
@@ -954,7 +954,7 @@ TEST_F(RestoreRails, KeepsChildThatTookTheNameBeforeAFailedStart) {
 }
 
 TEST_F(KeptNamespace, LosesChildrenThatTheContainerMadeOrChanged) {
-  ASSERT_OK(give(1, Mode::kShared));
+  ASSERT_OK(add(1, Mode::kShared));
   make_macvlan(pod_, "mine", pod_index());
   ASSERT_OK(change_link(pod_, pod_index(), {.name = "hidden", .group = 0}));
   // Another grant has a rail in the same namespace.
@@ -973,18 +973,18 @@ TEST_F(KeptNamespace, LosesChildrenThatTheContainerMadeOrChanged) {
 
 // The container moves its child away and back, while another netdev has the child's index.
 TEST_F(KeptNamespace, KeepsGrantWhileItMayHaveTheChildUnderAnotherIndex) {
-  ASSERT_OK(give(1, Mode::kShared));
-  const Link given = **find_link(pod_, "net1");
+  ASSERT_OK(add(1, Mode::kShared));
+  const Link added = **find_link(pod_, "net1");
   do_inside([&] {
     ASSERT_EQ(::unshare(CLONE_NEWNET), 0);
     const UniqueFd elsewhere = own_netns();
     Netlink route = open_route();
-    ASSERT_OK(change_link(pod_, given.ifindex, {.name = "hidden", .netns = elsewhere.get()}));
-    make_decoy(pod_, given, "net1");
-    ASSERT_OK(change_link(route, given.ifindex, {.group = 0}));
-    ASSERT_OK(change_link(route, given.ifindex, {.netns = pod_netns_.get()}));
+    ASSERT_OK(change_link(pod_, added.ifindex, {.name = "hidden", .netns = elsewhere.get()}));
+    make_decoy(pod_, added, "net1");
+    ASSERT_OK(change_link(route, added.ifindex, {.group = 0}));
+    ASSERT_OK(change_link(route, added.ifindex, {.netns = pod_netns_.get()}));
   });
-  ASSERT_NE(ifindex_of(pod_, "hidden"), given.ifindex);
+  ASSERT_NE(ifindex_of(pod_, "hidden"), added.ifindex);
   EXPECT_EQ(in_child([&] {
               const auto done = restore();
               for (const std::string& text :

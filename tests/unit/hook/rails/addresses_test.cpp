@@ -68,7 +68,7 @@ class RailAddresses : public testing::Test {
     ASSERT_TRUE(store && store->write(record));
   }
   // A pod with HCA, rail and address; it lives as long as its namespace.
-  void give_pod(RailKind kind = RailKind::kMacvlan) const {
+  void book_pod(RailKind kind = RailKind::kMacvlan) const {
     const GrantUser user{"c-1", "c-1", dead_process()};
     ASSERT_OK(test_support::book(ledger_, pod_, {kAlone}, user));
     ASSERT_TRUE(ledger_.settle(pod_.key));
@@ -91,8 +91,8 @@ class RailAddresses : public testing::Test {
   Owner pod_;
 };
 
-TEST_F(RailAddresses, AllocatesAddressOfPodThatIsGone) {
-  give_pod();
+TEST_F(RailAddresses, AllocatesAddressOfEndedPod) {
+  book_pod();
   EXPECT_EQ(take("other"), kUsedUp) << "the pod is alive";
   end_pod();
   EXPECT_EQ(take("other"), "10.9.0.5");
@@ -161,7 +161,7 @@ TEST_F(RailAddresses, RecoversAddressWithoutLivingOwner) {
   EXPECT_EQ(recover(), Strings{"addresses of netns-4-7"});
   EXPECT_EQ(owners(), std::set<std::string>());
   EXPECT_EQ(recover(), Strings());
-  give_pod();
+  book_pod();
   EXPECT_EQ(recover(), Strings()) << "the pod is alive";
   end_pod();
   EXPECT_EQ(recover(), Strings{"rails of " + pod_.key});
@@ -202,7 +202,7 @@ TEST_F(RailAddresses, KeepsAddressWhileAProcessWorksOnItsKey) {
 }
 
 TEST_F(RailAddresses, RecoversAddressAfterAFailedRelease) {
-  give_pod();
+  book_pod();
   end_pod();
   {
     const UniqueFd place(::open((path_ + "/addresses/lab/all").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -221,7 +221,7 @@ TEST_F(RailAddresses, RecoversAddressAfterAFailedRelease) {
 
 // Hardware that has not returned: one deadline for all grants.
 TEST_F(RailAddresses, ReportsMissingNetdevBeforeTheDeadline) {
-  give_pod(RailKind::kMove);
+  book_pod(RailKind::kMove);
   end_pod();
   const auto begin = Clock::now();
   EXPECT_EQ(take("other"), kUsedUp) << "does not wait for the hardware";
@@ -245,7 +245,7 @@ std::string vf_problem(const std::string& vf, const std::string& more = "}") {
 }
 
 TEST(VfRanges, ReportsInvalidRanges) {
-  // `said` is "" for a valid configuration.
+  // `expected` is "" for a valid configuration.
   const std::pair<const char*, const char*> rows[] = {
       {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:ff"})", ""},
       {R"("guids": {"from": "00:00:00:00:00:00:00:01", "to": "ff:ff:ff:ff:ff:ff:ff:ff"}, "trust": true)", ""},
@@ -267,10 +267,10 @@ TEST(VfRanges, ReportsInvalidRanges) {
       {R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 1})",
        "\"node_index\" is missing"},
       {R"("macs": 7)", "object"}};
-  for (const auto& [vf, said] : rows) {
+  for (const auto& [vf, expected] : rows) {
     const std::string problem = vf_problem(vf);
-    EXPECT_EQ(problem.empty(), *said == '\0') << vf << ": " << problem;
-    EXPECT_TRUE(has_text(problem, said)) << vf << ": " << problem;
+    EXPECT_EQ(problem.empty(), *expected == '\0') << vf << ": " << problem;
+    EXPECT_TRUE(has_text(problem, expected)) << vf << ": " << problem;
   }
   const char* sliced = R"("macs": {"from": "02:00:00:00:00:00", "to": "02:00:00:00:00:01", "per_node": 1})";
   EXPECT_EQ(vf_problem(sliced, R"(}, "node_index": 1)").find("\"node_index\" is missing"), std::string::npos);

@@ -47,7 +47,7 @@ TEST(FindLeftOpen, CountsContextsAndDescriptorsSinceTheGrant) {
   for (const auto& [name, before, now, expected] : cases) {
     SCOPED_TRACE(name);
     const LeftOpen left = find_left_open({.index = 1, .contexts = before, .node = {}}, now);
-    EXPECT_EQ(left.holders, expected.holders);
+    EXPECT_EQ(left.of_containers, expected.of_containers);
     EXPECT_EQ(left.unknown, expected.unknown);
     EXPECT_EQ(left.of_node, expected.of_node);
   }
@@ -139,7 +139,8 @@ bool holds_full(pid_t pid) {
   const auto found = find_descriptors({kFull});
   if (!found) ADD_FAILURE() << found.error().message;
   return found && !found->unseen.contains(pid) &&
-         std::find(found->holders.begin(), found->holders.end(), DescriptorHolder{pid, kFull}) != found->holders.end();
+         std::find(found->descriptors.begin(), found->descriptors.end(), OpenDescriptor{pid, kFull}) !=
+             found->descriptors.end();
 }
 
 TEST(FindDescriptors, FindsProcessThatHasADescriptor) {

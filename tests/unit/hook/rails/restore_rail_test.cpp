@@ -97,7 +97,7 @@ Result<int> place(const RailRecord& rail, std::uint32_t group = kGroup) {
   return place_rail(node, inside, rail, group);
 }
 
-enum class Namespace { kAlive, kGone };
+enum class Namespace { kAlive, kAbsent };
 
 // Returns the rail of an HCA and a netdev, which can belong to another HCA.
 RailRecord function_rail(const char* hca = "mlx5_4", const char* netdev = "ibp0v3") {
@@ -108,7 +108,7 @@ RailRecord function_rail(const char* hca = "mlx5_4", const char* netdev = "ibp0v
 Result<void> restore(const RailRecord& rail, Namespace netns = Namespace::kAlive, std::size_t warned = 0) {
   NodeSockets node = open_node();
   std::optional<NetworkNamespace> inside = open_container();
-  if (netns == Namespace::kGone) inside.reset();
+  if (netns == Namespace::kAbsent) inside.reset();
   NetworkRecord record;
   record.group = kGroup;
   Strings warnings;
@@ -243,7 +243,7 @@ TEST(Infiniband, RestoresVfIfTheNamespaceHasEnded) {
     const RailRecord rail = vf_rail();
     scene.kill_placing(rail, count);
     scene.kernel.end_container();
-    EXPECT_OK(restore(rail, Namespace::kGone));
+    EXPECT_OK(restore(rail, Namespace::kAbsent));
     auto& link = scene.kernel.link(kNodeNetns, "ibp0v3");
     EXPECT_EQ(link.guid, count < 3 ? kOwnPortGuid : kPortGuid);
     link.guid = kOwnPortGuid;
@@ -256,19 +256,19 @@ TEST(Infiniband, FailsWhileTheNamespaceIsEnding) {
   Scene scene;
   const RailRecord rail = vf_rail();
   scene.kill_placing(rail, 3);
-  const auto done = restore(rail, Namespace::kGone);
+  const auto done = restore(rail, Namespace::kAbsent);
   EXPECT_EQ(error_message(done), "RDMA device `mlx5_4` has not returned to the node");
   EXPECT_EQ(error_code(done), EAGAIN);
 }
 
 // `rdma dev set mlx5_4 name x` by a container with CAP_NET_ADMIN.
 TEST(Infiniband, RestoresNameOfDeviceThatItsContainerRenamed) {
-  for (const Namespace netns : {Namespace::kAlive, Namespace::kGone}) {
+  for (const Namespace netns : {Namespace::kAlive, Namespace::kAbsent}) {
     Scene scene;
     const RailRecord rail = function_rail();
     EXPECT_OK(place(rail));
     ASSERT_EQ(scene.kernel.rename_rdma(4, "x"), 0);
-    if (netns == Namespace::kGone) scene.kernel.end_container();
+    if (netns == Namespace::kAbsent) scene.kernel.end_container();
     scene.expect_undone(rail, netns);
     scene.kernel.take_steps();
     scene.expect_undone(rail, netns);
@@ -312,7 +312,7 @@ TEST(Infiniband, DeletesSoftwareDeviceOfTheRecordIfItWasRenamed) {
 }
 
 TEST(Infiniband, RestoresNamesOfTwoDevicesThatSwappedThem) {
-  for (const Namespace netns : {Namespace::kAlive, Namespace::kGone}) {
+  for (const Namespace netns : {Namespace::kAlive, Namespace::kAbsent}) {
     Scene scene;
     const RailRecord one = function_rail("mlx5_3", "ibp0v2");
     RailRecord other = function_rail();
@@ -320,7 +320,7 @@ TEST(Infiniband, RestoresNamesOfTwoDevicesThatSwappedThem) {
     EXPECT_OK(place(one));
     EXPECT_OK(place(other));
     swap_names(scene, 3, 4);
-    if (netns == Namespace::kGone) scene.kernel.end_container();
+    if (netns == Namespace::kAbsent) scene.kernel.end_container();
     EXPECT_OK(restore(other, netns, 1));
     scene.expect_undone(one, netns);
   }
@@ -350,7 +350,7 @@ TEST(Infiniband, FindsDeviceWithNewIndexByItsNodeGuid) {
   scene.kernel.end_container();
   scene.kernel.state().functions[4].index = 9;
   ASSERT_EQ(scene.kernel.rename_rdma(4, "rocep1s0"), 0);
-  scene.expect_undone(rail, Namespace::kGone);
+  scene.expect_undone(rail, Namespace::kAbsent);
 }
 
 // A node GUID identifies no device if it is made of a MAC address, or if another device has it too.
@@ -361,7 +361,7 @@ TEST(Infiniband, DoesNotMistakeDeviceWithTheSameNodeGuid) {
     const RailRecord rail = function_rail();
     EXPECT_OK(place(rail));
     scene.kernel.state().functions[3].node_guid = guid;
-    EXPECT_EQ(error_message(restore(rail, Namespace::kGone)), "RDMA device `mlx5_4` has not returned to the node");
+    EXPECT_EQ(error_message(restore(rail, Namespace::kAbsent)), "RDMA device `mlx5_4` has not returned to the node");
   }
 }
 
@@ -432,16 +432,16 @@ TEST(IpoibChild, IsMadeAndRemoved) {
 // after its namespace ended.
 TEST(IpoibChild, IsRemovedAfterAKillAtAnyChange) {
   for (const bool is_name_taken : {false, true}) {
-    for (const Namespace netns : {Namespace::kAlive, Namespace::kGone}) {
+    for (const Namespace netns : {Namespace::kAlive, Namespace::kAbsent}) {
       for (const int count : {0, 1, 2}) {
-        SCOPED_TRACE(testing::Message() << count << " changes, namespace gone: " << (netns == Namespace::kGone)
+        SCOPED_TRACE(testing::Message() << count << " changes, namespace gone: " << (netns == Namespace::kAbsent)
                                         << ", name taken: " << is_name_taken);
         Scene scene;
         if (is_name_taken) scene.kernel.add_ethernet(kNodeNetns, "net1");
         scene.start = scene.kernel.picture();
         const RailRecord rail = child_rail();
         scene.kill_placing(rail, count);
-        if (netns == Namespace::kGone) scene.kernel.end_container();
+        if (netns == Namespace::kAbsent) scene.kernel.end_container();
         EXPECT_EQ(scene.kernel.picture() == scene.start, count == 0);
         scene.expect_undone(rail, netns);
       }
@@ -455,7 +455,7 @@ TEST(IpoibChild, IsKeptIfItBelongsToAnotherContainer) {
   const RailRecord rail = child_rail();
   scene.kill_after(1, [&] { static_cast<void>(place(rail, kGroup + 1)); });
   scene.start = scene.kernel.picture();
-  for (const Namespace netns : {Namespace::kAlive, Namespace::kGone})
+  for (const Namespace netns : {Namespace::kAlive, Namespace::kAbsent})
     scene.expect_undone(rail, netns);
 }
 

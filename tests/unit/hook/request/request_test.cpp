@@ -70,7 +70,7 @@ struct RequestRow {
   Engine engine = Engine::kRunc;
   Annotations annotations;
   const char* expected;  // shown(), or the error
-  unsigned given = 0;    // uverbs nodes
+  unsigned granted = 0;  // uverbs nodes
   std::vector<std::string> env = {};
   std::string pod_namespace = {};
   std::vector<std::string> may_request = {};
@@ -83,7 +83,7 @@ ContainerSpec spec_of(const RequestRow& row) {
   spec.annotations["io.kubernetes.pod.namespace"] = row.pod_namespace;
   spec.annotations["io.kubernetes.cri.container-name"] = "trainer";
   spec.env = row.env;
-  for (unsigned i = 0; i < row.given; ++i)
+  for (unsigned i = 0; i < row.granted; ++i)
     spec.devices.push_back({fmt::format("/dev/infiniband/uverbs{}", i), 'c', 231, 192 + i});
   return spec;
 }
@@ -347,7 +347,7 @@ TEST(Request, ReadsNodesAndOrder) {
   spec.env = {"PCIDEVICE_A=0000:1a:00.0, 0000:2a:00.0", "PCIDEVICE_A_INFO={}", "NVIDIA_VISIBLE_DEVICES=0"};
   const auto asked = parse_request(spec, {}, Engine::kContainerd);
   ASSERT_TRUE(asked && asked->request);
-  EXPECT_EQ(asked->request->given, (std::vector<SpecDevice>{{"/dev/infiniband/uverbs1", 'c', 231, 193}}));
+  EXPECT_EQ(asked->request->granted_nodes, (std::vector<SpecDevice>{{"/dev/infiniband/uverbs1", 'c', 231, 193}}));
   EXPECT_EQ(asked->request->gpu_nodes, (std::vector<std::string>{"/dev/nvidia3", "/dev/dri/renderD128"}));
   EXPECT_EQ(asked->request->order, (std::vector<std::string>{"0000:1a:00.0", "0000:2a:00.0"}));
   EXPECT_FALSE(asked->request->gpu_hint) << "an image can set it";
@@ -417,24 +417,24 @@ TEST(Request, FindsUverbsNodesUnderAnyPath) {
                                           {"/dev/b", 'c', 231, 224}, {"/dev/c", 'b', 231, 193},
                                           {"/dev/d", 'c', 230, 193}, {"/dev/e", 'c', 511, 8},
                                           {"/dev/f", 'c', 231, 0},   {"/dev/infiniband/umad0", 'c', 231, 0}};
-  const auto given = [&](std::vector<SpecDevice> devices) {
+  const auto granted = [&](std::vector<SpecDevice> devices) {
     ContainerSpec spec;
     spec.devices = std::move(devices);
     spec.devices.insert(spec.devices.end(), others.begin(), others.end());
     const auto asked = parse_request(spec, {}, Engine::kRunc);
-    return asked && asked->request ? asked->request->given : std::vector<SpecDevice>();
+    return asked && asked->request ? asked->request->granted_nodes : std::vector<SpecDevice>();
   };
-  EXPECT_TRUE(given({}).empty());
+  EXPECT_TRUE(granted({}).empty());
   for (const char* path : {"/dev/infiniband/../infiniband/uverbs1", "/dev/infiniband//uverbs1", "/dev/foo", "foo"}) {
     const std::vector<SpecDevice> one = {{path, 'c', 231, 193}};
-    EXPECT_EQ(given(one), one) << path;
+    EXPECT_EQ(granted(one), one) << path;
   }
   const std::vector<SpecDevice> ends = {{"/dev/x", 'c', 231, 192}, {"/dev/y", 'c', 231, 223}};
-  EXPECT_EQ(given(ends), ends);
+  EXPECT_EQ(granted(ends), ends);
   const std::vector<SpecDevice> dynamic = {{"/dev/x", 'c', 511, 9, 41}};
-  EXPECT_EQ(given(dynamic), dynamic) << "the node resolved it";
+  EXPECT_EQ(granted(dynamic), dynamic) << "the node resolved it";
   const SpecDevice named{"/dev/infiniband/uverbs1", 'c', 231, 193};
-  EXPECT_EQ(given({{"/dev/x", 'c', 231, 193}, named}), std::vector<SpecDevice>{named}) << "one node, counted once";
+  EXPECT_EQ(granted({{"/dev/x", 'c', 231, 193}, named}), std::vector<SpecDevice>{named}) << "one node, counted once";
 }
 
 // mknod(2) truncates them to 231:192.
@@ -458,7 +458,7 @@ TEST(Request, RefusesDeviceNumbersThatKernelTruncates) {
 TEST(Request, NodesOfPrivilegedContainerAreNoRequest) {
   ContainerSpec spec;
   spec.devices = {{"/dev/infiniband/uverbs0", 'c', 231, 192}, {"/dev/infiniband/uverbs1", 'c', 231, 193}};
-  EXPECT_EQ(parse_request(spec, {}, Engine::kRunc)->request->given.size(), 2U);
+  EXPECT_EQ(parse_request(spec, {}, Engine::kRunc)->request->granted_nodes.size(), 2U);
   spec.may_use_all_devices = true;
   const auto privileged = parse_request(spec, {}, Engine::kRunc);
   ASSERT_TRUE(privileged);
@@ -486,7 +486,7 @@ TEST(Request, NodesOfPrivilegedContainerAreNoRequest) {
   const auto requesting = parse_request(spec, {}, Engine::kRunc);
   ASSERT_TRUE(requesting && requesting->request);
   EXPECT_EQ(shown(requesting->request->selection), "mlx5_1");
-  EXPECT_TRUE(requesting->request->given.empty());
+  EXPECT_TRUE(requesting->request->granted_nodes.empty());
 }
 
 TEST(Request, NamedHcasLimitTheRead) {

@@ -296,7 +296,7 @@ TEST(Causes, NeverGoodIfTestHasNoGoodResult) {
   }
 }
 
-TEST(Causes, SaysHowManyTestsDidNotRunInTime) {
+TEST(Causes, ReportsHowManyTestsDidNotRunInTime) {
   Outcome outcome = good_job(4, 2);
   outcome.out_of_time = true;
   skip(outcome, 0, 3, 0);

@@ -91,7 +91,7 @@ TEST(NcclChoice, ReadsHowNcclConnects) {
   EXPECT_EQ(set.retries, 3);
 }
 
-TEST(NcclChoice, GivesNumbersToTheQueuePairAsNcclDoes) {
+TEST(NcclChoice, SetsTheNumbersOfTheQueuePairAsNcclDoes) {
   const auto connecting = [](const char* name, const char* value, const nccl::Version& version = nccl::kNewest) {
     return nccl_choice(rails(1), settings_of({{name, value}}), version).connecting;
   };

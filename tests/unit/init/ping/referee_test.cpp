@@ -315,7 +315,7 @@ TEST(Referee, EndsWithinItsBudget) {
   }
 }
 
-TEST(Referee, SaysThatItRanOutOfTime) {
+TEST(Referee, ReportsThatItRanOutOfTime) {
   Faults faults;
   faults.result = [](unsigned rank, unsigned peer, RailPair, std::uint32_t) {
     // The pairs of the first round work, so no rail is suspended.

@@ -45,7 +45,7 @@ class DevicePluginReader : public test_support::LedgerScene {
 
 // `rdma-hook doctor` reports its owner.
 TEST_F(DevicePluginReader, KeepsHcaHealthyWhenGidsMove) {
-  ASSERT_EQ(give(web_, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
+  ASSERT_EQ(allocate(web_, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
   ASSERT_TRUE(reader_->read());
   EXPECT_TRUE(is_healthy());
   fabric::Inventory inventory = test_support::rails(2, 16);
@@ -63,7 +63,7 @@ TEST_F(DevicePluginReader, IgnoresMissingPartsAfterRelease) {
   ASSERT_TRUE(reader_->read());
   const auto before = reader_->resources();
   ASSERT_TRUE(is_healthy());
-  ASSERT_EQ(give(web_, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
+  ASSERT_EQ(allocate(web_, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
   ASSERT_TRUE(reader_->read());
   const auto announced = reader_->resources();
   ASSERT_TRUE(is_healthy());
@@ -134,7 +134,7 @@ TEST_F(DevicePluginReader, FindsSilentChangeOfInfiniBandPort) {
 
 TEST_F(DevicePluginReader, FindsEndOfContainerOutsideOfPods) {
   test_support::Child child;
-  ASSERT_EQ(give(web_, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {web_.key, "web", child.identity()}), "");
+  ASSERT_EQ(allocate(web_, {{"mlx5_0", hook::Mode::kShared, 1, {}}}, {web_.key, "web", child.identity()}), "");
   ASSERT_TRUE(reader_->read());
   ASSERT_TRUE(reader_->has_silent_state());
   EXPECT_FALSE(reader_->has_silent_change());
@@ -184,7 +184,7 @@ class DevicePluginAway : public test_support::LedgerScene {
     hca.device = device;
     hook::GrantUser user{pod_.key, "c1", myself()};
     user.pod = "sandbox";
-    ASSERT_EQ(give(pod_, {hca}, user), "");
+    ASSERT_EQ(allocate(pod_, {hca}, user), "");
   }
   // Returns the devices that a plugin announces that starts now.
   std::string announced() {
@@ -267,9 +267,9 @@ TEST(DevicePluginGrant, AddsHoldsOfGrant) {
   EXPECT_EQ(holds["mlx5_0"].foreign.exclusive_owner, std::nullopt);
   add_grant(grant_of(Mode::kExclusive, 1), true, holds);
   EXPECT_EQ(holds["mlx5_0"].foreign.exclusive_owner, "container web");
-  hook::Grant gone = grant_of(Mode::kExclusive, 1);
-  gone.stale = true;
-  add_grant(gone, true, holds);
+  hook::Grant stale = grant_of(Mode::kExclusive, 1);
+  stale.stale = true;
+  add_grant(stale, true, holds);
   EXPECT_EQ(holds["mlx5_0"].units, 5U);
   hook::Grant device = grant_of(Mode::kShared, 1);
   device.hcas[0].device = "0000.10.00.0";
@@ -277,82 +277,82 @@ TEST(DevicePluginGrant, AddsHoldsOfGrant) {
   EXPECT_EQ(holds["0000.10.00.0"].foreign.others, 1U) << "by the name of the booking";
 }
 
-class DevicePluginHolders : public test_support::LedgerScene {
+class DevicePluginHeldHcas : public test_support::LedgerScene {
  protected:
-  std::string held(HeldHcaReader& holders) {
+  std::string held(HeldHcaReader& held_hcas) {
     std::vector<base::Error> unread;
-    const auto read = holders.read(unread);
+    const auto read = held_hcas.read(unread);
     if (!read || !unread.empty()) return "not read";
-    const HcaHolds holds = holders.of(test_support::rails(2), "");
+    const HcaHolds holds = held_hcas.of(test_support::rails(2), "");
     const auto found = holds.find("mlx5_0");
     if (found == holds.end()) return "none";
     return fmt::format("{} of {}", found->second.foreign.others, found->second.units) +
            (found->second.foreign.exclusive_owner ? " " + *found->second.foreign.exclusive_owner : "");
   }
-  HeldHcaReader holders_{path_};
+  HeldHcaReader held_hcas_{path_};
 };
 
-TEST_F(DevicePluginHolders, CountsContainerOutsideOfPods) {
+TEST_F(DevicePluginHeldHcas, CountsContainerOutsideOfPods) {
   HeldHcaReader none(temp_ / "none");
   EXPECT_EQ(held(none), "none") << "no ledger";
-  EXPECT_EQ(held(holders_), "none");
+  EXPECT_EQ(held(held_hcas_), "none");
   test_support::Child child;
-  ASSERT_EQ(give(web_, {test_support::kAlone}, {web_.key, "web", child.identity()}), "");
-  EXPECT_EQ(held(holders_), "1 of 1 container web");
+  ASSERT_EQ(allocate(web_, {test_support::kAlone}, {web_.key, "web", child.identity()}), "");
+  EXPECT_EQ(held(held_hcas_), "1 of 1 container web");
   child.kill();
-  EXPECT_EQ(held(holders_), "none") << "it ended without a change of the ledger";
+  EXPECT_EQ(held(held_hcas_), "none") << "it ended without a change of the ledger";
 }
 
-TEST_F(DevicePluginHolders, RemembersGrantOfPod) {
+TEST_F(DevicePluginHeldHcas, RemembersGrantOfPod) {
   hook::GrantUser user{pod_.key, "c1", myself()};
   user.pod = "sandbox";
-  ASSERT_EQ(give(pod_, {test_support::kAlone}, user), "");
-  EXPECT_EQ(held(holders_), "0 of 1");
-  ASSERT_EQ(give(pod_, {test_support::kAlone}, {"other", "c2", myself()}), "");
+  ASSERT_EQ(allocate(pod_, {test_support::kAlone}, user), "");
+  EXPECT_EQ(held(held_hcas_), "0 of 1");
+  ASSERT_EQ(allocate(pod_, {test_support::kAlone}, {"other", "c2", myself()}), "");
   ASSERT_TRUE(ledger_.leave(pod_, user.key));
-  EXPECT_EQ(held(holders_), "0 of 1");
+  EXPECT_EQ(held(held_hcas_), "0 of 1");
   HeldHcaReader another(path_);
   EXPECT_EQ(held(another), "0 of 1") << "the pod remains the user";
   ASSERT_TRUE(ledger_.leave(pod_, hook::container_owner("sandbox", "").key));
   ASSERT_TRUE(ledger_.leave(pod_, "other"));
-  ASSERT_EQ(give(pod_, {test_support::kAlone}, {"another", "c3", myself()}), "");
-  EXPECT_EQ(held(holders_), "0 of 1") << "without a user of the pod";
+  ASSERT_EQ(allocate(pod_, {test_support::kAlone}, {"another", "c3", myself()}), "");
+  EXPECT_EQ(held(held_hcas_), "0 of 1") << "without a user of the pod";
   HeldHcaReader third(path_);
   EXPECT_EQ(held(third), "1 of 1 " + pod_.label) << "an unknown pod counts as foreign";
 }
 
 // The clock of the file system has not advanced between two grants.
-TEST_F(DevicePluginHolders, SeesChangeThatLeavesTheTimeAsItWas) {
+TEST_F(DevicePluginHeldHcas, SeesChangeThatLeavesTheTimeAsItWas) {
   const std::string grants = path_ + "/grants";
   hook::GrantUser user{pod_.key, "c1", myself()};
   user.pod = "sandbox";
-  EXPECT_EQ(held(holders_), "none");
+  EXPECT_EQ(held(held_hcas_), "none");
   timespec times[2];
   do {
     ::clock_gettime(CLOCK_REALTIME, &times[0]);
     times[1] = times[0];
     ASSERT_EQ(::utimensat(AT_FDCWD, grants.c_str(), times, 0), 0);
-    EXPECT_EQ(held(holders_), "none");
-  } while (!holders_.read_again_at());  // this machine was too slow
-  ASSERT_EQ(give(pod_, {test_support::kAlone}, user), "");
+    EXPECT_EQ(held(held_hcas_), "none");
+  } while (!held_hcas_.read_again_at());  // this machine was too slow
+  ASSERT_EQ(allocate(pod_, {test_support::kAlone}, user), "");
   ASSERT_EQ(::utimensat(AT_FDCWD, grants.c_str(), times, 0), 0);
-  EXPECT_EQ(held(holders_), "0 of 1");
+  EXPECT_EQ(held(held_hcas_), "0 of 1");
   // At rest nothing is read again.
   times[0].tv_sec = times[1].tv_sec = 1;
   ASSERT_EQ(::utimensat(AT_FDCWD, grants.c_str(), times, 0), 0);
-  EXPECT_EQ(held(holders_), "0 of 1");
-  EXPECT_FALSE(holders_.read_again_at());
+  EXPECT_EQ(held(held_hcas_), "0 of 1");
+  EXPECT_FALSE(held_hcas_.read_again_at());
   times[0].tv_sec = times[1].tv_sec = 1LL << 33;
   ASSERT_EQ(::utimensat(AT_FDCWD, grants.c_str(), times, 0), 0);
-  EXPECT_EQ(held(holders_), "0 of 1");
-  EXPECT_FALSE(holders_.read_again_at()) << "after the clock was set back";
+  EXPECT_EQ(held(held_hcas_), "0 of 1");
+  EXPECT_FALSE(held_hcas_.read_again_at()) << "after the clock was set back";
 }
 
-TEST_F(DevicePluginHolders, ReportsDamagedGrant) {
-  ASSERT_EQ(give(web_, {test_support::kAlone}, {web_.key, "web", myself()}), "");
+TEST_F(DevicePluginHeldHcas, ReportsDamagedGrant) {
+  ASSERT_EQ(allocate(web_, {test_support::kAlone}, {web_.key, "web", myself()}), "");
   test_support::write_file(path_ + "/grants/" + test_support::entries(path_ + "/grants"), "x");
   std::vector<base::Error> unread;
-  EXPECT_TRUE(holders_.read(unread));
+  EXPECT_TRUE(held_hcas_.read(unread));
   EXPECT_EQ(unread.size(), 1U);
 }
 

@@ -30,9 +30,9 @@ hook::Config config_of(Mode mode, unsigned limit = 0, bool with_network = false)
   return config;
 }
 
-HcaHold foreign_hold(std::string holder, unsigned units = 1, bool exclusive = false) {
+HcaHold foreign_hold(std::string owner, unsigned units = 1, bool exclusive = false) {
   HcaHold hold;
-  if (exclusive) hold.foreign.exclusive_owner = std::move(holder);
+  if (exclusive) hold.foreign.exclusive_owner = std::move(owner);
   hold.foreign.others = units;
   hold.units = units;
   return hold;

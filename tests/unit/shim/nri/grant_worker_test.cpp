@@ -13,7 +13,7 @@
 #include "hook/config/read_config.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/rails/record/store.hpp"
-#include "shim/nri/holders.hpp"
+#include "shim/nri/grants_of.hpp"
 #include "shim/nri/terms.hpp"
 #include "support/inventories.hpp"
 #include "support/results.hpp"
@@ -51,9 +51,9 @@ class GrantWorkerTest : public testing::Test {
     return job_of(request, spec_of(request, node_.engine));
   }
   base::Result<std::string> run(const std::string& job) {
-    auto giver = GrantWorker::begin(node_, hook::read_config(node_.config), base::Log::to_stderr("rdma-nri"));
-    if (!giver) return giver.error();
-    auto answer = giver->run(job);
+    auto grant_worker = GrantWorker::begin(node_, hook::read_config(node_.config), base::Log::to_stderr("rdma-nri"));
+    if (!grant_worker) return grant_worker.error();
+    auto answer = grant_worker->run(job);
     if (answer.afterwards) answer.afterwards();
     return std::move(answer.result);
   }
@@ -94,7 +94,7 @@ class GrantWorkerTest : public testing::Test {
   std::size_t grants() const { return list().size(); }
 
   // The unbound containers with a grant.
-  Ids holders() {
+  Ids users() {
     auto found = doubtful_containers(hook::Ledger::open(node_.ledger).value());
     if (!found) return {found.error().message};
     Ids ids;
@@ -119,7 +119,7 @@ TEST_F(GrantWorkerTest, GrantsRequestedHcas) {
   ASSERT_EQ(booked.size(), 1U);
   ASSERT_EQ(booked.at(0).hcas.size(), 1U);
   EXPECT_EQ(booked.at(0).hcas[0].name, "mlx5_1");
-  EXPECT_EQ(holders(), Ids{"c1"});
+  EXPECT_EQ(users(), Ids{"c1"});
   // As after an answer that was too late for the runtime.
   auto again = fields(fields(must(run(Event::kCreateContainer, request("c1", "mlx5_1"))))[1]);
   EXPECT_EQ(again[6], adjustment[6]);
@@ -144,15 +144,15 @@ TEST_F(GrantWorkerTest, WarnsAboutRequireVariableOfContainer) {
   const std::string asked = log_of("c1", "");
   EXPECT_NE(asked.find("set RDMA_INIT_REQUIRE in the pod"), std::string::npos) << asked;
   EXPECT_NE(asked.find(" require=-:no-rail "), std::string::npos) << asked;
-  std::string said = log_of("c2", text(8, "RDMA_INIT_REQUIRE=1"));
-  EXPECT_EQ(said.find("RDMA_INIT_REQUIRE"), std::string::npos) << said;
-  EXPECT_NE(said.find(" require=1 "), std::string::npos) << said;
-  said = log_of("c3", text(8, "RDMA_INIT_REQUIRE=3"));
-  EXPECT_NE(said.find("RDMA_INIT_REQUIRE 3 is above the 1 HCA that it can use"), std::string::npos) << said;
-  EXPECT_NE(said.find(" require=3 "), std::string::npos) << said;
-  said = log_of("c4", text(8, "RDMA_INIT_REQUIRE=8 of them"));
-  EXPECT_NE(said.find("RDMA_INIT_REQUIRE `8 of them` is not a number"), std::string::npos) << said;
-  EXPECT_NE(said.find(" require=-:no-number "), std::string::npos) << said;
+  std::string logged = log_of("c2", text(8, "RDMA_INIT_REQUIRE=1"));
+  EXPECT_EQ(logged.find("RDMA_INIT_REQUIRE"), std::string::npos) << logged;
+  EXPECT_NE(logged.find(" require=1 "), std::string::npos) << logged;
+  logged = log_of("c3", text(8, "RDMA_INIT_REQUIRE=3"));
+  EXPECT_NE(logged.find("RDMA_INIT_REQUIRE 3 is above the 1 HCA that it can use"), std::string::npos) << logged;
+  EXPECT_NE(logged.find(" require=3 "), std::string::npos) << logged;
+  logged = log_of("c4", text(8, "RDMA_INIT_REQUIRE=8 of them"));
+  EXPECT_NE(logged.find("RDMA_INIT_REQUIRE `8 of them` is not a number"), std::string::npos) << logged;
+  EXPECT_NE(logged.find(" require=-:no-number "), std::string::npos) << logged;
 }
 
 // The grant of an ended namespace is the only one that is read: another grant that cannot be read does not matter.
@@ -187,27 +187,27 @@ TEST_F(GrantWorkerTest, LogsAfterAnswer) {
 TEST_F(GrantWorkerTest, BooksNothingAfterRefusal) {
   const std::string refusal = run(Event::kCreateContainer, request("c1", "mlx5_7")).error().message;
   EXPECT_NE(refusal.find("mlx5_7"), std::string::npos) << refusal;
-  EXPECT_EQ(holders(), Ids{});
+  EXPECT_EQ(users(), Ids{});
   EXPECT_EQ(run(Event::kCreateContainer, "\xff").error().code, EINVAL);
 }
 
 TEST_F(GrantWorkerTest, ReleasesGrantWhenContainerEnds) {
   create({"c1", "c2", "c3"});
-  EXPECT_EQ(holders(), (Ids{"c1", "c2", "c3"}));
+  EXPECT_EQ(users(), (Ids{"c1", "c2", "c3"}));
   EXPECT_EQ(must(run(Event::kStopContainer, request("c1", "mlx5_0"))), "");
   // As StateChange of runtimes before NRI 0.12.
   const std::string change = shim_peer::number(1, static_cast<unsigned>(Event::kRemoveContainer));
   ASSERT_TRUE(run(Event::kStateChange, change + text(2, text(1, "pod")) + text(3, text(1, "c2"))));
   ASSERT_TRUE(run(Event::kStopContainer, request("c9", "mlx5_0"))) << "a container without a grant";
-  EXPECT_EQ(holders(), Ids{"c3"});
+  EXPECT_EQ(users(), Ids{"c3"});
 }
 
 TEST_F(GrantWorkerTest, RecoverReleasesGrantsOfMissingContainers) {
   create({"c1", "c2", "c3"});
   must(run(recover_job({"c1", "c3", "c9"}, {})));
-  EXPECT_EQ(holders(), Ids{"c2"});
+  EXPECT_EQ(users(), Ids{"c2"});
   must(run(recover_job({}, {})));
-  EXPECT_EQ(holders(), Ids{"c2"});
+  EXPECT_EQ(users(), Ids{"c2"});
 }
 
 // CRI-O sends neither StopContainer nor RemoveContainer for a container after its creation failed, and sends
@@ -272,15 +272,15 @@ TEST_F(GrantWorkerTest, DamagedRecordBlocksOnlyItsOwnGrant) {
   create({"c1", "c2"});
   const std::string bad = hook::Ledger::open(node_.ledger).value().find_by_id("c1")->front().owner.key;
   test_support::write_file(node_.ledger + "/grants/" + bad + ".json", "{");
-  EXPECT_EQ(holders(), Ids{"c2"});
+  EXPECT_EQ(users(), Ids{"c2"});
   const std::string refusal = stop_pod().error().message;
   EXPECT_NE(refusal.find(bad), std::string::npos) << refusal;
-  EXPECT_EQ(holders(), Ids{});
+  EXPECT_EQ(users(), Ids{});
   EXPECT_FALSE(run(Event::kStopContainer, request("c1", "mlx5_0")));
   EXPECT_TRUE(run(Event::kCreateContainer, request("c3", "mlx5_0"))) << "one unit is free";
   std::filesystem::remove(node_.ledger + "/grants/" + bad + ".json");
   EXPECT_TRUE(run(recover_job({}, {})));
-  EXPECT_EQ(holders(), Ids{"c3"});
+  EXPECT_EQ(users(), Ids{"c3"});
 }
 
 // The runtime's report is not enough while the container's process lives.

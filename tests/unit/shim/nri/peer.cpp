@@ -225,7 +225,7 @@ shim::NriContainer container_value(std::string_view id) {
 
 Result<std::vector<shim::Event>> Recorder::configure(const shim::RuntimeInfo& info) {
   runtime = info;
-  told.emplace_back("configure");
+  calls.emplace_back("configure");
   if (failure) return *std::exchange(failure, std::nullopt);
   return wanted;
 }
@@ -245,13 +245,13 @@ Result<std::string> Recorder::answer(const shim::NriRequest& request) {
                                                             {kRemoveContainer, "remove"}};
   pod = request.pod;
   container = request.container;
-  TRY_VOID(tell(kVerbs.at(request.event) + " " + pod.id + (request.of_pod() ? "" : "/" + container.id)));
+  TRY_VOID(note(kVerbs.at(request.event) + " " + pod.id + (request.of_pod() ? "" : "/" + container.id)));
   const bool creates = request.event == shim::Event::kCreateContainer;
   return creates ? shim::create_response(adjustment) : std::string();
 }
 
-Result<void> Recorder::tell(const std::string& what) {
-  told.push_back(what);
+Result<void> Recorder::note(const std::string& what) {
+  calls.push_back(what);
   if (failure) return *std::exchange(failure, std::nullopt);
   return {};
 }

@@ -78,7 +78,7 @@ shim::NriContainer container_value(std::string_view id);
 
 class Recorder : public shim::NriHandler {
  public:
-  std::vector<std::string> told;
+  std::vector<std::string> calls;
   std::vector<shim::Event> wanted = {shim::Event::kRunPodSandbox, shim::Event::kCreateContainer,
                                      shim::Event::kRemoveContainer};
   shim::RuntimeInfo runtime;
@@ -88,14 +88,14 @@ class Recorder : public shim::NriHandler {
   std::optional<Error> failure;  // result of the next request
 
   Result<std::vector<shim::Event>> configure(const shim::RuntimeInfo& info) override;
-  void synchronize_begin() override { told.emplace_back("synchronize"); }
-  void found(const shim::NriPod& each) override { told.push_back("found pod " + each.id); }
-  void found(const shim::NriContainer& each) override { told.push_back("found container " + each.id); }
-  Result<void> synchronize_end() override { return tell("synchronized"); }
+  void synchronize_begin() override { calls.emplace_back("synchronize"); }
+  void found(const shim::NriPod& each) override { calls.push_back("found pod " + each.id); }
+  void found(const shim::NriContainer& each) override { calls.push_back("found container " + each.id); }
+  Result<void> synchronize_end() override { return note("synchronized"); }
   Result<std::string> answer(const shim::NriRequest& request) override;
 
  private:
-  Result<void> tell(const std::string& what);
+  Result<void> note(const std::string& what);
 };
 
 }  // namespace shim_peer

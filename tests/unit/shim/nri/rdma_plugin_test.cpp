@@ -15,7 +15,7 @@ namespace shim {
 namespace {
 
 using namespace shim_peer;
-using Told = std::vector<std::string>;
+using Calls = std::vector<std::string>;
 
 class DispatcherTest : public testing::Test {
  protected:
@@ -27,7 +27,7 @@ class DispatcherTest : public testing::Test {
   }
   void configure() {
     ask("Configure", "");
-    recorder_.told.clear();
+    recorder_.calls.clear();
   }
 
   shim_peer::Recorder recorder_;
@@ -53,7 +53,7 @@ TEST_F(DispatcherTest, RefusesRequestsBeforeConfigure) {
   recorder_.failure = shim_peer::Error{"bad config", EINVAL};
   EXPECT_EQ(ask("Configure", ""), "EINVAL bad config");
   EXPECT_EQ(ask("StateChange", ""), "EAGAIN the runtime sent StateChange before Configure");
-  EXPECT_EQ(recorder_.told, Told{"configure"});
+  EXPECT_EQ(recorder_.calls, Calls{"configure"});
   recorder_.wanted.clear();
   EXPECT_EQ(ask("Configure", ""), "EINVAL the plugin subscribes to no event") << "zero would mean all events";
   EXPECT_EQ(ask("CreateContainer", ""), "EAGAIN the runtime sent CreateContainer before Configure");
@@ -69,16 +69,16 @@ TEST_F(DispatcherTest, RefusesUnknownServicesAndMethods) {
 
 TEST_F(DispatcherTest, SynchronizesInOneOrSeveralParts) {
   configure();
-  const Told told = {"synchronize", "found pod p1", "found pod p2", "found container c1", "synchronized"};
+  const Calls calls = {"synchronize", "found pod p1", "found pod p2", "found container c1", "synchronized"};
   const std::string all =
       text(1, shim_peer::pod_message("p1")) + text(1, text(1, "p2")) + text(2, shim_peer::container_message("c1"));
   EXPECT_EQ(ask("Synchronize", all), "");
-  EXPECT_EQ(recorder_.told, told);
+  EXPECT_EQ(recorder_.calls, calls);
   configure();
   EXPECT_EQ(ask("Synchronize", text(1, text(1, "p1")) + number(3, 1)), number(2, 1));
   EXPECT_EQ(ask("Synchronize", text(1, text(1, "p2")) + number(3, 1)), number(2, 1));
   EXPECT_EQ(ask("Synchronize", text(2, text(1, "c1"))), "");
-  EXPECT_EQ(recorder_.told, told);
+  EXPECT_EQ(recorder_.calls, calls);
 }
 
 TEST_F(DispatcherTest, StartsSynchronizeAgainAfterFailure) {
@@ -89,8 +89,8 @@ TEST_F(DispatcherTest, StartsSynchronizeAgainAfterFailure) {
   EXPECT_EQ(ask("Synchronize", ""), "0 ledger is locked");
   EXPECT_EQ(ask("Synchronize", "\x0a"), "EINVAL SynchronizeRequest: protobuf message: field 1 is cut off or overlong");
   ask("Synchronize", "");
-  EXPECT_EQ(recorder_.told, (Told{"synchronize", "found pod p1", "synchronize", "synchronized", "synchronize",
-                                  "synchronize", "synchronized"}));
+  EXPECT_EQ(recorder_.calls, (Calls{"synchronize", "found pod p1", "synchronize", "synchronized", "synchronize",
+                                    "synchronize", "synchronized"}));
 }
 
 TEST_F(DispatcherTest, ReadsAllFieldsOfCreateContainer) {
@@ -146,7 +146,7 @@ TEST_F(DispatcherTest, RefusesInvalidProtobuf) {
   EXPECT_EQ(ask("CreateContainer", text(2, text(9, options) + text(9, options))),
             "EMSGSIZE CreateContainerRequest with a list of 262146 entries: the limit is 262144")
       << "options of all mounts together";
-  EXPECT_EQ(recorder_.told, Told{});
+  EXPECT_EQ(recorder_.calls, Calls{});
 }
 
 // Returns VmHWM of this process.
@@ -205,13 +205,13 @@ TEST_F(DispatcherTest, AcceptsEventsAsMethodAndAsStateChange) {
       {"RemoveContainer", Event::kRemoveContainer, "remove p/c"}};
   const std::string pod = shim_peer::pod_message("p");
   const std::string container = shim_peer::container_message("c");
-  for (const auto& [method, event, told] : cases) {
+  for (const auto& [method, event, call] : cases) {
     SCOPED_TRACE(method);
     configure();
     EXPECT_EQ(ask(method, text(1, pod) + text(2, container)), "");
     const std::string change = number(1, static_cast<unsigned>(event));
     EXPECT_EQ(ask("StateChange", change + text(2, pod) + text(3, container)), "");
-    EXPECT_EQ(recorder_.told, (Told{told, told}));
+    EXPECT_EQ(recorder_.calls, (Calls{call, call}));
     recorder_.failure = shim_peer::Error{"no", EPERM};
     EXPECT_EQ(ask("StateChange", change), "EPERM no");
   }
@@ -222,7 +222,7 @@ TEST_F(DispatcherTest, IgnoresShutdownAndEventsThatAreNotChanges) {
   for (const unsigned event : {0U, 4U, 12U, 13U, 14U, 1000U})
     EXPECT_EQ(ask("StateChange", number(1, event)), "");
   EXPECT_EQ(ask("Shutdown", ""), "");
-  EXPECT_EQ(recorder_.told, Told{});
+  EXPECT_EQ(recorder_.calls, Calls{});
 }
 
 }  // namespace

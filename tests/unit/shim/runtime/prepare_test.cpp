@@ -69,16 +69,16 @@ TEST_F(Prepare, BooksRestoredContainerForHook) {
   ASSERT_TRUE(restore());
   EXPECT_EQ(read_file(config_path()), requesting) << "a container without a grant stays unchanged";
   ASSERT_TRUE(start());
-  const Json given = config();
-  ASSERT_FALSE(given["hooks"].contains("createRuntime"));
+  const Json original = config();
+  ASSERT_FALSE(original["hooks"].contains("createRuntime"));
   end_grants();
   for (int time = 0; time < 2; ++time) {
     ASSERT_TRUE(restore());
     EXPECT_EQ(config()["hooks"]["createRuntime"].size(), 1U);
-    EXPECT_EQ(config()["linux"], given["linux"]);
+    EXPECT_EQ(config()["linux"], original["linux"]);
   }
   ASSERT_TRUE(start());
-  EXPECT_EQ(config()["hooks"], given["hooks"]) << "the edit starts from the original";
+  EXPECT_EQ(config()["hooks"], original["hooks"]) << "the edit starts from the original";
 }
 
 // `podman container restore` writes the edited config.json again. With --import there is no marker.

@@ -22,7 +22,7 @@ using namespace test_support;
 
 constexpr const char* kFile = "/etc/rdma-init/config.json";
 
-std::vector<std::string> said(const std::vector<hook::ConfigProblem>& problems) {
+std::vector<std::string> messages_of(const std::vector<hook::ConfigProblem>& problems) {
   std::vector<std::string> lines;
   for (const auto& problem : problems)
     lines.push_back(fmt::format("{}:{}", problem.line, problem.message.substr(0, problem.message.find(' '))));
@@ -36,7 +36,7 @@ std::vector<std::string> keys_in(const std::string& text) {
   if (reader.parse_document()) {
     const bool found = hook::refuse_node_keys(reader);
     EXPECT_EQ(found, !problems.empty()) << text;
-    return said(problems);
+    return messages_of(problems);
   }
   return {};
 }
@@ -114,9 +114,9 @@ hook::ParsedConfig parsed(const std::string& cluster, const std::string& own) {
 TEST(ClusterConfig, AllowsNodeKeysInNodesOwnFile) {
   const std::string keys = R"({"runtime": {"hook": "/h"}, "networks": {"n": {"ipam": {"type": "t"}}}})";
   const auto refused = parsed(keys, "{}");
-  EXPECT_EQ(said(refused.problems), (std::vector<std::string>{"1:`runtime`:", "1:`networks.n.ipam`:"}));
+  EXPECT_EQ(messages_of(refused.problems), (std::vector<std::string>{"1:`runtime`:", "1:`networks.n.ipam`:"}));
   EXPECT_EQ(refused.config, hook::Config()) << "a caller that ignores errors must not get the name of a program";
-  EXPECT_EQ(said(parsed("{}", keys).problems), std::vector<std::string>());
+  EXPECT_EQ(messages_of(parsed("{}", keys).problems), std::vector<std::string>());
 }
 
 TEST(ClusterConfig, PrefersNodesOwnFiles) {
@@ -138,14 +138,14 @@ TEST(ClusterConfig, PrefersNodesOwnFiles) {
 TEST(ClusterConfig, AllowsNodeNetdevsOnlyInNodesOwnFile) {
   const std::string network = R"({"networks": {"n": {"mode": "exclusive"}}})";
   const std::string taking = R"({"networks": {"n": {"mode": "exclusive", "take_node_netdevs": true}}})";
-  EXPECT_EQ(said(parsed(taking, "{}").problems), std::vector<std::string>{"1:`networks.n.take_node_netdevs`:"});
+  EXPECT_EQ(messages_of(parsed(taking, "{}").problems), std::vector<std::string>{"1:`networks.n.take_node_netdevs`:"});
   EXPECT_FALSE(parsed(network, "{}").config.networks.at("n").take_node_netdevs);
   EXPECT_TRUE(parsed(network, taking).config.networks.at("n").take_node_netdevs);
 }
 
 TEST(ClusterConfig, ReportsLinesOfClustersText) {
   const std::string text = "{\n\"pools\": [{\"name\": \"p\",\n\"network\": \"n\"}]}";
-  EXPECT_EQ(said(parsed(text, "{}").problems), std::vector<std::string>{"3:`pools[0].network`:"});
+  EXPECT_EQ(messages_of(parsed(text, "{}").problems), std::vector<std::string>{"3:`pools[0].network`:"});
   EXPECT_TRUE(parsed(text, R"({"networks": {"n": {"mode": "shared"}}})").ok())
       << "the network is in the node's own file";
 }

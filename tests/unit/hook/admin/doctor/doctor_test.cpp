@@ -146,13 +146,13 @@ class DoctorLedger : public test_support::LedgerScene {};
 TEST_F(DoctorLedger, WarnsAboutStaleGrant) {
   const test_support::Child alive;
   GrantUser user{"web", "web", alive.identity()};
-  ASSERT_EQ(give(web_, {test_support::kAlone}, user), "");
+  ASSERT_EQ(allocate(web_, {test_support::kAlone}, user), "");
   EXPECT_TRUE(check_ledger(read_ledger_facts(path_)).findings.empty());
   GrantUser ended{"db", "db", test_support::dead_process()};
   ASSERT_TRUE(std::filesystem::create_directories(temp_ / "cgroup/db"));
   ended.cgroup = identify_cgroup(temp_ / "cgroup", "/db").value();
   std::filesystem::remove(temp_ / "cgroup/db");
-  ASSERT_EQ(give(db_, {{"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, ended), "");
+  ASSERT_EQ(allocate(db_, {{"mlx5_1", Mode::kExclusive, 1, std::nullopt}}, ended), "");
   const Check check = check_ledger(read_ledger_facts(path_));
   ASSERT_EQ(check.findings.size(), 1U);
   EXPECT_EQ(check.findings[0].object, db_.label);
@@ -181,8 +181,8 @@ TEST(Doctor, FindsMovedGids) {
 class DoctorMovedGid : public DoctorLedger {
  protected:
   // A container with one rail, 10.1.0.1 at index 3 when it started.
-  void give_rail() {
-    ASSERT_EQ(give(web_, {{"mlx5_0", Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
+  void book_rail() {
+    ASSERT_EQ(allocate(web_, {{"mlx5_0", Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
     RailRecord rail;
     rail.rail.hca = "mlx5_0";
     rail.rail.kind = RailKind::kMacvlan;
@@ -193,7 +193,7 @@ class DoctorMovedGid : public DoctorLedger {
   }
 
   // Returns the finding of the container on a node with the GID at this index; nullopt: in no slot.
-  std::string said(std::optional<unsigned> index) {
+  std::string reported(std::optional<unsigned> index) {
     fabric::Inventory inventory = test_support::rails(2, 16);
     auto& gids = inventory.hcas[0].ports[0].gids;
     std::erase_if(gids, [&](const fabric::GidEntry& gid) { return gid.index == 2 || (gid.index == 3 && !index); });
@@ -214,18 +214,18 @@ class DoctorMovedGid : public DoctorLedger {
 };
 
 TEST_F(DoctorMovedGid, NamesTheOwner) {
-  give_rail();
-  EXPECT_EQ(said(3), "");
-  EXPECT_EQ(said(5),
+  book_rail();
+  EXPECT_EQ(reported(3), "");
+  EXPECT_EQ(reported(5),
             "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when the container started, and is at index 5 now");
   EXPECT_EQ(
-      said(std::nullopt),
+      reported(std::nullopt),
       "ledger: its GID 10.1.0.1 of mlx5_0 was at index 3 when the container started, and is not in the GID table now");
 }
 
 TEST_F(DoctorLedger, ReportsUnreadableRailsOnceForAllGrants) {
-  ASSERT_EQ(give(web_, {{"mlx5_0", Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
-  ASSERT_EQ(give(db_, {{"mlx5_1", Mode::kShared, 1, {}}}, {db_.key, "db", test_support::myself()}), "");
+  ASSERT_EQ(allocate(web_, {{"mlx5_0", Mode::kShared, 1, {}}}, {web_.key, "web", test_support::myself()}), "");
+  ASSERT_EQ(allocate(db_, {{"mlx5_1", Mode::kShared, 1, {}}}, {db_.key, "db", test_support::myself()}), "");
   const std::filesystem::path network = path_ + "/network";
   std::filesystem::create_directories(network);
   for (const Owner& owner : {web_, db_})

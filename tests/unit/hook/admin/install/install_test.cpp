@@ -303,8 +303,8 @@ TEST(InstallPlan, AddsVerifyToEveryHandlerOfRunc) {
     EXPECT_EQ(plan.meant.at({runtimes + handler, "base_runtime_spec"}), "'/etc/containerd/rdma-verify.json'");
   for (const char* handler : {"kata", "own"})
     EXPECT_FALSE(plan.meant.contains({runtimes + handler, "base_runtime_spec"}));
-  ASSERT_FALSE(plan.said.empty());
-  EXPECT_NE(plan.said.back().find("handler `own` uses `/etc/own.json`"), std::string::npos);
+  ASSERT_FALSE(plan.messages.empty());
+  EXPECT_NE(plan.messages.back().find("handler `own` uses `/etc/own.json`"), std::string::npos);
 }
 
 TEST(InstallPlan, UsesVersionOfConfigToml) {

@@ -393,10 +393,10 @@ TEST(MetricsCommand, ReadsReadOnlyLedger) {
   std::filesystem::remove(path + "/place");
   testing::internal::CaptureStderr();
   const int code = metrics_of_read_only(path);
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string errors = testing::internal::GetCapturedStderr();
   if (code == 77) GTEST_SKIP() << "cannot mount here";
   EXPECT_EQ(code, 0);
-  EXPECT_EQ(said, "");
+  EXPECT_EQ(errors, "");
 }
 
 TEST(MetricsCommand, DoesNotChangeLedger) {

@@ -490,24 +490,24 @@ TEST_P(OwnCgroupTest, IsRecordedWithoutOwnPidNamespace) {
 
 TEST_P(OwnCgroupTest, IsPresentWhileProcessIsInIt) {
   const CgroupIdentity cgroup = identified();
-  EXPECT_EQ(read_presence(cgroup).value(), Presence::kGone) << "no process is in it";
+  EXPECT_EQ(read_presence(cgroup).value(), Presence::kAbsent) << "no process is in it";
   const pid_t init = start_in(base_.directory());
   EXPECT_EQ(read_presence(cgroup).value(), Presence::kPresent);
   const pid_t below = start_in(make(base_, "inner").directory());
   end(init);
   EXPECT_EQ(read_presence(cgroup).value(), Presence::kPresent) << "a process is in a cgroup below it";
   end(below);
-  EXPECT_EQ(read_presence(cgroup).value(), Presence::kGone);
+  EXPECT_EQ(read_presence(cgroup).value(), Presence::kAbsent);
 }
 
-TEST_P(OwnCgroupTest, IsGoneOnlyInRecordedHierarchy) {
+TEST_P(OwnCgroupTest, IsAbsentOnlyInRecordedHierarchy) {
   start_in(base_.directory());
   CgroupIdentity other = identified();
   ++other.ino;
-  EXPECT_EQ(read_presence(other).value(), Presence::kGone) << "another cgroup of the same name";
+  EXPECT_EQ(read_presence(other).value(), Presence::kAbsent) << "another cgroup of the same name";
   other = identified();
   other.path += "-none";
-  EXPECT_EQ(read_presence(other).value(), Presence::kGone);
+  EXPECT_EQ(read_presence(other).value(), Presence::kAbsent);
   ++other.root_ino;
   EXPECT_FALSE(read_presence(other)) << "another hierarchy proves nothing";
   other.root += "/none";

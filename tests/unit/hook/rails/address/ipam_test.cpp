@@ -249,9 +249,9 @@ TEST_F(Ipam, RefusesGarbageAndTooMuchOutput) {
   // Below the limit, while each byte becomes six between helper and hook.
   EXPECT_EQ(run_script(R"(head -c 1048576 /dev/zero | tr '\0' '\1')").rfind(kPluginFailed + "its result", 0), 0U);
   // The error has only the beginning of stderr.
-  const std::string said = run_script("head -c 10000000 /dev/zero | tr '\\0' x >&2; exit 1");
-  EXPECT_LT(said.size(), 1000U);
-  EXPECT_TRUE(has_text(said, "exit status 1; it wrote: xxx"));
+  const std::string message = run_script("head -c 10000000 /dev/zero | tr '\\0' x >&2; exit 1");
+  EXPECT_LT(message.size(), 1000U);
+  EXPECT_TRUE(has_text(message, "exit status 1; it wrote: xxx"));
 }
 
 bool lives(const std::string& pid) {

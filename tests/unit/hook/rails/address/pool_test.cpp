@@ -40,10 +40,10 @@ std::string shown(const base::Result<std::vector<RailAddress>>& taken) {
 }
 
 std::string listed(const AddressPool& pool) {
-  const auto holders = pool.list();
-  if (!holders) return holders.error().message;
+  const auto owners = pool.list();
+  if (!owners) return owners.error().message;
   std::string text;
-  for (const auto& [where, key] : *holders)
+  for (const auto& [where, key] : *owners)
     text += fmt::format("{}={} ", where, key);
   return text;
 }
@@ -216,7 +216,7 @@ constexpr int kRounds = 40;
 constexpr std::size_t kAddresses = 40;
 
 struct ClaimBeliefs {
-  std::array<std::atomic<int>, 256> holder{};  // by last byte: 1 + slot
+  std::array<std::atomic<int>, 256> owner{};  // by last byte: 1 + slot
   std::atomic<int> violations{0};
   std::atomic<int> errors{0};
   std::atomic<int> taken{0};
@@ -233,10 +233,10 @@ void live(const std::string& path, int slot, const std::vector<AddressRange>& ra
       continue;
     }
     ++beliefs.taken;
-    auto& holder = beliefs.holder[taken->front().address.bytes[15]];
-    if (holder.exchange(1 + slot) != 0) ++beliefs.violations;
+    auto& owner = beliefs.owner[taken->front().address.bytes[15]];
+    if (owner.exchange(1 + slot) != 0) ++beliefs.violations;
     usleep(static_cast<useconds_t>((slot * 37 + round * 91) % 300));
-    if (holder.exchange(0) != 1 + slot) ++beliefs.violations;
+    if (owner.exchange(0) != 1 + slot) ++beliefs.violations;
     if (!pool->release_grant(key, {{"fabric", static_cast<unsigned>(slot) % 2}})) ++beliefs.errors;
   }
   if (!pool) ++beliefs.errors;

@@ -524,9 +524,9 @@ class Others {
     if (below(random_, 100) >= percent_) return;
     const std::size_t port = below(random_, static_cast<unsigned>(model_.ports.size()));
     if (!here_.empty() && below(random_, 2) == 0) {
-      const auto gone = here_.begin() + below(random_, static_cast<unsigned>(here_.size()));
-      model_.queue.push_back({gone->first, false, others_address(gone->second), gone->second});
-      here_.erase(gone);
+      const auto removed = here_.begin() + below(random_, static_cast<unsigned>(here_.size()));
+      model_.queue.push_back({removed->first, false, others_address(removed->second), removed->second});
+      here_.erase(removed);
     } else if (here_.size() < 12) {
       here_.emplace_back(port, ++netdev_);
       model_.queue.push_back({port, true, others_address(netdev_), netdev_});

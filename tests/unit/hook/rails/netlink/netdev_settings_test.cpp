@@ -194,7 +194,7 @@ TEST_F(SysfsSettingsTest, RestoresValuesThatDiffer) {
   EXPECT_EQ(read()[3], (Strings{"c", "c", "c", "0"})) << "a container can change the number of channels";
 }
 
-TEST_F(SysfsSettingsTest, ReportsAQueueThatIsGoneOncePerSetting) {
+TEST_F(SysfsSettingsTest, ReportsAMissingQueueOncePerSetting) {
   fs::remove_all(directory_ / "queues/rx-1");
   fs::remove_all(directory_ / "queues/rx-2");
   EXPECT_EQ(

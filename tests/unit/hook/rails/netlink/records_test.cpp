@@ -280,7 +280,7 @@ void ip(const std::string& arguments) {
   EXPECT_EQ(std::system(("ip " + arguments).c_str()), 0) << "ip " << arguments;
 }
 
-std::string ip_says(const std::string& arguments) {
+std::string ip_output(const std::string& arguments) {
   std::string text;
   FILE* pipe = ::popen(("ip " + arguments).c_str(), "r");
   char buffer[4096];
@@ -396,8 +396,8 @@ TEST_F(ReadRecords, MovesRecordsToAnotherNetdev) {
   *std::find(wanted.begin(), wanted.end(), "from all fwmark 0x5 iif v0 lookup 104") =
       "from all fwmark 0x5 iif eth7 lookup 104";
   EXPECT_EQ(record_texts(again.records), wanted) << "in the same order";
-  EXPECT_TRUE(has_text(ip_says("addr show dev eth7"), "eth7:1"));
-  EXPECT_TRUE(has_text(ip_says("route show table 101"), "mtu 1400"));
+  EXPECT_TRUE(has_text(ip_output("addr show dev eth7"), "eth7:1"));
+  EXPECT_TRUE(has_text(ip_output("route show table 101"), "mtu 1400"));
   for (NetRecord& record : again.records)
     record = for_netdev(record, eth7, "eth7");
   EXPECT_EQ(again.records.size(), records.size());
@@ -426,14 +426,14 @@ TEST_F(AddRecords, AddsAndRemovesMadeRecords) {
       rule_record(address("fd00::2"), 1001, 5000)};
   for (int time = 0; time < 2; ++time)
     ASSERT_OK(add_records(route_, records));
-  EXPECT_TRUE(has_text(ip_says("addr show dev v0"), "10.1.0.2/24 scope host noprefixroute"));
-  EXPECT_EQ(ip_says("-6 addr show dev v0 scope global tentative"), "");
-  EXPECT_EQ(ip_says("route show table 1001"),
+  EXPECT_TRUE(has_text(ip_output("addr show dev v0"), "10.1.0.2/24 scope host noprefixroute"));
+  EXPECT_EQ(ip_output("-6 addr show dev v0 scope global tentative"), "");
+  EXPECT_EQ(ip_output("route show table 1001"),
             "default via 10.1.0.1 dev v0 src 10.1.0.2 \n10.1.0.0/24 dev v0 scope link \n");
-  EXPECT_EQ(ip_says("-6 route show table 1001"), "default via fd00::1 dev v0 metric 1024 pref medium\n");
-  EXPECT_EQ(ip_says("rule show pref 5000"), "5000:\tfrom 10.1.0.2 lookup 1001\n");
+  EXPECT_EQ(ip_output("-6 route show table 1001"), "default via fd00::1 dev v0 metric 1024 pref medium\n");
+  EXPECT_EQ(ip_output("rule show pref 5000"), "5000:\tfrom 10.1.0.2 lookup 1001\n");
   EXPECT_TRUE(remove_records(route_, records));
-  EXPECT_EQ(ip_says("rule show pref 5000") + ip_says("-6 rule show pref 5000"), "");
+  EXPECT_EQ(ip_output("rule show pref 5000") + ip_output("-6 rule show pref 5000"), "");
   EXPECT_EQ(record_texts(read_all(route_, v0_, "v0").records), Strings{});
 }
 
@@ -444,7 +444,7 @@ TEST_F(AddRecords, KeepsExistingRoutes) {
   ip("route add 10.5.0.0/16 via 10.2.0.1");
   ip("-6 route add fd05::/64 via fd00::1 dev v0");
   ip("-6 route add fd06::/64 dev v1");
-  const std::string before = ip_says("route") + ip_says("-6 route");
+  const std::string before = ip_output("route") + ip_output("-6 route");
   for (const RouteSpec& spec : {route_spec(v0_, "10.5.0.0", 16), route_spec(v0_, "10.5.0.0", 16, "10.1.0.1"),
                                 route_spec(v0_, "fd05::", 64, "fd00::5"), route_spec(v0_, "fd06::", 64, "fd00::5")}) {
     const auto added = add_records(route_, {route_record(spec)});
@@ -455,7 +455,7 @@ TEST_F(AddRecords, KeepsExistingRoutes) {
   }
   EXPECT_TRUE(add_records(route_, {route_record(route_spec(v0_, "10.1.0.0", 24))})) << "the kernel's own";
   EXPECT_TRUE(add_records(route_, {route_record(route_spec(v0_, "fd05::", 64, "fd00::1"))}));
-  EXPECT_EQ(ip_says("route") + ip_says("-6 route"), before);
+  EXPECT_EQ(ip_output("route") + ip_output("-6 route"), before);
 }
 
 TEST_F(AddRecords, ReplacesLearnedNeighbours) {
@@ -464,7 +464,7 @@ TEST_F(AddRecords, ReplacesLearnedNeighbours) {
   const NetdevRecords found = read_all(route_, v0_, "v0");
   ip("neigh change 10.1.0.9 lladdr 02:00:00:00:00:05 dev v0 nud stale");
   EXPECT_TRUE(add_records(route_, found.records));
-  EXPECT_EQ(ip_says("neigh show 10.1.0.9"), "10.1.0.9 dev v0 lladdr 02:00:00:00:00:01 PERMANENT \n");
+  EXPECT_EQ(ip_output("neigh show 10.1.0.9"), "10.1.0.9 dev v0 lladdr 02:00:00:00:00:01 PERMANENT \n");
 }
 
 TEST_F(AddRecords, NamesRecordThatTheKernelRefuses) {

@@ -222,10 +222,10 @@ TEST(NetworkRecord, FailsForInvalidValues) {
       {"/rails/0/host/records/0/message", "02", "message"},
       {"/rails/0/host/records/0/message", "021800000300000", "message"},
       {"/rails/0/host/records/0/message", "0218000003000000ff00ff00", "message"}};
-  for (const auto& [member, value, said] : cases) {
+  for (const auto& [member, value, named] : cases) {
     Json damaged = document();
     damaged[Pointer(member)] = value;
-    EXPECT_EQ(problem(damaged), fmt::format("cannot read `{}`: `{}` is missing or wrong", kPath, said))
+    EXPECT_EQ(problem(damaged), fmt::format("cannot read `{}`: `{}` is missing or wrong", kPath, named))
         << member << " as " << value;
   }
 }
@@ -245,7 +245,7 @@ class NetworkRecordStoreTest : public testing::Test {
 
 TEST_F(NetworkRecordStoreTest, WritesReadsAndRemovesRecords) {
   NetworkRecord record = full();
-  EXPECT_EQ(*NetworkRecordStore::read_presence(path_, record.key), Presence::kGone);
+  EXPECT_EQ(*NetworkRecordStore::read_presence(path_, record.key), Presence::kAbsent);
   EXPECT_EQ(*store_.read(record.key), std::nullopt);
   ASSERT_TRUE(store_.write(record));
   EXPECT_EQ(*NetworkRecordStore::read_presence(path_, record.key), Presence::kPresent);
@@ -257,7 +257,7 @@ TEST_F(NetworkRecordStoreTest, WritesReadsAndRemovesRecords) {
   ASSERT_EQ(stat(file(record.key).c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600U);
   ASSERT_TRUE(store_.remove(record.key));
-  EXPECT_EQ(*NetworkRecordStore::read_presence(path_, record.key), Presence::kGone);
+  EXPECT_EQ(*NetworkRecordStore::read_presence(path_, record.key), Presence::kAbsent);
   EXPECT_EQ(*store_.read(record.key), std::nullopt);
   EXPECT_TRUE(store_.remove(record.key)) << "removed already";
 }

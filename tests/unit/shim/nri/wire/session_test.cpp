@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace shim_peer;
-using Told = std::vector<std::string>;
+using Calls = std::vector<std::string>;
 
 class PluginTest : public testing::Test {
  protected:
@@ -80,8 +80,8 @@ TEST_F(PluginTest, ServesRuntimeOfNri061) {
     EXPECT_EQ(ask("StateChange", number(1, 11) + text(2, text(1, "q")) + text(3, text(1, "c"))), "");
     EXPECT_EQ(ask("StateChange", number(1, 3) + text(2, text(1, "q"))), "");
   });
-  EXPECT_EQ(recorder_.told, (Told{"configure", "synchronize", "found pod p", "synchronized", "run q", "create pod/c",
-                                  "stop pod/c", "remove q/c", "remove q"}));
+  EXPECT_EQ(recorder_.calls, (Calls{"configure", "synchronize", "found pod p", "synchronized", "run q", "create pod/c",
+                                    "stop pod/c", "remove q/c", "remove q"}));
 }
 
 TEST_F(PluginTest, ServesRuntimeOfNri012) {
@@ -103,9 +103,9 @@ TEST_F(PluginTest, ServesRuntimeOfNri012) {
     EXPECT_EQ(ask("RemovePodSandbox", text(1, text(1, "q"))), "");
   });
   EXPECT_EQ(recorder_.runtime.nri_version, "v0.12.0");
-  EXPECT_EQ(recorder_.told,
-            (Told{"configure", "synchronize", "found pod p", "found container d", "synchronized", "run q",
-                  "create pod/c", "post create pod/c", "stop pod/c", "remove pod/c", "stop q", "remove q"}));
+  EXPECT_EQ(recorder_.calls,
+            (Calls{"configure", "synchronize", "found pod p", "found container d", "synchronized", "run q",
+                   "create pod/c", "post create pod/c", "stop pod/c", "remove pod/c", "stop q", "remove q"}));
 }
 
 TEST_F(PluginTest, ContinuesAfterRefusedContainer) {
@@ -164,7 +164,7 @@ std::size_t resident() {
 TEST_F(PluginTest, UsesConstantMemory) {
   if (kIsSanitized) GTEST_SKIP() << "memory cannot be measured under the address sanitizer";
   recorder_.adjustment.devices = {{"/dev/infiniband/uverbs0", 231, 192}};
-  recorder_.told.reserve(10'000);
+  recorder_.calls.reserve(10'000);
   const std::string create = shim_peer::create_message();
   const std::string large = text(2, shim_peer::container_message("c") + text(8, std::string(50'000, 'e')));
   const auto exchange = [&](std::string_view method, std::string_view payload) {
@@ -175,7 +175,7 @@ TEST_F(PluginTest, UsesConstantMemory) {
     const auto got = peer_.received();
     ASSERT_EQ(got.size(), 1U);
     ASSERT_FALSE(answer(got[0].data).starts_with("status")) << answer(got[0].data);
-    recorder_.told.clear();
+    recorder_.calls.clear();
   };
   exchange("Configure", "");
   const auto rounds = [&](int count) {

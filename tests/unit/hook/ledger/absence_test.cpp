@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "hook/ledger/gone.hpp"
+#include "hook/ledger/absence.hpp"
 #include "support/results.hpp"
 #include "unit/hook/ledger/scene.hpp"
 
@@ -21,16 +21,16 @@ namespace fs = std::filesystem;
 using base::Result;
 using namespace test_support;
 
-enum class Seen { kThere, kGone, kUnknown };
-constexpr Seen kAll[] = {Seen::kThere, Seen::kGone, Seen::kUnknown};
+enum class Seen { kThere, kAbsent, kUnknown };
+constexpr Seen kAll[] = {Seen::kThere, Seen::kAbsent, Seen::kUnknown};
 
 Result<Presence> result_of(Seen seen) {
   if (seen == Seen::kUnknown) return base::sys_error(EACCES, "cannot look");
-  return seen == Seen::kGone ? Presence::kGone : Presence::kPresent;
+  return seen == Seen::kAbsent ? Presence::kAbsent : Presence::kPresent;
 }
 
 // Returns the same result for all objects of a kind.
-struct Told : Witness {
+struct FixedWitness : Witness {
   Seen processes = Seen::kThere;
   Seen containers = Seen::kThere;
   Seen cgroups = Seen::kThere;
@@ -57,10 +57,10 @@ StoredUser user(bool process, bool state = false, bool cgroup = false) {
   return one;
 }
 
-StoredUser worked_on(const ProcessIdentity& by, bool gone) {
+StoredUser worked_on(const ProcessIdentity& by, bool absent) {
   StoredUser one = user(true);
   one.worker = StepWorker{by, 1};
-  one.worker_gone = gone;
+  one.worker_absent = absent;
   return one;
 }
 
@@ -80,56 +80,56 @@ StoredGrant grant(Owner::Kind kind, std::vector<StoredUser> users) {
   return one;
 }
 
-TEST(Gone, UserHasEndedOnlyIfAllItsPartsAreProvenGone) {
+TEST(Absence, UserHasEndedOnlyIfAllItsPartsAreProvenAbsent) {
   for (const Seen process : kAll) {
     for (const Seen container : kAll) {
       for (const Seen cgroup : kAll) {
-        Told told;
-        told.processes = process;
-        told.containers = container;
-        told.cgroups = cgroup;
-        const bool no_process = process == Seen::kGone;
-        EXPECT_FALSE(has_ended(user(false).user, told));
-        EXPECT_EQ(has_ended(user(true).user, told), no_process);
-        EXPECT_EQ(has_ended(user(true, true).user, told), no_process && container == Seen::kGone);
-        EXPECT_EQ(is_user_gone(user(true, false, true), told), no_process && cgroup == Seen::kGone);
+        FixedWitness fixed;
+        fixed.processes = process;
+        fixed.containers = container;
+        fixed.cgroups = cgroup;
+        const bool no_process = process == Seen::kAbsent;
+        EXPECT_FALSE(has_ended(user(false).user, fixed));
+        EXPECT_EQ(has_ended(user(true).user, fixed), no_process);
+        EXPECT_EQ(has_ended(user(true, true).user, fixed), no_process && container == Seen::kAbsent);
+        EXPECT_EQ(is_user_absent(user(true, false, true), fixed), no_process && cgroup == Seen::kAbsent);
         StoredUser ended = user(false, false, true);
         ended.ended = true;
-        EXPECT_EQ(is_user_gone(ended, told), cgroup == Seen::kGone);
-        EXPECT_FALSE(is_user_gone(worked_on(kSelf, false), told));
-        EXPECT_EQ(is_user_gone(worked_on(kSelf, true), told), no_process);
-        EXPECT_EQ(is_worker_gone({kSelf, 1}, told), no_process);
+        EXPECT_EQ(is_user_absent(ended, fixed), cgroup == Seen::kAbsent);
+        EXPECT_FALSE(is_user_absent(worked_on(kSelf, false), fixed));
+        EXPECT_EQ(is_user_absent(worked_on(kSelf, true), fixed), no_process);
+        EXPECT_EQ(is_worker_absent({kSelf, 1}, fixed), no_process);
       }
     }
   }
 }
 
-TEST(Gone, ContainerGrantIsStaleWithoutUsersAndDropsDeadOnes) {
-  Told gone;
-  gone.processes = Seen::kGone;
+TEST(Absence, ContainerGrantIsStaleWithoutUsersAndDropsDeadOnes) {
+  FixedWitness absent;
+  absent.processes = Seen::kAbsent;
   for (const auto kind : {Owner::Kind::kContainer, Owner::Kind::kToken}) {
-    EXPECT_TRUE(is_stale(grant(kind, {}), {}, gone));
-    EXPECT_TRUE(is_stale(grant(kind, {user(true)}), {}, gone));
-    EXPECT_FALSE(is_stale(grant(kind, {user(true), user(false)}), {}, gone)) << "without a process nothing is proven";
-    EXPECT_FALSE(is_stale(grant(kind, {user(true)}), {}, Told()));
+    EXPECT_TRUE(is_stale(grant(kind, {}), {}, absent));
+    EXPECT_TRUE(is_stale(grant(kind, {user(true)}), {}, absent));
+    EXPECT_FALSE(is_stale(grant(kind, {user(true), user(false)}), {}, absent)) << "without a process nothing is proven";
+    EXPECT_FALSE(is_stale(grant(kind, {user(true)}), {}, FixedWitness()));
   }
   StoredUser killed = worked_on(kSelf, true);
   killed.settled = false;
   killed.hcas = {{"mlx5_1", Mode::kExclusive, 1, {}}};
   auto one = grant(Owner::Kind::kContainer, {user(false), killed});
-  EXPECT_EQ(drop_dead(one, {}, gone), Left::kSome);
+  EXPECT_EQ(drop_dead(one, {}, absent), Left::kSome);
   EXPECT_EQ(one.users, std::vector<StoredUser>{user(false)});
-  EXPECT_EQ(drop_dead(one, {}, gone), Left::kAll);
+  EXPECT_EQ(drop_dead(one, {}, absent), Left::kAll);
   auto only = grant(Owner::Kind::kContainer, {killed});
   only.hcas.clear();
-  EXPECT_EQ(drop_dead(only, {}, gone), Left::kNothing);
+  EXPECT_EQ(drop_dead(only, {}, absent), Left::kNothing);
   auto pod = grant(Owner::Kind::kNetns, {token(), user(false)});
-  EXPECT_EQ(drop_dead(pod, token().user.key, gone), Left::kAll);
-  EXPECT_EQ(drop_dead(pod, {}, gone), Left::kSome);
+  EXPECT_EQ(drop_dead(pod, token().user.key, absent), Left::kAll);
+  EXPECT_EQ(drop_dead(pod, {}, absent), Left::kSome);
   EXPECT_EQ(pod.users, std::vector<StoredUser>{user(false)});
 }
 
-TEST(Gone, PodGrantIsStaleWithoutNamespaceAndProcesses) {
+TEST(Absence, PodGrantIsStaleWithoutNamespaceAndProcesses) {
   constexpr auto kPod = Owner::Kind::kNetns;
   const std::string kToken = token().user.key;
   struct Row {
@@ -140,63 +140,64 @@ TEST(Gone, PodGrantIsStaleWithoutNamespaceAndProcesses) {
     const char* binding;
     bool stale;
   };
-  const Row rows[] = {{"between two containers", {}, Seen::kGone, Seen::kThere, "", false},
-                      {"the namespace is gone", {}, Seen::kGone, Seen::kGone, "", true},
-                      {"the namespace is unknown", {}, Seen::kGone, Seen::kUnknown, "", false},
-                      {"a container missed its poststop", {user(true)}, Seen::kGone, Seen::kThere, "", false},
-                      {"only a dead token", {token()}, Seen::kGone, Seen::kThere, "", true},
-                      {"its container has come", {token()}, Seen::kGone, Seen::kThere, kToken.c_str(), false},
-                      {"a token whose requester lives", {token()}, Seen::kThere, Seen::kThere, "", false},
-                      {"a token and a container", {token(), user(true)}, Seen::kGone, Seen::kThere, "", false},
-                      {"the namespace lives on in a process", {user(true)}, Seen::kThere, Seen::kGone, "", false},
-                      {"or may", {user(true)}, Seen::kUnknown, Seen::kGone, "", false},
-                      {"a user without a process proves nothing", {user(false)}, Seen::kGone, Seen::kGone, "", true},
-                      {"steps run", {worked_on(kSelf, false)}, Seen::kGone, Seen::kGone, "", false}};
+  const Row rows[] = {
+      {"between two containers", {}, Seen::kAbsent, Seen::kThere, "", false},
+      {"the namespace is gone", {}, Seen::kAbsent, Seen::kAbsent, "", true},
+      {"the namespace is unknown", {}, Seen::kAbsent, Seen::kUnknown, "", false},
+      {"a container missed its poststop", {user(true)}, Seen::kAbsent, Seen::kThere, "", false},
+      {"only a dead token", {token()}, Seen::kAbsent, Seen::kThere, "", true},
+      {"its container has come", {token()}, Seen::kAbsent, Seen::kThere, kToken.c_str(), false},
+      {"a token whose requester lives", {token()}, Seen::kThere, Seen::kThere, "", false},
+      {"a token and a container", {token(), user(true)}, Seen::kAbsent, Seen::kThere, "", false},
+      {"the namespace lives on in a process", {user(true)}, Seen::kThere, Seen::kAbsent, "", false},
+      {"or may", {user(true)}, Seen::kUnknown, Seen::kAbsent, "", false},
+      {"a user without a process proves nothing", {user(false)}, Seen::kAbsent, Seen::kAbsent, "", true},
+      {"steps run", {worked_on(kSelf, false)}, Seen::kAbsent, Seen::kAbsent, "", false}};
   for (const Row& row : rows) {
-    Told told;
-    told.processes = row.processes;
-    told.namespaces = row.namespaces;
-    EXPECT_EQ(is_stale(grant(kPod, row.users), row.binding, told), row.stale) << row.what;
+    FixedWitness fixed;
+    fixed.processes = row.processes;
+    fixed.namespaces = row.namespaces;
+    EXPECT_EQ(is_stale(grant(kPod, row.users), row.binding, fixed), row.stale) << row.what;
   }
-  EXPECT_FALSE(is_namespace_gone(container_owner("web", "/b")));
+  EXPECT_FALSE(is_namespace_absent(container_owner("web", "/b")));
 }
 
-TEST(Gone, DetectsUsersThatHaveNotEnded) {
-  Told gone;
-  gone.processes = Seen::kGone;
-  Told above;
+TEST(Absence, DetectsUsersThatHaveNotEnded) {
+  FixedWitness absent;
+  absent.processes = Seen::kAbsent;
+  FixedWitness above;
   above.above = true;
   StoredUser ended = user(true);
   ended.ended = true;
-  EXPECT_FALSE(is_another_ones_end(ended, kSelf, Told()));
-  EXPECT_FALSE(is_another_ones_end(user(false), kSelf, Told()));
-  EXPECT_TRUE(is_another_ones_end(user(true), kSelf, Told()));
-  EXPECT_FALSE(is_another_ones_end(user(true), kSelf, gone));
+  EXPECT_FALSE(is_another_ones_end(ended, kSelf, FixedWitness()));
+  EXPECT_FALSE(is_another_ones_end(user(false), kSelf, FixedWitness()));
+  EXPECT_TRUE(is_another_ones_end(user(true), kSelf, FixedWitness()));
+  EXPECT_FALSE(is_another_ones_end(user(true), kSelf, absent));
   EXPECT_FALSE(is_another_ones_end(user(true), kSelf, above)) << "its runtime is an ancestor";
-  EXPECT_TRUE(is_another_ones_end(worked_on({8, 1}, false), kSelf, gone)) << "its createRuntime is running";
-  EXPECT_FALSE(is_another_ones_end(worked_on(kSelf, false), kSelf, Told()));
-  Told told;
-  EXPECT_TRUE(check_ended(user(false).user, told));
-  EXPECT_EQ(check_ended(user(true).user, told).error().message,
+  EXPECT_TRUE(is_another_ones_end(worked_on({8, 1}, false), kSelf, absent)) << "its createRuntime is running";
+  EXPECT_FALSE(is_another_ones_end(worked_on(kSelf, false), kSelf, FixedWitness()));
+  FixedWitness fixed;
+  EXPECT_TRUE(check_ended(user(false).user, fixed));
+  EXPECT_EQ(check_ended(user(true).user, fixed).error().message,
             "cannot allocate for container `web`: process 7 of a container of this id and bundle has not ended");
-  told.processes = Seen::kUnknown;
-  EXPECT_EQ(check_ended(user(true).user, told).error().code, EBUSY);
-  told.processes = Seen::kGone;
-  EXPECT_TRUE(check_ended(user(true).user, told));
-  EXPECT_EQ(check_ended(user(true, true).user, told).error().code, EBUSY);
-  EXPECT_TRUE(check_seen(user(true, true), told)) << "it lives";
-  told.containers = Seen::kUnknown;
-  EXPECT_EQ(check_ended(user(true, true).user, told).error().code, EBUSY);
-  EXPECT_FALSE(check_seen(user(true, true), told));
-  EXPECT_TRUE(check_seen(user(true), told));
-  told.containers = Seen::kGone;
-  EXPECT_TRUE(check_ended(user(true, true).user, told));
+  fixed.processes = Seen::kUnknown;
+  EXPECT_EQ(check_ended(user(true).user, fixed).error().code, EBUSY);
+  fixed.processes = Seen::kAbsent;
+  EXPECT_TRUE(check_ended(user(true).user, fixed));
+  EXPECT_EQ(check_ended(user(true, true).user, fixed).error().code, EBUSY);
+  EXPECT_TRUE(check_seen(user(true, true), fixed)) << "it lives";
+  fixed.containers = Seen::kUnknown;
+  EXPECT_EQ(check_ended(user(true, true).user, fixed).error().code, EBUSY);
+  EXPECT_FALSE(check_seen(user(true, true), fixed));
+  EXPECT_TRUE(check_seen(user(true), fixed));
+  fixed.containers = Seen::kAbsent;
+  EXPECT_TRUE(check_ended(user(true, true).user, fixed));
   const Owner owner = container_owner("web", "/b");
-  EXPECT_EQ(check_empty(owner, user(true, false, true).user, told).error().code, EBUSY);
-  told.cgroups = Seen::kUnknown;
-  EXPECT_TRUE(check_empty(owner, user(true, false, true).user, told));
-  told.cgroups = Seen::kGone;
-  EXPECT_TRUE(check_empty(owner, user(true, false, true).user, told));
+  EXPECT_EQ(check_empty(owner, user(true, false, true).user, fixed).error().code, EBUSY);
+  fixed.cgroups = Seen::kUnknown;
+  EXPECT_TRUE(check_empty(owner, user(true, false, true).user, fixed));
+  fixed.cgroups = Seen::kAbsent;
+  EXPECT_TRUE(check_empty(owner, user(true, false, true).user, fixed));
 }
 
 enum Look : int { kHeld = 10, kFree, kNotPossible, kFailed };
@@ -231,21 +232,21 @@ class LedgerFailedLookup : public ConsistentLedger {
 };
 
 TEST_F(LedgerFailedLookup, KeepsGrantIfProcessCannotBeRead) {
-  Child holder;
-  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", holder.identity()}), "");
+  Child child;
+  ASSERT_EQ(allocate(web_, {kAlone}, {"c", "web", child.identity()}), "");
   const auto look_hidden = [&] {
     const auto ledger = Ledger::open(path_);
     if (!ledger) return static_cast<int>(kFailed);
     return hide_proc() ? look(*ledger, db_) : static_cast<int>(kNotPossible);
   };
   EXPECT_EQ(in_child(look_hidden), kHeld);
-  holder.kill();
+  child.kill();
   EXPECT_EQ(in_child(look_hidden), kHeld) << "it has ended, but the lookup fails";
   EXPECT_EQ(look(ledger_, db_), kFree);
 }
 
 TEST_F(LedgerFailedLookup, RefusesAnotherPidNamespace) {
-  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", myself()}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, {"c", "web", myself()}), "");
   const auto open = [&] {
     const auto ledger = Ledger::open(path_);
     return ledger ? static_cast<int>(kFree) : ledger.error().code;
@@ -256,9 +257,9 @@ TEST_F(LedgerFailedLookup, RefusesAnotherPidNamespace) {
 
 // Metrics are served from a container with its own PID namespace, in which the owners' pids mean nothing.
 TEST_F(LedgerFailedLookup, ListsRecordsInAnotherPidNamespace) {
-  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", myself()}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, {"c", "web", myself()}), "");
   const PlannedHca other{"mlx5_1", Mode::kExclusive, 1, std::nullopt};
-  ASSERT_EQ(give(db_, {other}, {"d", "db", dead_process()}), "");
+  ASSERT_EQ(allocate(db_, {other}, {"d", "db", dead_process()}), "");
   const auto list = [&] {
     int seen = 0;
     const auto listed = Ledger::for_each_recorded_at(path_, [&](const Grant& grant) -> Result<void> {
@@ -283,7 +284,7 @@ TEST_F(LedgerFailedLookup, EmptyLedgerMovesToOtherNamespaces) {
   note_another();
   EXPECT_TRUE(Ledger::open(path_));
   EXPECT_EQ(fs::read_symlink(place), own);
-  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", myself()}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, {"c", "web", myself()}), "");
   note_another();
   const auto refused = Ledger::open(path_);
   ASSERT_FALSE(refused);
@@ -298,7 +299,7 @@ TEST_F(LedgerFailedLookup, NamesDamagedPlaceAndItsRemedy) {
                                            [&] { fs::create_symlink("pid-4026531836.time-40265318x4", place); },
                                            [&] { fs::create_symlink("qid-4026531836.time-4026531834", place); },
                                            [&] { write_file(place, "pid-4026531836.time-4026531834"); }};
-  ASSERT_EQ(give(web_, {kAlone}, {"c", "web", myself()}), "");
+  ASSERT_EQ(allocate(web_, {kAlone}, {"c", "web", myself()}), "");
   for (const auto& damage : damages) {
     fs::remove(place);
     damage();
@@ -310,11 +311,11 @@ TEST_F(LedgerFailedLookup, NamesDamagedPlaceAndItsRemedy) {
   EXPECT_TRUE(Ledger::open(path_));
 }
 
-TEST_F(LedgerFailedLookup, PodNamespaceIsGoneOnlyFromRecordedDirectory) {
+TEST_F(LedgerFailedLookup, PodNamespaceIsAbsentOnlyFromRecordedDirectory) {
   const std::string directory = temp_ / "netns";
   const std::string away = temp_ / "away";
   const Owner pod = pod_in(directory);
-  ASSERT_EQ(give(pod, {kAlone}, {"c", "c", dead_process()}), "");
+  ASSERT_EQ(allocate(pod, {kAlone}, {"c", "c", dead_process()}), "");
   fs::rename(directory, away);
   EXPECT_EQ(sight(read_presence(*pod.netns)), "unknown: ENOENT");
   EXPECT_EQ(look(ledger_, db_), kHeld) << "the directory is missing";

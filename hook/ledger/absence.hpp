@@ -37,20 +37,20 @@ class Witness {
 const Witness& node_witness();
 
 // Returns true if the process that makes the unfinished change is proven gone.
-bool is_worker_gone(const StepWorker& worker, const Witness& witness = node_witness());
+bool is_worker_absent(const StepWorker& worker, const Witness& witness = node_witness());
 // Returns true if the user's process is proven gone and, if the user has a runtime's state (GrantUser::state), the
 // container is proven gone too. Returns false if no process is recorded.
 bool has_ended(const GrantUser& user, const Witness& witness = node_witness());
 // Returns true if the user has ended, the process of its unfinished change (if any) is proven gone, and its recorded
 // cgroup (if any) is proven empty or gone.
-bool is_user_gone(const StoredUser& user, const Witness& witness = node_witness());
+bool is_user_absent(const StoredUser& user, const Witness& witness = node_witness());
 // Returns true if the path of the pod's network namespace is proven to lead to another namespace or to none. The
 // namespace itself may live on in processes.
-bool is_namespace_gone(const Owner& owner, const Witness& witness = node_witness());
+bool is_namespace_absent(const Owner& owner, const Witness& witness = node_witness());
 // Returns true if the grant is stale. A container's or token's grant is stale if every user is gone. A pod's grant is
-// stale if is_namespace_gone() and each user with a recorded process or worker is gone. A pod's grant is also stale if
-// it has users, all of them are tokens, and all are gone. binding: key of the token that the caller is about to bind;
-// this token counts as alive, although the process that requested HCAs for it may be gone.
+// stale if is_namespace_absent() and each user with a recorded process or worker is gone. A pod's grant is also stale
+// if it has users, all of them are tokens, and all are gone. binding: key of the token that the caller is about to
+// bind; this token counts as alive, although the process that requested HCAs for it may be gone.
 bool is_stale(const StoredGrant& grant, std::string_view binding = {}, const Witness& witness = node_witness());
 // Returns recorded_grant() with `stale` set by is_stale().
 Grant to_grant(const StoredGrant& grant);

@@ -1,9 +1,9 @@
-#include "shim/nri/holders.hpp"
+#include "shim/nri/grants_of.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "hook/ledger/gone.hpp"
+#include "hook/ledger/absence.hpp"
 
 namespace shim {
 namespace {

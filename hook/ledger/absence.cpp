@@ -1,4 +1,4 @@
-#include "hook/ledger/gone.hpp"
+#include "hook/ledger/absence.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -11,15 +11,15 @@ namespace hook {
 namespace {
 
 bool is_dead_token(const StoredUser& user, std::string_view binding, const Witness& witness) {
-  return user.user.key != binding && is_token_key(user.user.key) && is_user_gone(user, witness);
+  return user.user.key != binding && is_token_key(user.user.key) && is_user_absent(user, witness);
 }
 
 bool drop_dead_steps(StoredGrant& grant) {
   bool any = false;
   for (StoredUser& user : grant.users) {
-    if (!user.worker_gone) continue;
+    if (!user.worker_absent) continue;
     user.worker.reset();
-    user.worker_gone = false;
+    user.worker_absent = false;
     user.hcas.clear();
     any = true;
   }
@@ -40,40 +40,41 @@ const Witness& node_witness() {
   return witness;
 }
 
-bool is_worker_gone(const StepWorker& worker, const Witness& witness) {
-  return is_proven_gone(witness.process(worker.process));
+bool is_worker_absent(const StepWorker& worker, const Witness& witness) {
+  return is_proven_absent(witness.process(worker.process));
 }
 
 // The process is checked first: a container seems gone as long as its runtime has not made the state file.
 bool has_ended(const GrantUser& user, const Witness& witness) {
-  if (!user.process || !is_proven_gone(witness.process(*user.process))) return false;
-  return !user.state || is_proven_gone(witness.container(*user.state, user.id, user.bundle));
+  if (!user.process || !is_proven_absent(witness.process(*user.process))) return false;
+  return !user.state || is_proven_absent(witness.container(*user.state, user.id, user.bundle));
 }
 
-bool is_user_gone(const StoredUser& user, const Witness& witness) {
-  if (user.worker && !user.worker_gone) return false;
+bool is_user_absent(const StoredUser& user, const Witness& witness) {
+  if (user.worker && !user.worker_absent) return false;
   if (!user.ended && !has_ended(user.user, witness)) return false;
-  return !user.user.cgroup || is_proven_gone(witness.cgroup(*user.user.cgroup));
+  return !user.user.cgroup || is_proven_absent(witness.cgroup(*user.user.cgroup));
 }
 
-bool is_namespace_gone(const Owner& owner, const Witness& witness) {
-  return owner.netns && is_proven_gone(witness.netns(*owner.netns));
+bool is_namespace_absent(const Owner& owner, const Witness& witness) {
+  return owner.netns && is_proven_absent(witness.netns(*owner.netns));
 }
 
 bool is_stale(const StoredGrant& grant, std::string_view binding, const Witness& witness) {
   const auto& users = grant.users;
   if (grant.owner.kind != Owner::Kind::kNetns)
-    return std::all_of(users.begin(), users.end(), [&](const StoredUser& user) { return is_user_gone(user, witness); });
+    return std::all_of(users.begin(), users.end(),
+                       [&](const StoredUser& user) { return is_user_absent(user, witness); });
   // A pod's grant is stale if all its users are tokens with dead requesters: no container will bind them, even if the
   // pod's namespace lives on. With any other user, or with none, the grant stays as long as the namespace: a container
   // may have ended without a poststop, and between two starts a pod has no container.
   const auto is_dead = [&](const StoredUser& user) { return is_dead_token(user, binding, witness); };
   if (!users.empty() && std::all_of(users.begin(), users.end(), is_dead)) return true;
-  if (grant.owner.netns && !is_namespace_gone(grant.owner, witness)) return false;
+  if (grant.owner.netns && !is_namespace_absent(grant.owner, witness)) return false;
   // The path is gone, but the namespace may live on in the processes of its containers. The grant stays if such a
   // process may live. A user without a recorded process is no evidence of that.
   return std::none_of(users.begin(), users.end(), [&](const StoredUser& user) {
-    return (user.worker || user.user.process) && !is_user_gone(user, witness);
+    return (user.worker || user.user.process) && !is_user_absent(user, witness);
   });
 }
 
@@ -94,7 +95,7 @@ bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, co
   // In two cases the poststop is meant for this user: this process rolls back the user's start, or an earlier call has
   // recorded the user's end.
   if (user.ended || (user.worker && user.worker->process == self)) return false;
-  if (user.worker && !user.worker_gone) return true;  // another process is in the user's createRuntime
+  if (user.worker && !user.worker_absent) return true;  // another process is in the user's createRuntime
   return user.user.process && !has_ended(user.user, witness) && !witness.is_above_me(*user.user.process);
 }
 
@@ -113,9 +114,9 @@ Result<void> check_ended(const GrantUser& user, const Witness& witness) {
                 "wait until this process has ended, or use another id");
   }
   // Without a runtime state, the end of the process is the end of the user.
-  const auto container = user.state ? witness.container(*user.state, user.id, user.bundle) : Presence::kGone;
+  const auto container = user.state ? witness.container(*user.state, user.id, user.bundle) : Presence::kAbsent;
   if (!container) return busy(container.error().message, container.error().hint);
-  if (*container == Presence::kGone) return {};
+  if (*container == Presence::kAbsent) return {};
   return busy(fmt::format("a container of this id and bundle exists below the runtime root `{}`",
                           base::printable(user.state->root)),
               "delete that container first, or use another id");
@@ -124,8 +125,8 @@ Result<void> check_ended(const GrantUser& user, const Witness& witness) {
 Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witness& witness) {
   if (!user.cgroup) return {};
   const auto seen = witness.cgroup(*user.cgroup);
-  // A failed lookup must not fail the poststop: is_user_gone() keeps the grant as long as the cgroup is unknown.
-  if (!seen || *seen == Presence::kGone) return {};
+  // A failed lookup must not fail the poststop: is_user_absent() keeps the grant as long as the cgroup is unknown.
+  if (!seen || *seen == Presence::kAbsent) return {};
   return Error{.message = fmt::format("cannot release the grant of {}: processes of its cgroup `{}{}` still run",
                                       owner.label, user.cgroup->root, base::printable(user.cgroup->path)),
                .code = EBUSY,
@@ -134,7 +135,7 @@ Result<void> check_empty(const Owner& owner, const GrantUser& user, const Witnes
 
 Result<void> check_seen(const StoredUser& user, const Witness& witness) {
   const GrantUser& unseen = user.user;
-  if (!unseen.state || !unseen.process || user.ended || !is_proven_gone(witness.process(*unseen.process))) return {};
+  if (!unseen.state || !unseen.process || user.ended || !is_proven_absent(witness.process(*unseen.process))) return {};
   const auto seen = witness.container(*unseen.state, unseen.id, unseen.bundle);
   return seen ? Result<void>() : seen.error();
 }
