@@ -57,7 +57,7 @@ std::optional<int> Message::code() const {
 }
 
 Attributes::Attributes(Bytes bytes) {
-  constexpr std::size_t kUsualSize = 24;  // of an attribute of a link
+  constexpr std::size_t kUsualSize = 24;  // usual size of an attribute of a link
   entries_.reserve(bytes.size() / kUsualSize);
   while (const auto header = value_of<nlattr>(bytes)) {
     // A wrong length makes the rest of the message unreadable.

@@ -176,7 +176,7 @@ class Socket {
   // The last message of an answer.
   struct Ending {
     std::optional<int> code = 0;  // errno, 0 for success; nullopt: the message is too short
-    std::string text;             // of the extended acknowledgement (Linux 4.12), without its last dot; empty: none
+    std::string text;  // text of the extended acknowledgement (Linux 4.12), without its last dot; empty: none
     bool is_interrupted = false;  // NLM_F_DUMP_INTR: the table changed during the dump; any part may report it
   };
   // Receives the answer to the last request as receive_messages<1>() does. Calls use() with each message but the last,

@@ -8,10 +8,10 @@
 namespace fabric {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 256 << 10;  // of a table or a segment; libmlx5 has 8 kB
+constexpr std::uint64_t kMostBytes = 256 << 10;  // limit of a table or a segment in bytes; libmlx5 has 8 kB
 constexpr unsigned kMostHeaders = 64;            // program headers; libmlx5 has 9
 constexpr unsigned kMostSections = 128;          // libibverbs has 31
-constexpr unsigned kMostVersions = 1024;         // of one file; libc of glibc 2.41 has 46
+constexpr unsigned kMostVersions = 1024;         // limit for one file; libc of glibc 2.41 has 46
 constexpr std::size_t kLongestName = 255;
 
 }  // namespace

@@ -39,7 +39,7 @@ class ElfFile {
   struct Need {
     std::string library;
     std::string version;
-    unsigned index = 0;  // by which the file's symbols refer to it
+    unsigned index = 0;  // the number by which the file's symbols refer to this version
     friend bool operator==(const Need&, const Need&) = default;
   };
   std::vector<Need> needed_versions();

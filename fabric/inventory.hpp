@@ -92,21 +92,22 @@ struct Hca {
   std::optional<std::string> pci_class;
   std::optional<std::string> physfn;  // PCI address of the PF; set for VFs only
   std::optional<std::string> fw_ver;
-  std::optional<std::string> parent;                 // rxe only: its netdev, by the name in the netdev's netns
-  std::optional<unsigned> uverbs;                    // N of uverbsN
-  bool uverbs_unknown = false;                       // true: the snapshot has no key `uverbs`; only `accessible` counts
-  std::optional<std::string> uverbs_dev;             // "MAJ:MIN" from sysfs; from uverbs32 on it is dynamic
-  std::optional<bool> accessible;                    // whether open() of /dev/infiniband/uverbsN succeeded
-  std::optional<int> access_error;                   // errno of that open()
-  std::optional<unsigned> abi_version;               // of its driver; libibverbs compares it with the provider's range
+  std::optional<std::string> parent;      // rxe only: its netdev, by the name in the netdev's netns
+  std::optional<unsigned> uverbs;         // N of uverbsN
+  bool uverbs_unknown = false;            // true: the snapshot has no key `uverbs`; only `accessible` counts
+  std::optional<std::string> uverbs_dev;  // "MAJ:MIN" from sysfs; from uverbs32 on it is dynamic
+  std::optional<bool> accessible;         // whether open() of /dev/infiniband/uverbsN succeeded
+  std::optional<int> access_error;        // errno of that open()
+  std::optional<unsigned>
+      abi_version;  // ABI version of the HCA's driver; libibverbs compares it with the provider's range
   std::optional<VerbsProvider> provider;             // rdma-init only; nullopt: libibverbs may load another one
   std::optional<std::vector<std::string>> pci_path;  // upstream PCI ports, root first
   std::vector<Port> ports;
 
   // Only read_node() and read_hcas_elsewhere() set these members; snapshots lack them. A link is the target of the
   // entry in the class directory.
-  std::optional<std::string> class_link;  // of /sys/class/infiniband/NAME
-  std::optional<std::string> verbs_link;  // of /sys/class/infiniband_verbs/uverbsN
+  std::optional<std::string> class_link;  // target of the link /sys/class/infiniband/NAME
+  std::optional<std::string> verbs_link;  // target of the link /sys/class/infiniband_verbs/uverbsN
   std::vector<MadNode> mad_nodes;
   bool is_pf = false;                    // it can have VFs
   std::vector<std::string> vfs;          // names of the HCAs of its VFs

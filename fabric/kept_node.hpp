@@ -50,7 +50,7 @@ class KeptNode {
   std::function<Clock::time_point()> now_;
   std::optional<Clock::time_point> changed_at_;
   Clock::time_point read_at_{};             // the begin of the last read()
-  std::optional<NetdevsOfInventory> last_;  // of the last inventory that was read, also if it was not kept
+  std::optional<NetdevsOfInventory> last_;  // netdevs of the last inventory that was read, also if it was not kept
   std::vector<Kept> kept_;
 };
 

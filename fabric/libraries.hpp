@@ -58,7 +58,7 @@ class Libraries {
   // unknown whether the file exists.
   ImageFile at(const std::string& path) const;
   Verbs verbs() const;
-  Verbs verbs_in(const std::string& path) const;  // of a libibverbs.so.1 at this path
+  Verbs verbs_in(const std::string& path) const;  // reads a libibverbs.so.1 at this path
   Drivers drivers() const;
 
  private:

@@ -11,7 +11,7 @@ namespace fabric {
 long parse_param(std::string_view value, long fallback);
 
 struct NcclMarks {
-  std::uint8_t traffic_class = 0;  // of the GRH: DSCP in the upper six bits, ECN in the lower two
+  std::uint8_t traffic_class = 0;  // traffic class in the GRH: DSCP in the upper six bits, ECN in the lower two
   std::uint8_t service_level = 0;
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr unsigned kMostNames = 64;  // places that look like the structure
 constexpr std::uint64_t kWord = ElfFile::kWord;
-constexpr std::size_t kStructWords = 9;  // of verbs_device_ops
+constexpr std::size_t kStructWords = 9;  // words of verbs_device_ops
 
 using Words = ElfFile::Words;
 

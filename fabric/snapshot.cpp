@@ -28,7 +28,7 @@ constexpr std::size_t kMaxPorts = 255;  // a port number is a byte in verbs
 constexpr std::size_t kMaxGids = 4096;
 constexpr std::size_t kMaxNetdevs = 4096;
 constexpr std::size_t kMaxRoutes = 65536;
-constexpr std::size_t kMaxAddresses = 4096;  // of one netdev
+constexpr std::size_t kMaxAddresses = 4096;  // limit for one netdev
 
 // Returns true if the nesting stays within the limit. Destroying and printing a JSON value recurses, so the depth is
 // checked before any value is built.

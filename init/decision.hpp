@@ -28,7 +28,7 @@ struct Policy {
   std::size_t require_used = 0;               // --require-used: HCAs with a chosen port
   bool strict = false;
   bool override_wrong = false;  // --override
-  Rails rails = {};             // of the node; empty: not stated
+  Rails rails = {};             // the rails that the node states; empty: none
 };
 
 enum class Status { kOk, kOkWarn, kNone };
@@ -59,7 +59,7 @@ struct Decision {
   std::string summary;                             // one line: the chosen ports, or why there are none
   std::string remedy;                              // for status kNone
   std::vector<std::string> notes;                  // reasons for exports and replaced values, one line each
-  std::optional<nccl::Version> nccl_version = {};  // of --nccl-version or $NCCL_VERSION
+  std::optional<nccl::Version> nccl_version = {};  // the version of --nccl-version or $NCCL_VERSION
   std::size_t usable_hcas = 0;                     // the number that --require compares
   std::size_t unused_rails = 0;  // HCAs that equal a used one and cannot be used (find_unused_rails())
   std::size_t equal_rails = 0;   // these and the used HCAs that they equal

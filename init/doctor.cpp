@@ -381,7 +381,7 @@ std::vector<Check> check_providers(const Inventory& inventory, const Settings& s
                                    const Decision& decision) {
   std::vector<Check> checks;
   if (decision.remedy == kProviderRemedy || decision.refusal_remedy == kProviderRemedy) return checks;
-  std::vector<std::string> ports;  // of each check
+  std::vector<std::string> ports;  // the ports of each check
   for (const Candidate& candidate : find_candidates(inventory, policy.gids)) {
     if (candidate.obstacle != Obstacle::kProvider) continue;
     auto check = std::ranges::find(checks, candidate.reason, &Check::message);

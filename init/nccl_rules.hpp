@@ -32,8 +32,8 @@ inline constexpr Version kHomeVariable{2, 30, 0};              // ~/.nccl.conf i
 inline constexpr Version kTimeout18{2, 14, 0};                 // before, NCCL_IB_TIMEOUT is 14 if it is not set
 inline constexpr Version kTimeout20{2, 23, 0};                 // before, 18
 inline constexpr Version kEnvPlugin{2, 29, 0};                 // NCCL_ENV_PLUGIN
-inline constexpr Version kMinusOneIsDefault{2, 26, 0};         // of NCCL_IB_TC and _SL; before, -1 is 255
-inline constexpr Version kInvertsSubnet{2, 29, 2};             // to kRightSubnet: rule of NCCL_COMM_ID (PR 2047)
+inline constexpr Version kMinusOneIsDefault{2, 26, 0};  // NCCL_IB_TC and _SL: -1 is the default; before, -1 is 255
+inline constexpr Version kInvertsSubnet{2, 29, 2};      // to kRightSubnet: rule of NCCL_COMM_ID (PR 2047)
 inline constexpr Version kRightSubnet{2, 30, 3};
 inline constexpr Version kThirtyTwoPorts{2, 18, 5};  // before, NCCL uses at most 16 ports
 inline constexpr std::size_t kMaxPorts = 32;         // MAX_IB_DEVS; NCCL reads as many entries of a list

@@ -24,7 +24,7 @@ namespace init {
 namespace {
 
 constexpr std::size_t kMaxConfSize = 64 << 20;
-constexpr std::size_t kLongestValue = 1023;  // of NCCL's envValue[1024]
+constexpr std::size_t kLongestValue = 1023;  // NCCL's buffer is envValue[1024]
 // Returns true for a line that sets a variable of NCCL, which RCCL also reads; no other library reads these files.
 bool is_conf_line(std::string_view line) {
   return line.starts_with("NCCL_") && line.find('=') != std::string_view::npos;

@@ -37,7 +37,7 @@ struct Setting {
   bool own = false;        // an earlier run of rdma-init exported it (mark_own())
   bool was_cut = false;    // NCCL's buffer is shorter than the value in that file; `value` is its first part
   bool of_policy = false;  // with_policy() added it: this run exports it
-  bool of_node = false;    // of read_node_values(), also if an earlier run exported it: --override keeps it
+  bool of_node = false;    // read_node_values() added it, also if an earlier run exported it: --override keeps it
   // Results of the decision (Kept):
   std::optional<std::string> problem = {};  // one line
   bool irreplaceable = false;               // wrong, and no better value is known: --override keeps it
@@ -102,7 +102,7 @@ std::vector<std::string> conf_paths(const Settings& settings, const std::vector<
 
 struct ConfFiles {
   std::vector<std::string> paths;            // conf_paths()
-  std::map<std::string, std::string> texts;  // of the readable files, by path
+  std::map<std::string, std::string> texts;  // the texts of the readable files, by path
   std::vector<std::string> problems;         // a line for each unreadable file that exists or that NCCL_CONF_FILE names
 };
 
@@ -122,7 +122,7 @@ Settings with_conf(Settings settings, const std::vector<std::string>& paths,
 struct SitePolicy {
   Settings settings;                  // the first file that sets a variable has precedence
   std::vector<std::string> problems;  // lines and files that were ignored, one line each
-  Rails rails = {};                   // of the node; empty: not stated
+  Rails rails = {};                   // the rails that the node states; empty: none
 };
 
 // Adds the lines of one file. A problem names the file and the line number, and the variable of a well-formed line.

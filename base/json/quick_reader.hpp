@@ -107,7 +107,7 @@ class QuickReader {
   }
 
   bool number() {
-    constexpr int kDigits = 18;  // of any number in a 64-bit integer
+    constexpr int kDigits = 18;  // any number of so many digits fits into a 64-bit integer
     const char* const begin = at_;
     while (at_ != end_ &&
            ((*at_ >= '0' && *at_ <= '9') || *at_ == '-' || *at_ == '+' || *at_ == '.' || *at_ == 'e' || *at_ == 'E'))

@@ -20,7 +20,7 @@ namespace {
 
 constexpr LockPause kPause{std::chrono::milliseconds(20), std::chrono::milliseconds(20)};
 constexpr const char* kOurPrograms = "rdma-";
-constexpr std::size_t kLargestLocks = std::size_t{16} << 20;  // of /proc/locks, in bytes
+constexpr std::size_t kLargestLocks = std::size_t{16} << 20;  // most bytes to read of /proc/locks
 
 struct LockingProcess {
   std::string pid;

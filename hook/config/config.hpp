@@ -153,7 +153,7 @@ struct Pool {
   std::optional<std::string> resource = {};  // resource name in Kubernetes: "rdma-init.io/rails"
   RdmaLimits rdma_limits = {};               // per container, in all modes except exclusive
   bool lend_providers = false;               // containers get the node's libraries for these HCAs
-  SiteValues env = {};                       // of the pool's HCAs; those of a container's network have precedence
+  SiteValues env = {};  // values for the pool's HCAs; the values of a container's network have precedence
   // Returns whether the pool has a resource but no selectors. rdma-device-plugin then offers Kubernetes only HCAs of
   // one rate and link layer, see other_kinds_of().
   bool counts_one_kind() const { return resource && selectors == PoolSelectors(); }
@@ -205,7 +205,7 @@ struct NodeOptions {
   bool umad = false;  // containers can send management datagrams
   bool issm = false;  // containers can act as a subnet manager
   std::uint32_t mode = 0666;
-  std::uint32_t uid = 0;  // of the device nodes in the container
+  std::uint32_t uid = 0;  // owner of the device nodes in the container
   std::uint32_t gid = 0;
   friend bool operator==(const NodeOptions&, const NodeOptions&) = default;
 };

@@ -33,7 +33,7 @@ Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths);
 Result<void> check_config_directories(const ConfigPaths& paths);
 // Result of reading all files, continued after errors.
 struct ConfigFiles {
-  std::vector<ConfigText> texts;        // of the files without an error
+  std::vector<ConfigText> texts;        // the texts of the files without an error
   std::vector<ConfigProblem> problems;  // all errors; they have no lines
 };
 ConfigFiles read_config_files(const ConfigPaths& paths);

@@ -53,7 +53,7 @@ struct Call {
   std::optional<RuntimeState> state = {};
   Outcome outcome = {};
   std::vector<std::string> notes = {};    // warnings of find_plan(), each once: facts of the node that cannot be read
-  std::optional<OpenLedger> ledger = {};  // of keep(): open until the end of the call
+  std::optional<OpenLedger> ledger = {};  // set by keep(); open until the end of the call
 };
 
 // Returns the recorded rails of a grant, for the log. Takes no lock of the ledger. nullopt: the grant has no rails, or

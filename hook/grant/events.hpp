@@ -47,7 +47,7 @@ std::string_view to_string(ReturnReason reason);
 // The results of a call, which are counted at its end.
 struct Outcome {
   std::optional<std::string> granted_mode;  // mode_of() of the new grant
-  Engine engine = Engine::kPodman;          // of the container with that grant
+  Engine engine = Engine::kPodman;          // the engine of the container with that grant
   std::vector<ReturnReason> returned;       // one for each released grant
 };
 

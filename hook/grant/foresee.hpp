@@ -22,7 +22,7 @@ struct ForeseeInput {
   const NodeSettings& node;
   const Ledger* ledger = nullptr;  // nullptr: all HCAs count as free
   bool variables = false;          // the caller can still set variables and mounts in the container's config.json
-  std::string bundle = {};         // of a container that does not exist yet; empty: unknown
+  std::string bundle = {};         // bundle of a container that does not exist yet; empty: unknown
   bool has_mounts = false;         // the container's config.json already has the mounts of its grant: plan none
   Call* call = nullptr;            // gets the time of reading and notes on facts that cannot be read; nullptr: none
 };

@@ -199,7 +199,7 @@ class Search {
   Names granted_;
   fabric::Inventory survey_;     // the node
   fabric::Inventory ranked_;     // the node and the HCAs in the owner's network namespace
-  std::optional<NodeMap> node_;  // of ranked_
+  std::optional<NodeMap> node_;  // pools and rails of the HCAs in ranked_
   KnownDevices known_;
   std::optional<fabric::PortStates> states_;
   std::map<std::string, bool> active_;

@@ -100,8 +100,8 @@ class Recovery {
     return {};
   }
 
-  Unreleased stuck;                   // of the last round: the grants and files that could not be released
-  std::vector<std::string> warnings;  // of the last round: users that cannot be proven gone
+  Unreleased stuck;                   // the grants and files that the last round could not release
+  std::vector<std::string> warnings;  // users that the last round could not prove gone
   std::set<std::string> views;        // the views that users name
 
  private:

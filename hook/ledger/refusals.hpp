@@ -24,7 +24,7 @@ struct RefusedContainer {
   // Empty for a container without a pod, and if its engine's configuration of the container cannot be read.
   std::string pod_namespace = {};
   std::string pod = {};
-  std::string name = {};  // of the container in its pod; empty: the pod itself
+  std::string name = {};  // the container's name in its pod; empty: the pod itself
   friend bool operator==(const RefusedContainer&, const RefusedContainer&) = default;
 };
 

@@ -30,7 +30,7 @@ struct Matched {
   bool is_narrowed = false;          // at least one HCA was removed by a list that narrows the request
   std::vector<std::string> warnings;
 
-  std::vector<const NodeHca*> hcas() const;  // of all groups, without duplicates
+  std::vector<const NodeHca*> hcas() const;  // returns the HCAs of all groups, without duplicates
 };
 
 // Returns whether the request can get an HCA in that mode: the request names the mode; or it names none, and the mode

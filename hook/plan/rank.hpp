@@ -19,7 +19,7 @@ namespace hook {
 
 struct RankInput {
   const fabric::Inventory& inventory;  // all HCAs of the node, with the facts of ranking_facts()
-  const NodeMap& node;                 // of the inventory and the configuration
+  const NodeMap& node;                 // the HCAs of the inventory with their pools and rails
   const Request& request;
   const Config& config;
   // Facts about a candidate, which are read only for the candidates that the ranking reaches. holding() returns the

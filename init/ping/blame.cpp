@@ -174,9 +174,9 @@ class BlameFinder {
 
   End& end(std::size_t member, unsigned rail) { return blame_.ends[member * outcome_.rails + rail]; }
   const Outcome& outcome_;
-  std::size_t count_;  // of members
+  std::size_t count_;  // number of members
   std::size_t order_ = 0;
-  std::vector<State> states_;  // of the cells
+  std::vector<State> states_;  // state of each cell
   Blame blame_;
 };
 

@@ -35,8 +35,8 @@ struct End {
 
 struct Blame {
   std::vector<Fault> faults;
-  std::vector<End> ends;      // of member M and rail R: M * rails + R
-  std::vector<bool> is_dead;  // of each rail: it failed between all members
+  std::vector<End> ends;      // the end of member M and rail R has the index M * rails + R
+  std::vector<bool> is_dead;  // for each rail: whether it failed between all members
   std::size_t untested = 0;   // tests without a result that no culprit explains
   std::size_t tests = 0;
 };

@@ -254,8 +254,8 @@ class Naming {
 
   const Outcome& outcome_;
   Blame blame_;
-  std::vector<Share> of_end_;   // as Blame::ends
-  std::vector<Share> of_rail_;  // of all members
+  std::vector<Share> of_end_;   // failed tests of each end, with the indexes of Blame::ends
+  std::vector<Share> of_rail_;  // failed tests of each rail, over all members
   std::vector<const Fault*> links_;
   std::vector<Cause> causes_;
 };

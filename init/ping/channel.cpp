@@ -20,7 +20,7 @@
 namespace init::ping {
 namespace {
 
-constexpr double kConnectSeconds = 3;  // of one attempt: a firewall may drop packets without an answer
+constexpr double kConnectSeconds = 3;  // limit of one attempt in seconds: a firewall may drop packets without an answer
 constexpr double kPauseSeconds = 0.2;
 constexpr int kSendSeconds = 10;
 

@@ -69,7 +69,7 @@ Paths draw_runs(const Outcome& outcome) {
   const std::size_t members = outcome.members.size();
   Paths paths;
   for (std::size_t row = 0; row < members; ++row) {
-    std::array<std::size_t, kLayers> ends{};  // of the last run of each layer in this row
+    std::array<std::size_t, kLayers> ends{};  // end of the last run of each layer in this row
     for (std::size_t column = row + 1; column < members;) {
       const Layer layer = worst_rail(outcome, row, column);
       std::size_t end = column + 1;

@@ -53,7 +53,7 @@ class MeetingPoint {
   struct Connection {
     base::UniqueFd socket;
     std::string from;
-    std::string network;  // of the peer; empty: this process
+    std::string network;  // the peer's network; empty: this process
     Stage stage = Stage::kHello;
     Hello hello = {};
     Inbox inbox = Inbox(kLongestFirstFrame);

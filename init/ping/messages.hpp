@@ -28,15 +28,15 @@ inline constexpr std::uint16_t kProtocol = 2;
 inline constexpr std::size_t kMostRails = 32;         // nccl::kMaxPorts
 inline constexpr std::size_t kLongestText = 400;      // details of failures
 inline constexpr std::size_t kLongestName = 64;       // hosts, devices, netdevs
-inline constexpr std::uint32_t kMostBytes = 1 << 20;  // of a write
+inline constexpr std::uint32_t kMostBytes = 1 << 20;  // limit of a write
 inline constexpr std::size_t kLongestFrame = 40'000;
-inline constexpr std::size_t kLongestFirstFrame = 256;  // of a peer that has not proven the token
+inline constexpr std::size_t kLongestFirstFrame = 256;  // limit of a frame from a peer that has not proven the token
 
 // Rank to rank 0: the first message. Another protocol has other fields after the first one, which are not read.
 struct Hello {
   std::uint16_t protocol = kProtocol;
   std::string nonce;  // kNonce bytes
-  unsigned rank = 0;  // for messages, as host
+  unsigned rank = 0;  // only for messages, as host
   std::string host;
 };
 // Rank 0 to rank, without a code: rank 0 does not accept the token or the protocol of the rank, and closes the
@@ -71,7 +71,7 @@ struct Prepare {
 };
 // The answer: the rails with their problems.
 struct Prepared {
-  Failure problem;  // of the rank
+  Failure problem;  // why the rank itself failed
   std::vector<Rail> rails;
 };
 // Two rails for one queue pair.
@@ -84,7 +84,7 @@ struct Round {
   std::uint32_t number = 0;
   std::uint32_t bytes = 0;         // length of the write
   std::uint32_t bandwidth_ms = 0;  // write for this time after the test; 0: only the test
-  std::uint32_t limit_ms = 0;      // of the test, without the time for bandwidth
+  std::uint32_t limit_ms = 0;      // time limit of one test in milliseconds, without the time for bandwidth
   std::uint32_t peer = 0;          // rank
   std::vector<RailPair> rails;
 };
@@ -93,7 +93,7 @@ struct Contact {
   Failure failure;
   std::uint32_t queue_pair = 0;
   std::uint32_t key = 0;      // rkey of the receive buffer
-  std::uint64_t address = 0;  // of the receive buffer
+  std::uint64_t address = 0;  // address of the receive buffer
   fabric::Address gid;
   std::uint16_t lid = 0;
   std::uint16_t mtu = 0;  // bytes

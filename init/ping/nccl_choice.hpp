@@ -26,7 +26,7 @@ struct Connecting {
 struct NcclChoice {
   std::vector<Rail> rails;  // at most nccl::max_ports()
   std::vector<std::string>
-      doubts;  // of each rail: why its GID may carry no traffic, empty if nothing speaks against it
+      doubts;  // for each rail: why its GID may carry no traffic, empty if nothing speaks against it
   std::vector<std::string> unused;  // the other ports, one line each with the reason
   Connecting connecting;
 };

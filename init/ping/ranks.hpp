@@ -18,7 +18,7 @@ inline constexpr std::size_t kLongestToken = 128;
 struct Place {
   unsigned rank = 0;
   unsigned size = 1;
-  std::string host;  // of rank 0: a name or a numeric address; may be empty only if size is 1
+  std::string host;  // host of rank 0: a name or a numeric address; may be empty only if size is 1
   std::uint16_t port = kMeetingPort;
   std::string token;   // keeps ranks of other jobs out; not a secret unless RDMA_PING_TOKEN is
   std::string source;  // where rank and size come from, for messages: "SLURM_PROCID and SLURM_NTASKS"

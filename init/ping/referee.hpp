@@ -86,7 +86,7 @@ class Referee {
   };
   struct Meeting {
     Half halves[2];
-    std::vector<RailPair> rails;  // own: of the first half
+    std::vector<RailPair> rails;  // `own` is the rail of the pair's first member
     Step step = Step::kContacts;
     double deadline = 0;
   };
@@ -136,23 +136,23 @@ class Referee {
   Rules rules_;
   Stage stage_ = Stage::kMeeting;
   double deadline_ = 0;
-  double end_ = 0;  // of the meeting, later of the tests
+  double end_ = 0;  // the end of the meeting, later the end of the tests
   double prepare_end_ = 0;
-  double started_ = 0;       // of the rounds
+  double started_ = 0;       // the start of the first round
   double progress_at_ = 0;   // time of the next progress line
   std::vector<Seat> seats_;  // by rank
   std::size_t seated_ = 0;
   Outcome outcome_;
-  std::vector<int> connections_;                        // of the members
+  std::vector<int> connections_;                        // the connection of each member
   std::map<int, std::size_t> member_of_;                // by connection
-  std::vector<bool> prepared_;                          // of the members
-  std::vector<std::vector<RailState>> rails_;           // of the members
-  std::vector<Meeting> meetings_;                       // of the current round
-  std::vector<std::optional<std::size_t>> meeting_of_;  // of the members
+  std::vector<bool> prepared_;                          // for each member: whether it has sent Prepared
+  std::vector<std::vector<RailState>> rails_;           // the states of each member's rails
+  std::vector<Meeting> meetings_;                       // the meetings of the current round
+  std::vector<std::optional<std::size_t>> meeting_of_;  // for each member: the index of its meeting in meetings_
   std::size_t open_meetings_ = 0;
-  std::uint32_t number_ = 0;  // of the current round, over all passes
+  std::uint32_t number_ = 0;  // number of the current round, counted over all passes
   std::size_t next_ = 0;      // round of the schedule that comes next, over all passes
-  std::size_t rounds_ = 0;    // of the schedule, over all passes
+  std::size_t rounds_ = 0;    // rounds of the schedule, counted over all passes
   unsigned shift_ = 0;        // rail R of the first member meets rail R + shift_ of the second
   std::vector<Outgoing> outgoing_;
   std::vector<std::string> progress_;

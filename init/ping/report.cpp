@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kMostCauses = 50;
 constexpr std::size_t kMostSlow = 5;
 constexpr std::size_t kMostGoodMembers = 8;  // a good outcome of more members prints no matrix
-constexpr std::size_t kMostColumns = 64;     // of a matrix in 80 columns
+constexpr std::size_t kMostColumns = 64;     // most members in a matrix of 80 columns
 constexpr std::size_t kMostRows = 32;
 constexpr std::size_t kMostRanges = 12;
 constexpr std::size_t kWideColumns = 32;  // up to here a blank separates two cells

@@ -34,7 +34,7 @@ class Seal {
  private:
   Code code_of(std::string_view bytes) const;
   Code key_;
-  std::uint64_t number_ = 0;  // of the next message
+  std::uint64_t number_ = 0;  // number of the next message
 };
 
 struct Seals {

@@ -218,7 +218,7 @@ class Tester {
   Verbs verbs_;
   std::uint32_t bytes_ = 0;  // longest write; 0: the rails are not open
   std::deque<OpenRail> open_;
-  std::vector<bool> is_usable_;  // of the open rails
+  std::vector<bool> is_usable_;  // for each rail: whether it is open without a problem
   Round round_;
   std::vector<Test> tests_;
 };

@@ -46,7 +46,7 @@ void add_netdev(const std::string& ledger, const std::string& owner, fabric::Hca
   const auto rail =
       std::find_if(rails.begin(), rails.end(), [&](const hook::RailRecord& one) { return one.rail.hca == hca.name; });
   if (rail == rails.end()) return;
-  constexpr std::size_t kMac = 6;  // of Ethernet; that of IPoIB is longer
+  constexpr std::size_t kMac = 6;  // bytes of an Ethernet MAC address; that of IPoIB is longer
   fabric::Port port;
   port.link_layer = std::string(rail->host.mac.size() == kMac ? "Ethernet" : "InfiniBand");
   port.netdev = rail->host.name;

@@ -50,7 +50,7 @@ bool is_in_pods_group(const hook::GrantUser& user) {
 constexpr std::chrono::milliseconds kUntilOld{20};
 
 struct Stamp {
-  std::vector<std::int64_t> value;  // of HeldHcaReader::stamp_
+  std::vector<std::int64_t> value;  // a value for HeldHcaReader::stamp_
   bool is_young = false;            // a change that follows may leave it as it is
 };
 

@@ -394,8 +394,8 @@ class DevicePlugin {
   base::DaemonState state_;
   bool has_config_ = false;
   Clock::time_point looked_at_;
-  Clock::time_point next_look_;         // of NodeReader::read()
-  Clock::time_point next_silent_look_;  // of NodeReader::has_silent_change()
+  Clock::time_point next_look_;         // time of the next NodeReader::read()
+  Clock::time_point next_silent_look_;  // time of the next NodeReader::has_silent_change()
   std::optional<KubeletDirectory> directory_;
   std::map<std::string, std::unique_ptr<Endpoint>> endpoints_;
   std::string last_message_;

@@ -36,7 +36,7 @@ struct Invocation {
   std::string bundle;        // kStart, kRestore: value of --bundle; empty: the current directory
   std::string config_file;   // kStart: value of --config; empty: config.json of the bundle
   std::string process_file;  // kExec: value of --process; empty: none
-  std::string id;            // of the container; empty: missing, or the command takes none
+  std::string id;            // the container's id; empty: missing, or the command takes none
   bool is_create = false;    // kStart by `create`, whose container exists until `delete`
   bool help = false;         // --help
   bool version = false;      // --version before a command

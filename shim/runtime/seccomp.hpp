@@ -14,7 +14,7 @@
 namespace shim {
 
 struct NeededCall {
-  std::string_view name;  // of the system call
+  std::string_view name;  // name of the system call
   std::string_view who;   // library that needs it
 };
 // Returns the system calls that libibverbs, NCCL, UCX, NVSHMEM and libnuma need and that a profile may refuse.

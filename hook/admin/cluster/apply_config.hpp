@@ -27,7 +27,7 @@ struct AppliedConfig {
   };
   Outcome outcome = Outcome::kRefused;
   std::vector<ConfigProblem> problems;  // includes warnings
-  std::string digest;                   // of the cluster's text; empty: no text
+  std::string digest;                   // digest of the cluster's text; empty: no text
   std::string index;  // "17 from NODE_NAME gpu-17": this node's index; empty: none is needed, or refused
   std::string has;    // text for the log that describes the node's configuration after the call
 };

@@ -80,7 +80,7 @@ std::vector<Check> check_gpus(const fabric::GpuFacts& facts, const fabric::Inven
 // A traffic class that "env" of config.json gives to containers.
 struct MarkQos {
   unsigned traffic_class = 0;
-  std::optional<unsigned> priority = {};  // of its DSCP; nullopt: unknown
+  std::optional<unsigned> priority = {};  // priority of its DSCP; nullopt: unknown
   bool maps_dscp = true;  // false: no DSCP has a priority, so this is that of packets without a VLAN tag
 };
 
@@ -89,7 +89,7 @@ struct RailQos {
   std::optional<std::vector<unsigned>> pfc;  // priorities with PFC; nullopt: unknown
   // Whether ECN is on for at least one priority. Only MLNX_OFED's mlx5 has this in sysfs. nullopt: unknown.
   std::optional<bool> ecn;
-  std::vector<MarkQos> marks = {};  // of NCCL_IB_TC, for containers with this rail
+  std::vector<MarkQos> marks = {};  // the values of NCCL_IB_TC for containers with this rail
 };
 
 // Returns the priorities that are on in the line "prio-pfc 0:off 3:on" of `dcb pfc show`; nullopt if the text has no
@@ -99,7 +99,7 @@ std::optional<std::vector<unsigned>> parse_dcb_pfc(std::string_view text);
 // The priorities in the lines "dscp-prio 26:3 48:6" and "default-prio 0" of `dcb -N app show`.
 struct DcbPriorities {
   std::map<unsigned, unsigned> of_dscp;  // priority by DSCP
-  unsigned fallback = 0;                 // of other packets without a VLAN tag
+  unsigned fallback = 0;                 // priority of other packets without a VLAN tag
 };
 DcbPriorities parse_dcb_priorities(std::string_view text);
 

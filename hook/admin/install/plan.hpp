@@ -29,7 +29,7 @@ inline constexpr Word<InstallWay> kInstallWays[] = {{"nri", InstallWay::kNri},
 inline constexpr const char* kSlurm = "slurm";
 
 struct SlurmNode {
-  SlurmConf conf;           // of a node without slurm.conf: the path that the administrator's file has, and no settings
+  SlurmConf conf;           // on a node without slurm.conf: the path that the administrator's file has, and no settings
   bool has_enroot = false;  // enroot reads its hooks in /etc/enroot/hooks.d
   // LimitMEMLOCK of slurmd.service in bytes; UINT64_MAX: unlimited, or the node has no such unit.
   std::uint64_t memlock = UINT64_MAX;

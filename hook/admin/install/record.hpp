@@ -77,9 +77,10 @@ std::string install_record_text(const InstallRecord& record);
 
 // The locks of one install or uninstall.
 struct InstallLock {
-  base::UniqueFd directory;  // of the ledger's directory, which only root can open; invalid: a dry run found none
-  base::UniqueFd etc;        // of ROOT/etc, which earlier versions lock; invalid: another process has it
-  std::string note;          // a line for the user if a process that is no rdma-hook has locked ROOT/etc
+  base::UniqueFd
+      directory;       // the lock of the ledger's directory, which only root can open; invalid: a dry run found none
+  base::UniqueFd etc;  // the lock of ROOT/etc, which earlier versions take; invalid: another process has it
+  std::string note;    // a line for the user if a process that is no rdma-hook has locked ROOT/etc
 };
 
 // Locks out other installs and uninstalls until the returned descriptors are closed: flock(2) of the ledger's directory

@@ -20,7 +20,8 @@ struct SlurmConf {
   SlurmSettings settings;
   std::string
       error;  // why the file or one that it includes cannot be read, so that a setting can be missing; empty: none
-  std::set<std::string> values;  // of all settings: newer releases of Slurm execute the program of each Prolog
+  std::set<std::string>
+      values;  // the values of all its settings: newer releases of Slurm execute the program of each Prolog
 };
 
 // Returns a copy with the letters A to Z in lower case.

@@ -28,8 +28,8 @@ namespace hook {
 struct LiveContainer {
   OciState state;
   ProcessIdentity init;
-  base::UniqueFd pidfd;            // of init; invalid before Linux 5.3
-  base::UniqueFd mount_namespace;  // of init
+  base::UniqueFd pidfd;            // pidfd of the container's init; invalid before Linux 5.3
+  base::UniqueFd mount_namespace;  // mount namespace of the container's init
   std::string root_path;           // absolute: root.path of config.json, joined to the bundle
   FileId rootfs;                   // identity of the directory root_path on the node
   NodeFiles node;

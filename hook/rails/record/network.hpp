@@ -89,7 +89,7 @@ struct NetworkRecord {
   NetnsIdentity netns;      // the namespace of the rails
   std::uint32_t group = 0;  // link group of the children of the grant
   std::vector<RailRecord> rails;
-  std::optional<NetnsHandle> handle = {};  // of `netns`; nullopt: an older version made the record
+  std::optional<NetnsHandle> handle = {};  // the handle of `netns`; nullopt: an older version made the record
   friend bool operator==(const NetworkRecord&, const NetworkRecord&) = default;
 };
 

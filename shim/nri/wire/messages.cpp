@@ -23,7 +23,7 @@ constexpr std::size_t kMaxMessage = std::size_t{4} << 20;
 constexpr std::size_t kMaxFields = std::size_t{1} << 18;
 constexpr const char* kMemlock = "RLIMIT_MEMLOCK";
 constexpr std::int32_t kStopped = 4;       // CONTAINER_STOPPED of NRI's enum ContainerState
-constexpr std::int32_t kDevicesField = 4;  // of NRI's enum Field
+constexpr std::int32_t kDevicesField = 4;  // number of the devices in NRI's enum Field
 
 // Numbers of the fields that contain messages with lists, by nesting level: pod and container in a request; `linux` in
 // a pod (8) and in a container (11); `resources` in a container's `linux`. In a container, 8 is `env`, whose strings
