@@ -1,4 +1,4 @@
-// The names of base are names of every layer above it.
+// The layers above use the names of base without its prefix.
 #pragma once
 
 namespace base {}

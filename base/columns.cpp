@@ -12,7 +12,7 @@ bool begins_column(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
 }
 
-// Returns the number of bytes of the first `most` columns.
+// Returns the length in bytes of the first `most` columns of a text.
 std::size_t bytes_within(std::string_view text, std::size_t most) {
   std::size_t bytes = 0;
   for (std::size_t column = 0; bytes < text.size(); ++bytes)

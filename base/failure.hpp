@@ -1,4 +1,4 @@
-// The words of the reasons of failures.
+// The words that name reasons of failures in metrics and records.
 #pragma once
 
 #include <string_view>

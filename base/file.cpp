@@ -92,7 +92,7 @@ int write_all(int fd, std::string_view text) {
   return 0;
 }
 
-// Targets in sysfs are far below one page.
+// The target of a link in sysfs is far shorter than one page.
 std::optional<std::string> read_link(int directory, const char* name) {
   char buffer[kPage];
   const ssize_t length = ::readlinkat(directory, name, buffer, sizeof buffer);
@@ -122,7 +122,8 @@ Attr<std::string> read_all(int fd, std::size_t limit) {
   std::string text;
   char buffer[16 * kPage];
   for (;;) {
-    // A directory is no empty file: read(2) fails for it with EISDIR (generic_read_dir() of fs/libfs.c).
+    // read(2) of a directory fails with EISDIR (generic_read_dir() of fs/libfs.c), so a directory is not taken for an
+    // empty file.
     const ssize_t count = TEMP_FAILURE_RETRY(::read(fd, buffer, sizeof buffer));
     if (count < 0) return Unreadable{errno};
     if (count == 0) return text;

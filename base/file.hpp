@@ -20,10 +20,10 @@
 
 namespace base {
 
-// O_NONBLOCK: open(2) of a FIFO without a writer would block, and with it the start of a container.
+// O_NONBLOCK is set, because open(2) of a FIFO without a writer would block the start of a container.
 inline constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 
-// These functions return an invalid descriptor and set errno on failure. directory: AT_FDCWD for a path.
+// The next three functions return an invalid descriptor and set errno on failure. directory: AT_FDCWD for a path.
 // Opens a file to read it. flags: O_NOFOLLOW, or none.
 inline UniqueFd open_to_read(int directory, const char* name, int flags = 0) {
   return UniqueFd(::openat(directory, name, kReadFlags | flags));
@@ -32,7 +32,7 @@ inline UniqueFd open_to_read(int directory, const char* name, int flags = 0) {
 inline UniqueFd open_to_list(int directory, const char* name) {
   return UniqueFd(::openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
-// Creates a file to write it. EEXIST: the name exists, which can be a symbolic link too.
+// Creates a file to write it. EEXIST: a file or a symbolic link has this name.
 inline UniqueFd create_file(int directory, const char* name, mode_t mode = 0600) {
   return UniqueFd(::openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
@@ -74,7 +74,8 @@ bool each_name(int directory, Use use) {
   return ::lseek(directory, 0, SEEK_SET) == 0 && next_names(directory, use);
 }
 
-// Adds the names of each_name(), in no order. Returns false and sets errno if a name may be missing.
+// Adds the names of the entries except "." and "..", in no order. Returns false and sets errno if a name may be
+// missing.
 bool list_names(int directory, std::vector<std::string>& names);
 
 // Reads an attribute of sysfs or procfs without surrounding white space, at most one page: the kernel prints no more.
@@ -124,12 +125,12 @@ class Directory {
 
 // Reads `size` bytes, or to the end of the file. Returns the number of bytes; -1 and errno if a read fails.
 ssize_t read_bytes(int fd, char* to, std::size_t size);
-// Reads a descriptor to its end. Errors: EFBIG beyond `limit` bytes, EISDIR, the errno of read(2).
+// Reads a descriptor to its end. Errors: EFBIG above `limit` bytes, EISDIR, the errno of read(2).
 Attr<std::string> read_all(int fd, std::size_t limit);
 
-inline constexpr std::size_t kMostText = 64 << 10;  // bytes of a settings file, or of a process's file in /proc
+inline constexpr std::size_t kMostText = 64 << 10;  // limit in bytes for a settings file, or a process's file in /proc
 
-// Reads a file that may be longer than an attribute. Errors: as read_all(), or the errno of open(2).
+// Reads a file of at most `limit` bytes. Errors: those of read_all(), or the errno of open(2).
 Attr<std::string> read_file(const std::string& path, std::size_t limit);
 
 // Returns whether this process is in the initial user namespace. The map of that namespace has one line with all

@@ -147,8 +147,8 @@ void Log::note(const Note& note) const {
   if (!note.text.empty()) write(note.for_all ? Severity::kInfo : Severity::kDebug, note.text);
 }
 
-// The write must not fail or wait: a runtime that has closed its end of the pipe, or does not read from it, must not
-// stop the container's start.
+// A failed or blocked write must not stop the container's start: the runtime may have closed its end of the pipe, or
+// may not read from it.
 void Log::write_line(std::string_view line) const {
   switch (stderr_) {
     case Stderr::kNone:

@@ -13,8 +13,8 @@ namespace {
 // The kernel remembers the largest buffer that the reader passed to recv(2), and returns at most 32 kB of a dump per
 // recv(2) (netlink_dump(), Linux 6.12).
 constexpr std::size_t kBufferSize = 32 << 10;
-// Of request_all(). A netdev without the statistics takes about 1 kB; a part of a dump is at most as long as the
-// buffer, or 8 kB (NLMSG_GOODSIZE) if that is longer.
+// Buffer of request_all() for one datagram. A netdev without the statistics takes about 1 kB. The kernel makes the
+// parts of a dump at most as long as the buffer, or as 8 kB (NLMSG_GOODSIZE) if that is longer.
 constexpr std::size_t kPartSize = 8 << 10;
 constexpr int kDumpTries = 5;
 constexpr time_t kTimeoutSeconds = 5;
@@ -60,7 +60,7 @@ Attributes::Attributes(Bytes bytes) {
   constexpr std::size_t kUsualSize = 24;  // usual size of an attribute of a link
   entries_.reserve(bytes.size() / kUsualSize);
   while (const auto header = value_of<nlattr>(bytes)) {
-    // A wrong length makes the rest of the message unreadable.
+    // Parsing ends here: after a wrong length, the start of the next attribute is unknown.
     if (header->nla_len < sizeof *header || header->nla_len > bytes.size()) return;
     // NLA_TYPE_MASK clears the flags for nested and byte-ordered attributes.
     entries_.emplace_back(header->nla_type & NLA_TYPE_MASK, bytes.subspan(NLA_HDRLEN, header->nla_len - NLA_HDRLEN));

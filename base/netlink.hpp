@@ -70,7 +70,7 @@ struct Message {
   unsigned flags = 0;
   std::uint32_t sequence = 0;
 
-  // Returns true for the last message of an answer. It is an acknowledgement if its code is 0.
+  // Returns true for the last message of an answer. A last message with the code 0 is an acknowledgement.
   bool ends() const { return type == NLMSG_DONE || type == NLMSG_ERROR; }
   // Returns the errno in the last message, 0 for success; nullopt if the message is too short.
   std::optional<int> code() const;
@@ -143,7 +143,7 @@ int receive_messages(int fd, int flags, Room room, Take take) {
     if (received <= 0) return received < 0 ? errno : EPROTO;
     for (std::size_t i = 0; i < static_cast<std::size_t>(received); ++i) {
       if (senders[i].nl_pid != 0) continue;
-      // The part of a datagram that was cut could have any message.
+      // A cut datagram is an error: its lost part could have any message.
       if ((datagrams[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) return EMSGSIZE;
       Bytes rest(static_cast<const std::uint8_t*>(parts[i].iov_base), datagrams[i].msg_len);
       while (const auto message = next_message(rest))
@@ -173,7 +173,7 @@ class Socket {
 
   // Sends a request. Returns 0, or the errno of send(2).
   int send(nlmsghdr& request);
-  // The last message of an answer.
+  // The content of an answer's last message.
   struct Ending {
     std::optional<int> code = 0;  // errno, 0 for success; nullopt: the message is too short
     std::string text;  // text of the extended acknowledgement (Linux 4.12), without its last dot; empty: none
@@ -196,11 +196,11 @@ class Socket {
 
   // Requests that request_all() accepts at once. The answers must fit into the socket's receive buffer together.
   static constexpr std::size_t kMostQueries = 8;
-  // Sends the queries in one message, reads the answers with as few system calls as possible, and passes each answer
-  // with the position of its query to the handler. The kernel makes one dump of a socket at a time, so a dump must be
-  // the only query. Returns the errno of each query, 0 for success. Errors: the errno of sending or receiving; EMSGSIZE
-  // for an answer that does not fit into the buffer; EINTR if the table changed during a dump. After an error, do not
-  // use the socket again.
+  // Sends the queries together. Reads the answers with as few system calls as possible, and passes each answer with the
+  // position of its query to the handler. The kernel makes one dump of a socket at a time, so a dump must be the only
+  // query. Returns the errno of each query, 0 for success. Errors: the errno of sending or receiving; EMSGSIZE for an
+  // answer that does not fit into the buffer; EINTR if the table changed during a dump. After an error, do not use the
+  // socket again.
   Result<std::vector<int>> request_all(std::span<Query> queries,
                                        const std::function<void(std::size_t query, const Message&)>& handler);
 

@@ -38,7 +38,7 @@ std::string variable_of(std::string_view prefix, std::string_view option) {
 
 std::string unknown_variable(std::string_view prefix, std::string_view variable, std::vector<std::string_view> names) {
   constexpr std::size_t kLongest = 64;  // bytes of a name in the warning
-  // With the last "_" of the prefix. No variable of these programs has such a part.
+  // `end` begins with the last "_" of the prefix. Only the variables of a Kubernetes Service have one of these ends.
   const std::string_view end = variable.substr(prefix.size() - 1);
   if (end.find("_SERVICE_") != end.npos || end.find("_PORT_") != end.npos || end.ends_with("_PORT")) return {};
   // Compared without the prefix, because the limit of changed letters grows with the length of the names.

@@ -18,7 +18,7 @@ namespace base {
 template <typename Options>
 struct Option {
   std::string_view name;   // without "--"
-  std::string_view value;  // placeholder in --help; empty: a switch
+  std::string_view value;  // name of the value in --help; empty: a switch
   std::string_view help;   // the default is in brackets
   // Stores the value, "1" for a switch. Errors: the value is not valid.
   Result<void> (*apply)(Options& options, std::string_view value);
@@ -64,7 +64,7 @@ const Option<Options>* find_option(std::span<const Option<Options>> table, std::
 
 // Returns the value of the option at arguments[at]: from "--name=value", or from the next argument. In the second case,
 // `at` moves to that argument. A switch yields "1".
-// value_name: placeholder of the value, empty for a switch. Errors: a missing value, or a switch with a value.
+// value_name: name of the value in --help, empty for a switch. Errors: a missing value, or a switch with a value.
 Result<std::string_view> take_value(std::span<char* const> arguments, std::size_t& at, std::string_view value_name);
 // Returns " (did you mean `PREFIXWORD`?)"; an empty text for an empty word.
 std::string suggestion(std::string_view prefix, std::string_view word);
@@ -122,7 +122,8 @@ inline constexpr std::size_t kMostUnknown = 8;
 // names: words of the known variables, in the form of options: "nccl-version".
 std::string unknown_variable(std::string_view prefix, std::string_view variable, std::vector<std::string_view> names);
 
-// The names of a program's variables: the prefix of all, and the ends of those that no option has, separated by spaces.
+// The names of a program's variables: their common prefix, and the ends of the names that belong to no option,
+// separated by spaces.
 struct VariableNames {
   std::string_view prefix;
   std::string_view others;

@@ -114,9 +114,9 @@ inline void keep_first(Result<void>& first, Result<void> next) {
 }
 
 // Returns the remedy to print with an error, empty if none is known. If the message has the text of EMFILE or ENFILE,
-// the cause is a limit of open files; the remedy is then to raise that limit, whatever the hint.
-// otherwise: the remedy if none is known. It is a parameter so that callers need no `x.empty() ? otherwise : x` in a
-// braced initializer: GCC 12 destroys the result of that expression twice.
+// the cause is a limit of open files; the remedy is then to raise that limit, whatever the hint. otherwise: the remedy
+// if none is known; a parameter, so that callers need no `x.empty() ? otherwise : x` in a braced initializer: GCC 12
+// destroys the result of that expression twice.
 std::string remedy_of(const Error& error, const char* otherwise = "");
 // Returns the message with the remedy of remedy_of() behind it, as logs print an error: "cannot X; remedy: do Y".
 std::string with_remedy(const Error& error, const char* otherwise = "");

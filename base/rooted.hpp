@@ -20,9 +20,9 @@ class Rooted {
   // Opens a regular file. Errors: EINVAL for any other type, because such an open might block or have an effect;
   // otherwise the errno. flags: O_NOFOLLOW refuses a symbolic link as the last component with ELOOP.
   Attr<UniqueFd> open(const std::string& path, int flags = 0) const;
-  // Reads a regular file. Errors: as open(), and EFBIG beyond `limit` bytes.
+  // Reads a regular file. Errors: those of open(), and EFBIG above `limit` bytes.
   Attr<std::string> read(const std::string& path, std::size_t limit) const;
-  // Calls use(name) for each entry of a directory, at most 65,536. Returns 0 or the errno: EFBIG beyond that limit,
+  // Calls use(name) for each entry of a directory, at most 65,536. Returns 0 or the errno: EFBIG above that limit,
   // EPERM if trusted(descriptor) returns false. flags: as for open().
   int each_name(const std::string& path, const std::function<void(std::string_view)>& use, int flags = 0,
                 bool (*trusted)(int) = nullptr) const;
@@ -33,7 +33,7 @@ class Rooted {
 };
 
 // Reads a file that the user may name. root: as in Rooted. Below a root only a regular file is read; on this machine it
-// may also be a pipe, which a shell makes for <(command). Errors: as Rooted::read().
+// may also be a pipe, which a shell makes for <(command). Errors: those of Rooted::read().
 Attr<std::string> read_below(const std::string& root, const std::string& path, std::size_t limit);
 
 // Returns true if the errno means that the file does not exist, as opposed to a failed lookup.

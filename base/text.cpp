@@ -250,8 +250,8 @@ std::string errno_name(int code) {
 }
 
 std::optional<int> errno_number(std::string_view name) {
-  // Each of these numbers has two names, and strerrorname_np() returns the other one (asm-generic/errno.h,
-  // bits/errno.h).
+  // EWOULDBLOCK, EDEADLOCK and ENOTSUP are second names: strerrorname_np() returns the first name of their numbers
+  // (asm-generic/errno.h, bits/errno.h).
   if (name == "EWOULDBLOCK") return EWOULDBLOCK;
   if (name == "EDEADLOCK") return EDEADLOCK;
   if (name == "ENOTSUP") return ENOTSUP;
@@ -276,7 +276,8 @@ std::string_view json_cause(std::string_view message) {
 }
 
 std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words) {
-  // distance() takes time in proportion to the product of both lengths, so a text above this length is not compared.
+  // Texts above this length are not compared, because distance() takes time in proportion to the product of both
+  // lengths.
   constexpr std::size_t kLongestWord = 64;
   std::string_view nearest;
   std::size_t least = kLongestWord;

@@ -1,4 +1,4 @@
-// Lists of warnings.
+// Functions for lists of warnings.
 #pragma once
 
 #include <algorithm>

@@ -64,7 +64,8 @@ std::optional<std::vector<Netdev>> find_concerned(const Inventory& inventory,
   return netdevs;
 }
 
-// More netdevs than this are those of a node. A dump of fewer is cheaper than one request for each port.
+// A namespace with more netdevs than this is a node's. If a namespace has fewer, one dump is cheaper than a request for
+// each port.
 constexpr std::size_t kFewNetdevs = 24;
 
 }  // namespace

@@ -9,8 +9,8 @@ namespace fabric {
 namespace {
 
 constexpr std::uint64_t kMostBytes = 256 << 10;  // limit of a table or a segment in bytes; libmlx5 has 8 kB
-constexpr unsigned kMostHeaders = 64;            // program headers; libmlx5 has 9
-constexpr unsigned kMostSections = 128;          // libibverbs has 31
+constexpr unsigned kMostHeaders = 64;            // limit of program headers; libmlx5 has 9
+constexpr unsigned kMostSections = 128;          // limit of sections; libibverbs has 31
 constexpr unsigned kMostVersions = 1024;         // limit for one file; libc of glibc 2.41 has 46
 constexpr std::size_t kLongestName = 255;
 
@@ -157,7 +157,7 @@ std::set<std::string> ElfFile::symbols_of(const std::string& library) {
       read(offset_of(dynamic(DT_VERSYM).value_or(UINT64_MAX)), (table.size() + kPerWord - 1) / kPerWord * kWord);
   std::set<std::string> names;
   for (std::size_t i = 0; i < table.size() && i / kPerWord < indexes.size(); ++i) {
-    constexpr unsigned kHidden = 0x8000;  // marks a version that is not the default
+    constexpr unsigned kHidden = 0x8000;  // this bit marks a version that is not the default
     const unsigned index = (indexes[i / kPerWord] >> (i % kPerWord * 16)) & 0xffff & ~kHidden;
     const bool is_needed = table[i].st_shndx == SHN_UNDEF && ELF64_ST_BIND(table[i].st_info) == STB_GLOBAL;
     if (is_needed && versions.contains(index)) names.insert(name_at(table[i].st_name));

@@ -15,14 +15,15 @@ namespace fabric {
 
 class ElfFile {
  public:
-  // A part of the file. Each structure of ELF that is read so consists of whole words.
+  // A part of the file in words of one type, because each structure of ELF that is read consists of whole words.
   using Words = std::vector<std::uint64_t>;
   static constexpr std::uint64_t kWord = sizeof(std::uint64_t);
 
-  // file: an open regular file, which must outlive the object. If it is no such ELF file, it has no parts.
+  // file: an open regular file, which must outlive the object. If the file is no such ELF file, the object has no
+  // parts.
   explicit ElfFile(int file);
 
-  unsigned machine() const { return machine_; }  // EM_X86_64, ...; EM_NONE: no such ELF file
+  unsigned machine() const { return machine_; }  // EM_X86_64, ...; EM_NONE: the file is no such ELF file
   const std::vector<Elf64_Phdr>& headers() const { return headers_; }
 
   // Reads a part of the file. Returns no words if the file is shorter, or the part is larger than 256 KiB.
@@ -32,7 +33,7 @@ class ElfFile {
   // Returns the value of the first entry with this tag in the dynamic section, nullopt if there is none.
   std::optional<std::uint64_t> dynamic(std::int64_t tag) const;
 
-  // Returns the file names of the libraries that it needs (DT_NEEDED).
+  // Returns the names of the libraries that the file needs (DT_NEEDED).
   std::vector<std::string> needed();
 
   // A version that the library needs of another one: {"libc.so.6", "GLIBC_2.34"}.
@@ -43,13 +44,14 @@ class ElfFile {
     friend bool operator==(const Need&, const Need&) = default;
   };
   std::vector<Need> needed_versions();
-  // Returns the versions of its own symbols: "GLIBC_2.2.5", ..., and its SONAME, which is the first by convention.
+  // Returns the versions of the file's own symbols: "GLIBC_2.2.5", ..., and its SONAME, which is the first by
+  // convention.
   std::vector<std::string> versions();
   std::string soname();  // empty: none
 
-  // Returns the names of the symbols that it needs of this library, without weak ones.
+  // Returns the names of the symbols that the file needs of this library, without weak symbols.
   std::set<std::string> symbols_of(const std::string& library);
-  // Returns the names of the symbols that it defines.
+  // Returns the names of the symbols that the file defines.
   std::set<std::string> symbols();
 
  private:
@@ -57,7 +59,7 @@ class ElfFile {
   std::optional<Part> part_at(std::uint64_t offset) const;
   std::vector<Elf64_Sym> symbol_table() const;
   const std::string& strings();
-  std::string name_at(std::uint64_t index);  // in strings(); empty: none
+  std::string name_at(std::uint64_t index);  // the name at this index of strings(); empty: none
 
   int file_;
   unsigned machine_ = EM_NONE;

@@ -36,7 +36,8 @@ class Finder {
     for (const std::string& name : wanted_.names)
       want(name, true);
     if (!request_all_links()) return false;
-    // Afterwards: a netdev of both lists is requested once, and the netdevs above it are found.
+    // The netdevs with an ifindex come after the names: a netdev of both lists is requested once, and the netdevs above
+    // it are found.
     for (const int ifindex : wanted_.ifindexes)
       want(ifindex, false);
     if (!request_all_links()) return false;
@@ -66,7 +67,7 @@ class Finder {
       ifinfomsg header{};
       header.ifi_index = ifindex;
       Query message(RTM_GETLINK, 0, header);
-      // Without statistics, which the kernel adds up over all CPUs.
+      // Requests no statistics, because the kernel adds them up over all CPUs.
       message.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_SKIP_STATS});
       if (ifindex == 0) message.put(IFLA_IFNAME, std::string_view(name));
       return message;
@@ -78,7 +79,7 @@ class Finder {
   };
 
   void want(const std::string& name, bool with_uppers) {
-    // No netdev has a longer name.
+    // A longer name belongs to no netdev.
     if (name.empty() || name.size() >= IFNAMSIZ || has(requests_, name) || has(netdevs_, name)) return;
     requests_.push_back({name, 0, with_uppers});
   }
@@ -127,7 +128,7 @@ class Finder {
     return uppers.has_value();
   }
 
-  // Requests the addresses of one netdev; 0: of all netdevs.
+  // Requests the addresses of one netdev, or of all netdevs if `ifindex` is 0.
   bool request_addresses(int ifindex) {
     ifaddrmsg header{};
     header.ifa_index = static_cast<std::uint32_t>(ifindex);

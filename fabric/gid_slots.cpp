@@ -40,7 +40,7 @@ Attr<std::string> GidSlots::type(unsigned index) const {
 std::optional<Attr<std::string>> GidSlots::ndev(unsigned index) const {
   if (!ndevs_) return std::nullopt;
   auto ndev = ndevs_->read(std::to_string(index).c_str());
-  // In a file tree, the file of the slot may be missing.
+  // A file tree may lack the file of a slot.
   if (error_of(ndev) == ENOENT) return std::nullopt;
   return ndev;
 }

@@ -91,7 +91,7 @@ bool Netdev::is_up() const {
 std::optional<unsigned> uverbs_number(std::string_view path_or_name) {
   constexpr std::string_view kDirectory = "/dev/infiniband/";
   constexpr std::string_view kPrefix = "uverbs";
-  // Nine digits always fit into 32 bits.
+  // At most nine digits are accepted, because they always fit into 32 bits.
   constexpr std::size_t kMostDigits = 9;
   if (path_or_name.starts_with(kDirectory)) path_or_name.remove_prefix(kDirectory.size());
   if (!path_or_name.starts_with(kPrefix) || path_or_name.size() > kPrefix.size() + kMostDigits) return std::nullopt;
@@ -153,7 +153,7 @@ std::optional<std::string> gpu_uuid(std::string_view text) {
 }
 
 std::string_view device_in_link(std::string_view link) {
-  // The last two components are the class and the HCA: "infiniband/mlx5_0".
+  // Removes the last two components, which are the class and the HCA: "infiniband/mlx5_0".
   for (int part = 0; part < 2; ++part)
     link = link.substr(0, std::min(link.rfind('/'), link.size()));
   link.remove_prefix(std::min(link.rfind('/') + 1, link.size()));

@@ -23,8 +23,8 @@ inline constexpr unsigned kUsableGids = 256;
 struct GidEntry {
   unsigned index = 0;
   Address gid;
-  std::optional<Attr<std::string>> type;  // "RoCE v2", "IB/RoCE v1"; nullopt: not read
-  std::optional<Attr<std::string>> ndev;  // name in the netdev's own netns; nullopt: not read, or none
+  std::optional<Attr<std::string>> type;  // "RoCE v2", "IB/RoCE v1"; nullopt: it was not read
+  std::optional<Attr<std::string>> ndev;  // name in the netdev's own netns; nullopt: unknown or none
 
   bool is_v2() const;
   bool is_v1() const;  // the type was read and is not RoCE v2: RoCE v1 or iWARP

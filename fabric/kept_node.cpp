@@ -6,12 +6,12 @@
 namespace fabric {
 namespace {
 
-// Most different options for which an inventory is kept. Requests of a node have few.
+// Limit of inventories that are kept, one for each set of options. The requests of a node need few sets.
 constexpr std::size_t kMostKept = 8;
 // The kernel reports a removal before it removes the files (device_del() in drivers/base/core.c, Linux 6.12). So an
 // inventory that was read this soon after an event is not kept.
 constexpr std::chrono::seconds kQuiet{1};
-// No event reports a new rate of a port that stays ACTIVE.
+// Longest time for which an inventory is kept: no event reports a new rate of a port that stays ACTIVE.
 constexpr std::chrono::minutes kOldest{10};
 
 bool depends_on_addresses(const NodeReadOptions& options) {
@@ -19,7 +19,8 @@ bool depends_on_addresses(const NodeReadOptions& options) {
 }
 
 bool can_be_kept(const NodeReadOptions& options, const Inventory& inventory) {
-  // Nothing reports a change of GPUs, and a whole GID table is most of the work.
+  // An inventory with GPUs is not kept, because no event reports a change of GPUs. One with GID tables is not kept
+  // either: reading the tables again is most of the work.
   if (options.gpus || options.facts.gids) return false;
   return inventory.unread.empty() && !inventory.rdma_error && !inventory.net_error;
 }

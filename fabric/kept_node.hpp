@@ -17,7 +17,7 @@ class KeptNode {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // events: if it does not receive all events, each call of read() reads the whole node. now: for tests.
+  // events: if they do not report all changes, each call of read() reads the whole node. now: for tests.
   explicit KeptNode(NodeEvents events, std::function<Clock::time_point()> now = Clock::now)
       : events_(std::move(events)), now_(std::move(now)) {}
 
@@ -26,7 +26,7 @@ class KeptNode {
   // was read, or after 10 minutes. Reads a node on which a read failed at each call.
   Inventory read(const NodeReadOptions& options);
 
-  // The other functions are for a process that waits for events and then reads.
+  // The next functions are for a process that waits for events and then reads.
 
   // Opens the sockets that are not open. Returns false if a change can remain unreported.
   bool open_events() { return events_.open(); }

@@ -88,7 +88,7 @@ unsigned little_endian_at(std::string_view bytes, std::size_t at, std::size_t co
 
 KernelFacts read_kernel_facts(const std::string& root, const Inventory& inventory) {
   KernelFacts facts;
-  // Each of these directories exists as soon as the module is loaded. They are read because /sys/module can lack a
+  // Each of these directories exists as soon as the module is loaded. /sys/module is not read, because it can lack a
   // module that is built into the kernel.
   facts.uverbs = is_path_there(root + "/sys/class/infiniband_verbs");
   facts.rdma_cm = is_path_there(root + "/sys/class/misc/rdma_cm");
@@ -138,7 +138,7 @@ std::vector<std::string> bridges_between(const Inventory& inventory) {
       const auto& left = *gpu.pci_path;
       const auto& right = *hca.pci_path;
       const auto [l, r] = std::mismatch(left.begin(), left.end(), right.begin(), right.end());
-      if (l == left.begin()) continue;  // the devices have no common bridge, only the root complex
+      if (l == left.begin()) continue;  // the two devices share only the root complex, no bridge
       bridges.insert(l, left.end());
       bridges.insert(r, right.end());
     }

@@ -30,7 +30,7 @@ struct HalfDriven {
   std::string pci;
   std::string driver;   // "mlx5_core"; empty: no driver is bound
   std::string module;   // "mlx5_ib", the RDMA module of the driver
-  bool always = false;  // whether every function of the driver has RDMA
+  bool always = false;  // true: every function of the driver has RDMA
   Attr<bool> loaded{};  // whether the module is loaded
 };
 
@@ -52,8 +52,8 @@ struct GpuFacts {
   Attr<bool> nv_peer_mem{};     // whether nv_peer_mem is loaded, the module's name before driver 470
   std::string driver_version;   // /proc/driver/nvidia/version; empty: not loaded
   std::string kernel;           // "6.1.0-18-amd64"
-  // By bridge of bridges_between(): the ACS control register (PCI Express 5.0, 7.7.8.3); 0: no ACS. It is Unreadable
-  // for callers that are not root, because the kernel truncates the configuration space for them.
+  // By bridge of bridges_between(): the ACS control register (PCI Express 5.0, 7.7.8.3); 0: the bridge has no ACS. For
+  // callers other than root the register is Unreadable, because the kernel truncates the configuration space.
   std::map<std::string, Attr<unsigned>> acs;
   std::map<std::string, std::string> iommu;  // by HCA: type of its IOMMU group, "identity" or "DMA"; missing: no group
 };

@@ -1,5 +1,5 @@
-// The node's libraries that open its HCAs: libibverbs, providers, and the libraries that these need. A container whose
-// image lacks them, or has another version, can use them. The C library is not among them: it must be the image's.
+// The node's libraries that open its HCAs: libibverbs, providers, and the libraries that both need, except the C
+// library, which is always the image's. A container can use them if its image lacks them or has another version.
 #pragma once
 
 #include <set>
@@ -10,8 +10,9 @@
 
 namespace fabric {
 
-// Directories in the container: libibverbs with its providers, other libraries that these need, and the topology file.
-// The image's own libnl serves, too, so the other libraries can be left out of LD_LIBRARY_PATH.
+// Directories in the container: libibverbs with its providers; the other libraries that libibverbs and the providers
+// need; the topology file. Programs can use the image's own libnl, too, so the directory of other libraries can be left
+// out of LD_LIBRARY_PATH.
 inline constexpr const char* kLentDirectory = "/run/rdma-init/lib";
 inline constexpr const char* kNeededDirectory = "/run/rdma-init/needed";
 inline constexpr const char* kTopologyDirectory = "/run/rdma-init/topology";
@@ -20,10 +21,10 @@ inline constexpr const char* kTopologyName = "topology.xml";
 inline constexpr long kLargestLent = 64 << 20;  // bytes; libmlx5 of rdma-core 56 has 0.5 MB
 
 struct LentFile {
-  std::string name;       // by which the loader or libibverbs searches it: "libibverbs.so.1", "libmlx5-rdmav34.so"
+  std::string name;       // "libibverbs.so.1": the name by which the loader or libibverbs searches the file
   std::string path;       // on the node, below the root of its file tree
   std::string identity;   // file_identity() of the file when it was found
-  bool of_verbs = false;  // libibverbs, or a library that needs it: these are used together or not at all
+  bool of_verbs = false;  // libibverbs, or a library that needs it; a container uses all such libraries or none
   friend bool operator==(const LentFile&, const LentFile&) = default;
 };
 

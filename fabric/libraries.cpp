@@ -24,7 +24,7 @@ constexpr unsigned kMachine = EM_X86_64;
 #elif defined(__aarch64__)
 constexpr unsigned kMachine = EM_AARCH64;
 #else
-constexpr unsigned kMachine = EM_NONE;  // not checked
+constexpr unsigned kMachine = EM_NONE;  // the machine of the library is not checked on this architecture
 #endif
 
 // Returns why the loader would refuse an open file, empty if no reason was found.
@@ -151,7 +151,7 @@ Verbs Libraries::verbs_in(const std::string& path) const {
     const std::string_view rest = std::string_view(text).substr(digits, 16);
     const std::size_t end = rest.find(".so");
     if (end == std::string_view::npos) continue;
-    // The format may occur more than once; all occurrences have the same ABI.
+    // The search ends at the first occurrence, because all have the same ABI.
     verbs.abi = parse_number<unsigned>(rest.substr(0, end));
     // The string of the directory starts after a zero byte.
     const std::size_t before = text.rfind('\0', at);

@@ -3,8 +3,8 @@
 //
 // How libibverbs finds a provider (libibverbs/dynamic_driver.c, rdma-core 59): for each name in RDMAV_DRIVERS, or in
 // IBV_DRIVERS if that is not set, and for each `driver NAME` line in /etc/libibverbs.d, it loads libNAME-rdmavNN.so
-// from its own directory. If that fails, it loads the file from the library paths. NN is the private ABI of libibverbs.
-// A name with a leading slash is a path without the ending "-rdmavNN.so".
+// from its own directory, or else from the library paths. NN is the private ABI of libibverbs. A name with a leading
+// slash is a path without the ending "-rdmavNN.so".
 #pragma once
 
 #include <initializer_list>
@@ -26,7 +26,7 @@ struct ImageFile {
   std::string problem;  // one line: the file cannot be loaded, or a directory cannot be read
 };
 
-// libibverbs.so.1, and the facts in its file about providers.
+// A libibverbs.so.1, and the facts about providers in its file.
 struct Verbs {
   ImageFile file;
   std::optional<unsigned> abi;  // private ABI; nullopt: not found in the file
@@ -34,8 +34,8 @@ struct Verbs {
 };
 
 struct Drivers {
-  std::vector<std::string> names;  // in /etc/libibverbs.d and in the environment
-  std::string unread;              // /etc/libibverbs.d was not read completely: which file, and why
+  std::vector<std::string> names;  // the names of providers in /etc/libibverbs.d and in the environment
+  std::string unread;              // the file of /etc/libibverbs.d that could not be read, with the reason
 };
 
 // Returns "libmlx5-rdmav34.so" for "mlx5" and 34.

@@ -11,7 +11,7 @@ namespace fabric {
 // Returns true for names of library variables: NCCL_*, UCX_*, NVSHMEM_*, ...
 bool is_library_variable(std::string_view name);
 
-// Returns true for names that a site's administrator may set for all trainers: variables of the libraries. Never
+// Returns true for names that a site's administrator may set for all trainers: variables of the libraries, but not
 // RDMA_INIT_*, PATH or LD_*.
 bool is_policy_variable(std::string_view name);
 
@@ -20,8 +20,8 @@ bool is_policy_variable(std::string_view name);
 // container.
 bool is_wire_variable(std::string_view name);
 
-// The variable with which the node gives its site's values to rdma-init: "NAME=value;NAME=value". They are no variables
-// of their own: the environment precedes nccl.conf, which may have a user's value.
+// The variable with which the node gives its site's values to rdma-init: "NAME=value;NAME=value". The values are not
+// set as variables, because a variable would precede a user's value in nccl.conf.
 inline constexpr const char* kSiteName = "RDMA_INIT_SITE";
 
 // The variable with which the node gives rail and plane of a container's HCAs: "NAME=RAIL" or "NAME=RAIL.PLANE", joined

@@ -16,7 +16,7 @@ struct NcclMarks {
 };
 
 // Returns the marks that NCCL uses with these values of NCCL_IB_TC and NCCL_IB_SL; empty: not set. NCCL stores both in
-// bytes without a check. Unset is -1 since 2.26, which a communicator's own setting replaces, and otherwise 0
+// bytes without a check. The default is -1 since 2.26, which a communicator's own setting replaces, and 0 before 2.26
 // (src/transport/net_ib/connect.cc, 2.26 to 2.30.7). minus_one_is_default: false before 2.26, where -1 is 255.
 NcclMarks nccl_marks(std::string_view traffic_class, std::string_view service_level, bool minus_one_is_default = true);
 

@@ -35,7 +35,7 @@ void listen(UniqueFd& socket, int protocol, std::uint32_t groups) {
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
   address.nl_groups = groups;
-  // Without CAP_NET_ADMIN the usual size stays.
+  // The call needs CAP_NET_ADMIN; without it the buffer keeps its usual size.
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, &kEventBytes, sizeof kEventBytes);
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) socket.reset();
 }
@@ -77,7 +77,7 @@ bool take_all(UniqueFd& socket, const std::function<bool(netlink::Bytes)>& matte
     const ssize_t size = ::recv(socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT | MSG_TRUNC);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) break;
-    if (size < 0 && errno == ENOBUFS) {  // the kernel dropped events; those that it kept follow
+    if (size < 0 && errno == ENOBUFS) {  // the kernel dropped events, and has kept later ones
       any = true;
       continue;
     }

@@ -1,4 +1,4 @@
-// Tells whether a node may have changed since it was read: by rtnetlink, RDMA netlink and uevents.
+// Detects by rtnetlink, RDMA netlink and uevents whether a node may have changed since it was read.
 #pragma once
 
 #include <optional>

@@ -25,13 +25,13 @@ bool is_gpu(std::string_view accelerator, std::string_view vendor) {
   return vendor == "0x10de" || vendor == "0x1002" || (vendor == "0x8086" && accelerator.starts_with("0x0380"));
 }
 
-// Returns the upstream ports of a function, root first. They are the directories in the target of the function's link
-// in /sys/bus/pci/devices.
+// Returns the upstream ports of a function, root first. The ports are the directories in the target of the function's
+// link in /sys/bus/pci/devices.
 std::optional<std::vector<std::string>> path_of(const base::Directory& devices, const std::string& address) {
   const auto link = devices.read_link(address.c_str());
   if (!link) return std::nullopt;
   auto path = addresses_in_path(*link);
-  if (!path.empty()) path.pop_back();  // the function itself
+  if (!path.empty()) path.pop_back();  // drops the function itself
   return path;
 }
 

@@ -15,7 +15,7 @@
 namespace fabric {
 
 // is_stacked_on(), leaves_netns() and carries() find out which netdevs of this network namespace can have GIDs on a
-// port. They use the stacking of netdevs that netlink reports.
+// port. All three use the stacking of netdevs that netlink reports.
 //
 // The kernel adds a GID to a port for every address of the port's netdev and of every netdev stacked on it: a VLAN, a
 // macvlan, an ipvlan, the bond or bridge of the port's netdev, and the netdevs stacked on any of these netdevs.
@@ -36,9 +36,9 @@ enum class Carries { kNo, kMaybe, kYes };
 Carries carries(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev,
                 const Netdev& netdev);
 
-// Follows the scan of the GID table of one port. It reports when the scan has found every GID of the port that this
-// network namespace can own, so that the remaining slots need not be read. It sees one slot at a time. It ignores down
-// netdevs, because the kernel adds no GIDs for them. To find the owner of each GID, use OwnAddresses.
+// Follows the scan of one port's GID table, slot by slot, and reports when the scan can end: every GID of the port that
+// this network namespace can own was found. Ignores down netdevs, because the kernel adds no GIDs for them. To find the
+// owner of each GID, use OwnAddresses.
 class GidSearch {
  public:
   // port_netdev: the port's own netdev if it is in this netns.
@@ -77,7 +77,7 @@ struct PortUse {
   // One example of each kind of GID that cannot be used.
   const GidEntry* foreign = nullptr;
   OwnGid on_down_netdev;
-  OwnGid of_no_use;  // its address does not serve (InterfaceAddress::serves())
+  OwnGid of_no_use;  // a GID whose address does not serve (InterfaceAddress::serves())
   OwnGid of_mac;     // default GID of a netdev here; `own` is nullptr
   const GidEntry* unreadable = nullptr;
   const GidEntry* v1 = nullptr;

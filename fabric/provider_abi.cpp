@@ -15,7 +15,7 @@
 namespace fabric {
 namespace {
 
-constexpr unsigned kMostNames = 64;  // places that look like the structure
+constexpr unsigned kMostNames = 64;  // limit of the places that look like the structure
 constexpr std::uint64_t kWord = ElfFile::kWord;
 constexpr std::size_t kStructWords = 9;  // words of verbs_device_ops
 
@@ -116,7 +116,7 @@ class ProviderFile {
     const ssize_t count = ::pread(file_, text, sizeof text - 1, static_cast<off_t>(elf_.offset_of(address)));
     if (count <= 0) return false;
     text[count] = '\0';
-    // A name that the end of the file cuts is not the name: libibverbs would read on.
+    // A name that the end of the file cuts off does not count: libibverbs would read on.
     const std::string_view read = text;
     if (read.size() == static_cast<std::size_t>(count)) return false;
     return read == name || read == name.substr(name.rfind('_') + 1);
@@ -130,7 +130,7 @@ class ProviderFile {
   std::optional<AbiRange> found_;
   Words rela_;
   Words relr_;
-  // The current segment.
+  // The next members describe the current segment.
   std::uint64_t address_ = 0;
   Words words_;
   std::vector<char> is_pointer_;  // 1: a relocation changes the word

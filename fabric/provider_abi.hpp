@@ -2,8 +2,8 @@
 //
 // libibverbs compares /sys/class/infiniband_verbs/uverbsN/abi_version with the range in the provider's
 // `struct verbs_device_ops`, and finds no HCA outside of it (libibverbs/init.c, match_device(), rdma-core 59). No
-// symbol names the structure. It starts with a pointer to the provider's name, followed by minimum and maximum, and by
-// pointers to tables and functions (libibverbs/driver.h). The relocations of the file show where pointers are.
+// symbol names the structure, which starts with a pointer to the provider's name, followed by minimum and maximum, and
+// by pointers to tables and functions (libibverbs/driver.h). The relocations of the file show where pointers are.
 #pragma once
 
 #include <optional>

@@ -35,10 +35,10 @@ struct AllEntries {
 
 // The link of an entry of a class directory.
 struct ClassLink {
-  // nullopt: it cannot be read; or there is a directory in place of the link (EINVAL), as in a file tree.
+  // nullopt: the link cannot be read, or a directory is in its place (EINVAL), as in a file tree.
   std::optional<std::string> target;
-  // The entry was renamed or removed, or moved to another network namespace, after an earlier read found it. This is
-  // no file tree without links: the identity of the entry is unknown.
+  // The entry was renamed, removed, or moved to another network namespace after an earlier read found it, so its
+  // identity is unknown.
   bool is_absent = false;
 };
 
@@ -117,7 +117,7 @@ std::optional<std::string> first_uverbs(const Directory& listed) {
 // Returns the class entries of one HCA. Reads them below the PCI function of the HCA: the class directory has the
 // entries of all HCAs, 2,048 on a node with VFs. Software devices have no directory below a PCI function, so the class
 // directory is read. A function usually has one HCA. Then its uverbs node belongs to this HCA, and no attribute `ibdev`
-// is read. Two HCAs on one function: mana_ib (Linux 6.16), or rxe before Linux 5.11.
+// is read. mana_ib (Linux 6.16), and rxe before Linux 5.11, can have two HCAs on one function.
 std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, const NotedDirectory& all, Part part,
                                     const Directory& hca_dir) {
   if (known) {
@@ -240,9 +240,8 @@ struct PortReader {
   }
 };
 
-// Returns true if RDMA netlink has the netdev of the port. It names the netdev only if that is in this namespace. A
-// name in sysfs may belong to a netdev of another namespace. RDMA netlink does not know the IPoIB netdev of an
-// InfiniBand port.
+// Returns true if RDMA netlink has the netdev of the port. RDMA netlink names only netdevs of this namespace. A name in
+// sysfs may belong to a netdev of another namespace. RDMA netlink does not know the IPoIB netdev of an InfiniBand port.
 bool is_in_netlink(const Scan& scan, const std::string& hca, const Port& port) {
   return !scan.hand_out && scan.port_netdevs && scan.port_netdevs->hcas.contains(hca) && !port.is_infiniband();
 }
@@ -270,7 +269,7 @@ std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortRead
 // slot that exists but cannot be read. A real table has the slots 0 to n-1. A file tree or a prepared view may lack
 // some slots. So a missing slot ends the table only if the directory lists no higher slot.
 bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<unsigned>& listed, Port& port) {
-  // The text of this slot is malformed. The next slots can still be read.
+  // A slot with a malformed text does not end the scan.
   if (code == EBADMSG) return false;
   if (code == ENOENT) {
     if (!listed) listed = slots.listed();

@@ -31,12 +31,12 @@ struct HcaFacts {
   bool gids = false;  // complete GID tables
   bool vfs = false;   // the HCAs of its VFs
   bool pfs = false;   // the HCAs of its PF
-  // The link layers of ACTIVE ports, and their rates if the link layers differ. From these facts, a training program
-  // chooses its ports.
+  // The link layers of ACTIVE ports, and their rates if the link layers differ. A training program chooses its ports by
+  // these facts.
   bool use = false;
   // With `use`: the netdev of each ACTIVE RoCE port, and whether the port has a GID with an address of this network
   // namespace. If there is an ACTIVE RoCE port, the inventory has its netdevs with their addresses: the ports' netdevs
-  // and their masters, or all netdevs of this namespace if a port is not usable by these.
+  // and their masters, or all netdevs of this namespace if a port is not usable with the addresses of the former.
   bool own_gids = false;
   // With `use` and without own_gids: GIDs with type, of ACTIVE RoCE ports, up to the first RoCE v2 GID.
   bool gid_types = false;
@@ -61,7 +61,8 @@ inline constexpr HcaFacts kUsualFacts{.guid = true,
                                       .place = true,
                                       .rate = true};
 
-// The facts by which rdma-init chooses ports. It reads the models of the HCAs only if these decide (read_models()).
+// The facts by which rdma-init chooses ports. Models are not among them: rdma-init reads them only if they decide
+// (read_models()).
 inline constexpr HcaFacts kChoiceFacts{.driver = true, .link_layer = true, .rate = true};
 
 namespace rdma_sysfs {
@@ -131,7 +132,7 @@ bool is_representor(std::string_view phys_port_name);
 // scan.netdevs, or when no further GID can do so. With scan.first_v2, stops at the first GID of type RoCE v2.
 void read_some_gids(const Scan& scan, const std::string& hca, Port& port);
 
-// Completes an HCA that read_hcas() read without `full` and hand_out: takes away the netdevs of ports that are not in
+// Completes an HCA that read_hcas() read without `full` and hand_out: removes the netdevs of ports that are not in
 // scan.netdevs, reads the GIDs of the ports that this process can use, and the node type if it matters. May be called
 // again with more netdevs.
 void read_gids_in_use(const Scan& scan, Hca& hca);

@@ -26,7 +26,7 @@ struct ReadOptions {
   bool live = false;
 };
 
-// Reads the RDMA hardware that is visible to this process. Never fails: a failed read is a value in the inventory
+// Reads the RDMA hardware that is visible to this process. Returns a failed read as a value in the inventory
 // (rdma_error, net_error, Attr, gids_error). Does not fork or start threads. Opens each uverbs node once with O_RDWR,
 // as libibverbs will do, and closes it.
 Inventory read_inventory(const ReadOptions& options);

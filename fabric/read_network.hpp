@@ -54,9 +54,9 @@ struct Network {
 // Reads netdevs, addresses and routes. With all_routes, about 4,096 routes at most are read. Errors: no netlink socket
 // (seccomp, gVisor), or a failed dump.
 Result<Network> read_network(bool all_routes);
-// Reads netdevs and addresses without routes. Errors: as read_network().
+// Reads netdevs and addresses without routes. Errors: those of read_network().
 Result<std::vector<Netdev>> read_netdevs();
-// Does the same if this namespace has at most `most` netdevs. Returns nullopt if it has more.
+// Reads netdevs and addresses if this namespace has at most `most` netdevs. Returns nullopt if it has more.
 Result<std::optional<std::vector<Netdev>>> read_netdevs(std::size_t most);
 
 // A route without the name of its netdev.
@@ -64,7 +64,8 @@ struct FoundRoute {
   Route route;
   int ifindex = 0;
 };
-// Reads the default routes of the main table: those of IPv4, and without one those of IPv6. Errors: as read_network().
+// Reads the IPv4 default routes of the main table or, if there is none, the IPv6 default routes. Errors: those of
+// read_network().
 Result<std::vector<FoundRoute>> read_default_routes();
 // Returns the routes with the names of their netdevs. Routes of other netdevs are left out.
 std::vector<Route> name_routes(std::vector<FoundRoute> routes, const std::vector<Netdev>& netdevs);

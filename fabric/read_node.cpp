@@ -39,7 +39,8 @@ std::vector<Netdev> read_netdevs(const std::string& root, Inventory& inventory) 
   return {};
 }
 
-// Reads the netdevs of the ports and their masters, with addresses. Returns false if they must be read in another way.
+// Reads the netdevs of the ports and their masters, with addresses. Returns false if the caller must read them in
+// another way.
 bool find_port_netdevs(const std::string& root, Inventory& inventory) {
   if (!root.empty()) return false;
   netlink::FindNetdevs wanted;
@@ -217,7 +218,7 @@ std::optional<std::string> read_rdma_cm_dev(const std::string& root, std::vector
 
 // Returns true if the name still leads to the same device, and the uverbs node has the number that was read.
 bool is_same(const rdma_sysfs::Classes& classes, const std::string& root, const Hca& hca) {
-  if (!hca.class_link && !hca.uverbs_dev) return true;  // only its name was read
+  if (!hca.class_link && !hca.uverbs_dev) return true;  // only the name of this HCA was read
   if (!hca.uverbs || classes.infiniband->read_link(hca.name.c_str()) != hca.class_link) return false;
   struct stat status {};
   const std::string node = fmt::format("{}/dev/infiniband/uverbs{}", root, *hca.uverbs);
@@ -397,7 +398,7 @@ Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root
   char target[PATH_MAX];
   const ssize_t length = ::readlinkat(AT_FDCWD, path.c_str(), target, sizeof target);
   if (length < 0) {
-    // No device has this number.
+    // The number belongs to no device.
     if (errno == ENOENT || errno == ENOTDIR) return std::optional<unsigned>();
     return sys_error(errno, "read the link `{}`", path);
   }

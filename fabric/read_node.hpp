@@ -31,10 +31,10 @@ struct NodeReadOptions {
 // mode: then each HCA is visible in one namespace only. The facts are those of read_node() with kUsualFacts. root:
 // prefix of the node, for PCI. sys: a mount of sysfs of that namespace. names: a name that does not exist there is
 // skipped.
-// Never fails: failed reads are in Inventory::unread.
+// Returns failed reads in Inventory::unread.
 Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names);
 
-// Reads the node's HCAs for allocation. Never fails: a failed read is a value in the inventory (unread, rdma_error,
+// Reads the node's HCAs for allocation. Returns a failed read as a value of the inventory (unread, rdma_error,
 // net_error).
 Inventory read_node(const NodeReadOptions& options);
 
@@ -44,8 +44,8 @@ Inventory read_node(const NodeReadOptions& options);
 // the HCAs, the states of their ports, the GIDs by which RoCE ports are usable.
 bool refresh_node(const NodeReadOptions& options, Inventory& inventory);
 
-// Reads only `facts` of each HCA, and the GPUs if `gpus` is set: no device node, and no fact of the node as a whole. Of
-// HCAs below the same upstream ports, the NUMA node of the first one is read. Never fails, as read_node().
+// Reads only `facts` of each HCA, and the GPUs if `gpus` is set: no device node, and no fact of the node as a whole.
+// Reads one NUMA node for all HCAs below the same upstream ports. Returns failed reads as read_node() does.
 Inventory survey_node(const std::string& root, const HcaFacts& facts, bool gpus);
 
 // Reads the states of ports, one HCA at a time. root: as in NodeReadOptions.

@@ -21,8 +21,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxSnapshotSize = 64 << 20;
 constexpr int kSnapshotTimeoutMs = 5000;
 constexpr std::int64_t kSchema = 1;
-// The choice of ports compares every GID with every address and every HCA with every netdev. These limits bound the
-// cost of the choice and are above any real machine.
+// These limits bound the cost of the choice of ports, which compares every GID with every address and every HCA with
+// every netdev. Real machines stay below them.
 constexpr std::size_t kMaxDevices = 1024;
 constexpr std::size_t kMaxPorts = 255;  // a port number is a byte in verbs
 constexpr std::size_t kMaxGids = 4096;
@@ -40,7 +40,7 @@ bool depth_within(std::string_view text, int limit) {
     if (c == '"') {
       in_string = !in_string;
     } else if (in_string) {
-      // An escaped quote does not end the string.
+      // Skips an escaped character: an escaped quote does not end the string.
       if (c == '\\') ++i;
     } else if (c == '[' || c == '{') {
       if (++depth > limit) return false;
@@ -54,7 +54,7 @@ bool depth_within(std::string_view text, int limit) {
 // A wrong JSON value: the expected form and the place. An empty `expected` means that the value is right.
 struct Wrong {
   std::string expected;
-  std::string place = {};  // "[2].rate"
+  std::string place = {};  // where the value is: "[2].rate"
   explicit operator bool() const { return !expected.empty(); }
 
   template <typename Part>
@@ -63,7 +63,7 @@ struct Wrong {
   }
 };
 
-// The form of a member in JSON. Plain is the default form of its type.
+// The form of a member in JSON. Plain stands for the default form of the member's type.
 struct Plain {};
 
 // A list of objects with a limit.
@@ -156,7 +156,7 @@ class Members {
     const Json* json = find(key);
     if (!json || (json->is_string() && json->get_ref<const std::string&>().empty())) settle(key, {expected});
   }
-  // As operator(), but writes null if the member has no value.
+  // Reads or writes one member as operator() does, but writes null if the member has no value.
   template <typename T>
   void or_null(const char* key, std::optional<T>& member) {
     if (!source_) written[key] = nullptr;
@@ -526,7 +526,8 @@ Result<Inventory> read_snapshot(const std::string& path) {
 std::string write_snapshot(const Inventory& inventory) {
   Members members(nullptr);
   members.written["schema"] = kSchema;
-  // A view as in parse_snapshot(), because each type of source is another parser, 14 kB of code.
+  // Passes a string_view as parse_snapshot() does, because the parser's template for each further type of source is 14
+  // kB of code.
   if (inventory.about) members.written["about"] = Json::parse(std::string_view(*inventory.about), nullptr, false);
   // The cast is safe, because describe() changes the object only when it reads.
   describe(members, const_cast<Inventory&>(inventory));

@@ -196,8 +196,8 @@ const Netdev* bond_of_inactive(const Inventory& inventory, const Hca& hca, const
   return nullptr;
 }
 
-// Returns the first cause that applies. A cause is checked before the causes that follow from it. If the addresses of
-// this namespace are unknown, no GID can be attributed to it. A down netdev blocks its GIDs whatever else the table
+// Returns the first cause that applies. Each cause is checked before the causes that follow from it. If the addresses
+// of this namespace are unknown, no GID can be attributed to it. A down netdev blocks its GIDs whatever else the table
 // has. A v1 or unreadable GID belongs to this namespace, so it is more specific than a table that was read in part.
 // GIDs of other namespaces come late: upstream kernels list the GIDs of all namespaces (MLNX_OFED does not), so such
 // GIDs occur together with every other cause.
@@ -303,7 +303,7 @@ bool is_this_netns(const Candidate& candidate) {
 // If the port's netdev is missing, uses the GIDs of the node's addresses instead, if they are known.
 void use_node_gids(const GidFilter& filter, Candidate& candidate) {
   if (candidate.obstacle != Obstacle::kNoNetdev && candidate.obstacle != Obstacle::kForeign) return;
-  if (candidate.port->netdev) return;  // the netdev is in this netns and needs an address
+  if (candidate.port->netdev) return;  // the netdev is in this netns, and only needs an address
   NodeGids node = find_node_gids(*candidate.hca, *candidate.port, filter.node_addresses);
   candidate.needs_table = node.needs_table;
   if (!node.reason.empty()) candidate.reason = node.reason;

@@ -14,9 +14,9 @@
 
 namespace init {
 
-// A container with device nodes and without a netdev of any HCA can use the GIDs of the node's addresses. In the shared
-// mode of the RDMA subsystem (rdma-system(8)), a queue pair sends with any of these GIDs (tested with Linux 7.3 and
-// rxe). Only RDMA_CM requires the address in the caller's network namespace. The GID of another container is in the
+// A container with device nodes but without the netdevs of its HCAs can use the GIDs of the node's addresses. In the
+// shared mode of the RDMA subsystem (rdma-system(8)), a queue pair sends with any of these GIDs (tested with Linux 7.3
+// and rxe). Only RDMA_CM requires the address in the caller's network namespace. The GID of another container is in the
 // same table, but a connection that uses it carries no traffic. All functions here are pure.
 
 // Addresses of the node's netdevs by HCA and port, from the program that granted the HCAs.
@@ -27,7 +27,7 @@ base::Result<NodeAddresses> parse_node_addresses(std::string_view text);
 
 struct NodeGids {
   std::vector<const fabric::GidEntry*> gids;  // type RoCE v2, not link-local; ascending index
-  std::string reason;                         // why there are none, one line; empty: the table does not show a cause
+  std::string reason;                         // why there is no GID, one line; empty: the table shows no cause
   bool needs_table = false;                   // the caller must read the complete table, with names of netdevs
 };
 
@@ -43,12 +43,12 @@ NodeGids find_node_gids(const fabric::Hca& hca, const fabric::Port& port,
 // The GIDs of a port that the administrator allows: --cidr, --family, --no-link-local, and NCCL_IB_ADDR_* if they are
 // set.
 struct GidFilter {
-  std::vector<fabric::Cidr> cidrs;  // any match; empty: all
+  std::vector<fabric::Cidr> cidrs;  // a GID must match one of them; empty: all GIDs match
   std::optional<fabric::Family> family;
   bool link_local = true;
   std::optional<fabric::Cidr> range = {};  // NCCL_IB_ADDR_RANGE, in addition to cidrs
-  // For the case that no port has a GID of this network namespace: whether GIDs of the node are accepted, and the
-  // addresses that the node reported.
+  // Whether GIDs of the node are accepted if no port has a GID of this network namespace, and the addresses that the
+  // node reported.
   bool node_gids = true;
   std::optional<NodeAddresses> node_addresses = {};
 
@@ -72,14 +72,14 @@ struct UsableGid {
 // port (explain_missing()).
 enum class Obstacle {
   kNone,
-  kNoNode,   // no uverbs node in this container
+  kNoNode,   // the HCA has no uverbs node in this container
   kRefused,  // open() of the node fails
   kNotActive,
-  kLinkLayer,  // neither InfiniBand nor Ethernet
+  kLinkLayer,  // the link layer is neither InfiniBand nor Ethernet
   kProvider,   // libibverbs rejects the HCA's provider; the node opens and the port is active
   kAddressesUnknown,
   kTableUnreadable,
-  kNoNetdev,   // empty table: no netdev of the HCA is in this netns
+  kNoNetdev,   // the table is empty: no netdev of the HCA is in this netns
   kForeign,    // every GID belongs to another netns
   kNoAddress,  // its netdev is here, and the GID is made of its MAC address only
   kNetdevDown,

@@ -39,9 +39,9 @@ class Chooser {
   // Applies the rules in the order of the table in docs/rdma-init.md; each rule sees the ports that the earlier rules
   // left. EFA is first: NCCL does not drive it through NCCL_IB_*, whatever other HCAs exist. Management functions are
   // counted before a list narrows the ports. They are dropped before choose_link_layer() compares the total rates of
-  // InfiniBand and Ethernet, to which they would add. The default route only hints at a front-end NIC, so its rule
-  // drops no port if all ports match. The rule of the default route precedes the count of address families. Otherwise
-  // one front-end NIC with IPv4 would outweigh rails with link-local addresses.
+  // InfiniBand and Ethernet. The default route only hints at a front-end NIC, so its rule drops no port if all ports
+  // match. The rule of the default route precedes the count of address families. Otherwise one front-end NIC with IPv4
+  // would outweigh rails with link-local addresses.
   Choice run(const std::optional<fabric::SelectorList>& hcas, const std::optional<nccl::HcaList>& kept_hcas,
              std::optional<unsigned> kept_index) {
     if (has_efa()) return std::move(choice_);
@@ -141,8 +141,7 @@ class Chooser {
   }
 
   void set_management_aside() {
-    // If all ports are in such slots, they are ports of quad-port NICs, as the container has no other HCA. avoid()
-    // keeps them.
+    // If all ports are in such slots, avoid() keeps them: they are ports of quad-port NICs.
     const std::vector<std::size_t> before = choice_.ports;
     avoid([&](const Candidate& c) { return is_management(c); },
           "NVSwitch management function (four or more HCAs of one PCI slot); --hca selects it");

@@ -11,7 +11,7 @@
 namespace init {
 
 void Deciding::put(std::string_view name, std::string value, std::string reason) {
-  // An export of an earlier run follows the decision.
+  // The export of an earlier run is no choice of the user: it follows the decision.
   const Setting* setting = kept.in_effect(name);
   if (setting && !(setting->own && setting->value != value)) return;
   decision.notes.push_back(fmt::format("{}={}: {}", name, printable(value), reason));
@@ -36,7 +36,7 @@ nccl::GidRules Deciding::effective_rules(bool with_kept) const {
   // If IPv6 GIDs are chosen, export_nccl() will export AF_INET6. NCCL uses IPv4 without that variable.
   if (family.empty() && choice.rank && *choice.rank != GidRank::kIpv4) family = "AF_INET6";
   nccl::GidRules rules = nccl::parse_gid_rules(family, value(kGidRuleNames[1]), value(kGidRuleNames[2]));
-  // An index that replaces the user's is planned for the version that is named, because the user's was tried with it.
+  // An index that replaces the user's is planned for the named version, with which the user tried the old one.
   rules.version = replaces_index() ? named_version().value_or(version()) : version();
   return rules;
 }
@@ -77,7 +77,7 @@ std::optional<unsigned> Deciding::index_for_others() const {
 
 std::vector<ChosenPort> Deciding::chosen_ports() const {
   std::vector<ChosenPort> ports;
-  // Only for a version that is stated: tools other than NCCL read this variable too, and know no rails.
+  // Rails are exported only if the version is stated: tools other than NCCL read this variable too, and know no rails.
   const auto version = named_version();
   const bool reads_rails = version && *version >= nccl::kReadsRails;
   const Setting* set = kept.find("NCCL_IB_HCA");
@@ -170,7 +170,7 @@ void filter_addresses(Deciding& d) {
   const Setting* range = d.kept.find(kGidRuleNames[1]);
   if (!range) return;
   if (range->own) {
-    // A range of an earlier run leads NCCL to the right GIDs and selects no addresses. It is planned again.
+    // A range of an earlier run leads NCCL to the right GIDs and selects no addresses. This run plans the range again.
     if (d.kept.may_replace(kGidRuleNames[1])) d.kept.keep(kGidRuleNames[1], "an earlier run planned it");
     return;
   }
@@ -208,7 +208,7 @@ void choose(Deciding& d) {
     if (d.candidates[i].usable() && !d.choice.drop_reasons[i].empty() &&
         kept_hcas->matches(d.candidates[i].hca->name, d.candidates[i].port->number)) {
       d.kept.keep("NCCL_IB_HCA", fmt::format("selects {}: {}", d.list({i}), d.choice.drop_reasons[i]));
-      // With --override the meaning of the list replaces it, so the choice is made again.
+      // With --override the ports that the user meant replace the list, so the choice is made again.
       if (!d.kept.in_effect("NCCL_IB_HCA")) choose(d);
       return;
     }
@@ -240,8 +240,8 @@ void keep_gid_indices(Deciding& d) {
   keep_older(d, older_index(d));
 }
 
-// Checks the user's NCCL_IB_HCA and chooses the ports. A wrong list that means no usable port stays in effect: the
-// ports that it leaves out were not meant.
+// Checks the user's NCCL_IB_HCA and chooses the ports. A wrong list stays in effect if the ports that it means are
+// unusable: the user did not mean the other ports.
 void check_list_and_choose(Deciding& d) {
   if (const Setting* list = d.kept.find("NCCL_IB_HCA")) {
     d.kept.keep("NCCL_IB_HCA", check_hca_list(list->value, d.candidates, d.version()));
@@ -257,7 +257,7 @@ void check_list_and_choose(Deciding& d) {
 
 // Checks the kept values and chooses the ports. Returns false if no port is chosen.
 bool keep_and_choose(Deciding& d) {
-  // An index of an earlier run follows from the addresses that the filter left.
+  // An earlier run derived its index from the addresses that the filter left.
   const Setting* index = d.kept.find(kIndexNames[0]);
   if (!index || index->own || nccl::parse_index(index->value) < 0) filter_addresses(d);
   check_list_and_choose(d);
@@ -320,7 +320,7 @@ void drop_wrong_ports(Deciding& d) {
   }
 }
 
-// Drops the ports beyond NCCL's limit, so that all libraries use the same ports.
+// Drops the ports above NCCL's limit, so that all libraries use the same ports.
 void leave_what_nccl_ignores(Deciding& d) {
   // The trainer may use the image's version of NCCL, so the older version decides. Before 2.18.5, NCCL uses 16 ports.
   const nccl::Version oldest = std::min(d.version(), d.image_version().value_or(d.version()));

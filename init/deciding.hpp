@@ -26,7 +26,7 @@ struct Deciding {
   Kept kept;
   std::vector<Candidate> candidates;
   std::vector<Candidate> all = {};  // the candidates before values of the user narrowed them; empty: not narrowed
-  std::optional<nccl::HcaList> meant = {};  // what a wrong NCCL_IB_HCA of the user means, if that replaces it
+  std::optional<nccl::HcaList> meant = {};  // the ports that the user's wrong NCCL_IB_HCA means, if they replace it
   Choice choice = {};
   IndexPlan plan = {};
   Decision decision = {};

@@ -49,7 +49,7 @@ struct PortReport {
 struct Decision {
   Status status = Status::kNone;
   Variables env;                  // variables to export, in the order of the decision
-  std::string mark;               // exports_mark(), without the values of a site's policy; empty: nothing is exported
+  std::string mark;               // exports_mark(), without the values of a site's policy; empty: there are no exports
   Settings kept;                  // values of the user that stay, with their problems
   std::vector<PortReport> ports;  // every port once, in inventory order
   std::vector<std::string> warnings;               // status kOkWarn has at least one, kOk and kNone have none
@@ -62,7 +62,7 @@ struct Decision {
   std::optional<nccl::Version> nccl_version = {};  // the version of --nccl-version or $NCCL_VERSION
   std::size_t usable_hcas = 0;                     // the number that --require compares
   std::size_t unused_rails = 0;  // HCAs that equal a used one and cannot be used (find_unused_rails())
-  std::size_t equal_rails = 0;   // these and the used HCAs that they equal
+  std::size_t equal_rails = 0;   // the HCAs of unused_rails, and the used HCAs that they equal
   std::string refusal_remedy;
   std::optional<std::string> refusal;  // --require is not met or --strict is violated: exit with 78
   // The caller must decide again on an inventory with complete GID tables. If needs_full is still true after that, part

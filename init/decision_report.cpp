@@ -278,9 +278,9 @@ bool is_equal(const Candidate& left, const Candidate& right) {
 
 // Finds HCAs of the same PCI vendor, device and link layer as a used HCA that a repair would make usable: the port is
 // down, or its GID, netdev or provider is wrong. An HCA of a PCI slot with a used function does not count, because one
-// port of such a card is often without a cable, and neither does an HCA that the user's or administrator's list leaves
-// out, or that is not granted to this container. Returns the candidates, one for each HCA. Sets the numbers of rails in
-// the decision, and needs_models if the result depends on models that were not read.
+// port of such a card is often without a cable, nor does an HCA that the user's or administrator's list leaves out, or
+// that is not granted to this container. Returns the candidates, one for each HCA. Sets the numbers of rails in the
+// decision, and needs_models if the result depends on models that were not read.
 std::vector<std::size_t> find_unused_rails(Deciding& d) {
   std::vector<std::size_t> unused;
   std::set<std::string_view> slots;

@@ -227,7 +227,7 @@ bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
   return is_any_foreign;
 }
 
-// Checks RDMA_CM. It needs the device node rdma_cm, and an address of the HCA's netdev in this network namespace.
+// Checks RDMA_CM. RDMA_CM needs the device node rdma_cm, and an address of the HCA's netdev in this network namespace.
 std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& decision) {
   if (has_nodes_only(inventory, decision)) {
     return Check{
@@ -295,8 +295,8 @@ std::vector<Row> rows_of(const std::vector<PortReport>& ports) {
 }
 
 // Returns the table of ports. Each column has the width of its widest text; names are limited, so that a long one takes
-// no space from the other rows. Several names have lines of their own before their row. The remedy of one row follows
-// it. The remedy of several rows follows the table. A remedy that one of the checks has is not repeated.
+// no space from the other rows. A row for several ports has their names in lines before it. A remedy follows its row,
+// or the table if several rows share it. A remedy that one of the checks has is not repeated.
 std::string ports_text(const Decision& decision, const std::vector<Check>& checks) {
   constexpr std::size_t kWidestName = 20;
   const std::vector<Row> rows = rows_of(decision.ports);

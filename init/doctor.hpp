@@ -1,5 +1,5 @@
-// The report of `rdma-init doctor`, and its checks beyond the choice of ports: memory registration, RDMA_CM, NCCL's
-// bootstrap network, RoCE LAG, and values of other libraries. Pure.
+// The report of `rdma-init doctor`, and its checks that do not concern the choice of ports: memory registration,
+// RDMA_CM, NCCL's bootstrap network, RoCE LAG, and values of other libraries. Pure.
 #pragma once
 
 #include <optional>

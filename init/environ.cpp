@@ -59,7 +59,7 @@ base::Result<void> load_environ(const std::string& path) {
     const auto [name, value] = base::split_first(entry, '=');
     if (name.size() < entry.size()) variables.try_emplace(std::string(name), value);
   }
-  // One new environment: setenv() passes through all variables each time, and an image may have half a million.
+  // Makes one new environment: setenv() passes through all variables each time, and an image may have half a million.
   static std::vector<std::string> entries;
   static std::vector<char*> pointers;
   entries.reserve(variables.size());

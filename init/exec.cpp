@@ -51,8 +51,8 @@ std::string first_line(const char* path) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-// Returns true if a file without a known format may be a shell script. A file with a zero byte is not: the shell would
-// report a syntax error for a binary of another architecture.
+// Returns true if a file without a known format may be a shell script. Returns false for a file with a zero byte: the
+// shell would report a syntax error for a binary of another architecture.
 bool may_be_script(const char* path) {
   return ::access(path, R_OK) == 0 && first_line(path).find('\0') == std::string::npos;
 }

@@ -1,5 +1,5 @@
-// Starts the command: its environment and limits, the exec itself, and messages for failures. No function here
-// allocates in proportion to the bytes of the environment, which may have megabytes.
+// Starts the command: its environment and limits, the exec itself, and messages for failures. The memory of these
+// functions does not grow with the bytes of the environment, which may have megabytes.
 #pragma once
 
 #include <deque>
@@ -61,8 +61,9 @@ int exec_command(char* const argv[], char* const envp[]);
 // PID 1.
 //
 // Orphans: as PID 1, or as a child subreaper, this process reaps every orphaned descendant. When the child has ended,
-// this process does not wait for the remaining descendants. If it is PID 1, the kernel kills them with the PID
-// namespace. Otherwise the next subreaper or init inherits them, as with any command that leaves background processes.
+// this process does not wait for the remaining descendants. The kernel kills them with the PID namespace if this
+// process is PID 1. Otherwise the next subreaper or init inherits them, as with any command that leaves background
+// processes.
 //
 // No event after the start of the child, except SIGKILL, ends this process before the child. This process closes
 // inherited descriptors above stderr after the child has them, so that a pipe ends when the child closes it.

@@ -43,8 +43,8 @@ std::string devices_by_pci(const ExportInput& input) {
   return device_list(sorted);
 }
 
-// NVSHMEM's IBGDA and IBDEVX skip devices without the prefix, which is "mlx5" by default (NVSHMEM 3.4.5). Empty if the
-// default is right, or if the names have no common prefix.
+// NVSHMEM's IBGDA and IBDEVX skip devices without the prefix, which is "mlx5" by default (NVSHMEM 3.4.5). Returns an
+// empty text if the default is right, or if the names have no common prefix.
 std::string prefix_for_nvshmem(const ExportInput& input) {
   constexpr std::string_view kDefault = "mlx5";
   std::string_view prefix = input.ports.front().candidate->hca->name;
@@ -57,7 +57,8 @@ std::string prefix_for_nvshmem(const ExportInput& input) {
   return is_default ? "" : std::string(prefix);
 }
 
-// Mooncake uses one port number for all HCAs, 1 by default. Empty if the default is right, or if the numbers differ.
+// Mooncake uses one port number for all HCAs, 1 by default. Returns an empty text if the default is right, or if the
+// numbers differ.
 std::string port_for_mooncake(const ExportInput& input) {
   const unsigned number = input.ports.front().candidate->port->number;
   const bool same =
@@ -65,7 +66,7 @@ std::string port_for_mooncake(const ExportInput& input) {
   return same && number != 1 ? std::to_string(number) : "";
 }
 
-// Each variable of an index is one number for all ports.
+// The variables for an index have one number for all ports.
 std::string index_text(const ExportInput& input) {
   return input.index ? std::to_string(*input.index) : "";
 }
@@ -73,7 +74,7 @@ std::string index_text(const ExportInput& input) {
 struct Export {
   std::string_view library;
   std::string_view variable;
-  std::string (*value)(const ExportInput&);  // empty: the variable is not exported
+  std::string (*value)(const ExportInput&);  // returns an empty text if the variable is not exported
 };
 
 constexpr Export kExports[] = {

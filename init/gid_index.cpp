@@ -89,9 +89,9 @@ bool is_any_incomplete(const std::vector<WantedGid>& wanted) {
 }  // namespace
 
 bool needs_whole_tables(const std::vector<WantedGid>& wanted, const nccl::Version& version) {
-  // The scan has read each table up to the wanted GID. If that is a global v2 GID, NCCL ignores the later slots, but
-  // versions before 2.26 fail if the type of a later slot is unreadable. After a link-local GID, every version of NCCL
-  // searches the later slots.
+  // The scan has read each table up to the wanted GID. If the wanted GID is a global v2 GID, NCCL ignores the later
+  // slots, but versions before 2.26 fail if the type of a later slot is unreadable. After a link-local GID, every
+  // version of NCCL searches the later slots.
   return std::ranges::any_of(wanted, [&](const WantedGid& one) {
     return !one.candidate->port->gids_complete &&
            (version < nccl::kToleratesUnreadable || one.gid.rank == GidRank::kLinkLocal);
@@ -118,7 +118,7 @@ IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::Gid
     }
   }
   plan.needs_tables = needs_whole_tables(wanted, rules.version) || (!is_right && is_any_incomplete(wanted));
-  if (plan.range == rules.range) plan.range.reset();  // not exported
+  if (plan.range == rules.range) plan.range.reset();  // a range that the user has set already is not exported
   return plan;
 }
 

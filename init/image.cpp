@@ -49,7 +49,7 @@ struct Need {
 std::vector<Need> needs_of(const fabric::Inventory& inventory, const Decision& decision, const Lent& lent) {
   std::vector<Need> needs;
   for (const fabric::Hca& hca : inventory.hcas) {
-    // check_providers() reports rejected providers.
+    // Skips rejected providers, which check_providers() reports.
     if (!hca.is_accessible() || hca.is_rejected() || std::ranges::find(lent.hcas, hca.name) != lent.hcas.end())
       continue;
     const std::string provider = fabric::provider_of(hca);
@@ -70,7 +70,7 @@ std::optional<Check> check_provider(const Need& need, const Image& image) {
     return Check{"provider", need.used ? Verdict::kBad : Verdict::kNote,
                  fmt::format("{}: libibverbs will not find {}", message, hcas), std::move(remedy)};
   };
-  // A provider with another ABI matters only if no provider with the right ABI exists.
+  // Looks for a provider with another ABI only if none with the right ABI exists.
   const Provider* other = nullptr;
   for (const Provider& provider : image.providers) {
     if (provider.driver != need.provider) continue;
@@ -133,7 +133,7 @@ std::vector<Check> check_verbs(const std::vector<Need>& needs, const Image& imag
   }
   std::vector<std::string> found;
   for (const Need& need : needs) {
-    // The provider of an unknown driver is not known, so it is no finding.
+    // An HCA of an unknown driver is no finding, because its provider is unknown.
     if (need.provider.empty()) continue;
     if (auto check = check_provider(need, image)) {
       checks.push_back(std::move(*check));

@@ -27,7 +27,7 @@ struct Provider {
 struct Image {
   std::vector<std::string> distributions;  // ID and ID_LIKE of os-release
   bool ngc = false;                        // the image has NVIDIA's entrypoint
-  bool is_static = false;                  // no C library that loads libraries: programs are linked statically
+  bool is_static = false;                  // programs are linked statically: no C library in the image loads libraries
   fabric::ImageFile verbs;                 // libibverbs.so.1
   std::optional<unsigned> abi;             // private ABI that libibverbs needs; nullopt: not found in its file
   std::vector<std::string> drivers;        // drivers in /etc/libibverbs.d and the environment

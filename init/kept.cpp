@@ -17,7 +17,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPrefixes
 // The signs before a list of NCCL_IB_HCA: exclude, exact.
 constexpr std::string_view kSigns = "^= \t";
 
-// Returns true for variables that affect the choice. They are reported even if no check covers them.
+// Returns true for variables that affect the choice. The report has such variables even if no check covers them.
 bool is_related(std::string_view name) {
   constexpr std::array<std::string_view, 9> kNames = {
       "NCCL_NET", "NCCL_NET_PLUGIN",  "NCCL_ENV_PLUGIN",    "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES",
@@ -26,8 +26,8 @@ bool is_related(std::string_view name) {
          std::ranges::find(kNames, name) != kNames.end();
 }
 
-// Returns true if NCCL uses the port: NCCL opens the device, requires an ACTIVE port and a known link layer, and checks
-// no more.
+// Returns true if NCCL uses the port: NCCL only requires that the device opens, and an ACTIVE port with a known link
+// layer.
 bool visible_to_nccl(const Candidate& candidate) {
   return candidate.hca->is_accessible() && !candidate.hca->is_rejected() && candidate.port->is_active() &&
          (candidate.port->is_infiniband() || candidate.port->is_ethernet());
@@ -45,7 +45,7 @@ std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const s
     return std::ranges::find(list.entries, hca, &nccl::HcaList::Entry::name) != list.entries.end();
   };
   for (const auto& entry : list.entries) {
-    // An entry that names no device, such as `mlx5`, is meant as a prefix.
+    // An entry that names no device, such as `mlx5`, was meant as a prefix.
     if (!names_device(entry, candidates)) continue;
     for (const Candidate& candidate : candidates) {
       const std::string& hca = candidate.hca->name;
@@ -124,7 +124,7 @@ nccl::HcaList meaning_of(std::string_view value, const std::vector<Candidate>& c
   for (const std::string_view part : base::split(value, ',')) {
     // One entry at a time, because NCCL ignores the entries after the 32nd.
     nccl::HcaList one = nccl::parse_hca_list(base::trim(part));
-    // An entry after the first that excludes means no HCA of a list that includes.
+    // If an entry after the first excludes and the list includes, the entry means no HCA.
     if (one.exclude && !meaning.exclude) continue;
     for (auto& entry : one.entries) {
       entry.name = base::trim(entry.name);
@@ -133,7 +133,7 @@ nccl::HcaList meaning_of(std::string_view value, const std::vector<Candidate>& c
       meaning.entries.push_back(std::move(entry));
     }
   }
-  // A list without entries would be every HCA. This entry is none.
+  // Adds an entry that matches nothing, because a list without entries would select every HCA.
   if (meaning.entries.empty() && !meaning.exclude && !value.empty()) meaning.entries.emplace_back();
   return meaning;
 }

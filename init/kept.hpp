@@ -1,4 +1,5 @@
-// Values that the user or a configuration file has set. They are kept, checked, and reported if they are wrong. Pure.
+// Values that the user or a configuration file has set. Such values are kept, checked, and reported if they are wrong.
+// Pure.
 #pragma once
 
 #include <array>
@@ -37,16 +38,16 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
 // ports.
 std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules, bool roce);
 
-// Returns the problem of a number with which NCCL connects no queue pair, or not as asked (kNumberNames). NCCL checks
-// none of them.
+// Returns the problem of a number with which NCCL connects no queue pair, or not with the requested settings
+// (kNumberNames). NCCL checks none of them.
 std::optional<std::string> check_number(std::string_view name, std::string_view value);
 inline constexpr std::array<std::string_view, 3> kNumberNames = {"NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT",
                                                                  "NCCL_IB_QPS_PER_CONNECTION"};
 
-// Returns a neutral value, which replaces a wrong value under --override if no better value is exported. It is the
-// library's default, but NCCL_IB_ADDR_FAMILY gets the wanted family, and NCCL_IB_ADDR_RANGE all its addresses. The
-// variable is not unset, because NCCL would then read its configuration files. Returns an empty text for names without
-// a neutral value. ipv6: the wanted family is IPv6. version: NCCL before 2.21 does not know the index -1.
+// Returns a neutral value, which replaces a wrong value under --override if no better value is exported. The neutral
+// value is the library's default, but NCCL_IB_ADDR_FAMILY gets the wanted family, and NCCL_IB_ADDR_RANGE all its
+// addresses. The variable is not unset, because NCCL would then read its configuration files. Returns an empty text for
+// names without a neutral value. ipv6: the wanted family is IPv6. version: NCCL before 2.21 does not know the index -1.
 std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version& version);
 
 // The values found so far, and whether each one will be in effect.
@@ -68,7 +69,8 @@ class Kept {
   // Returns true if --export includes the library.
   bool writes_for(std::string_view library) const;
   // Returns true if a wrong value of the variable may be replaced: with --override, or if an earlier run of rdma-init
-  // exported it. Never replaced: variables of libraries outside --export, and values of the node (Setting::of_node).
+  // exported it. Returns false for variables of libraries outside --export, and for values of the node
+  // (Setting::of_node).
   bool may_replace(std::string_view name) const;
   // Returns true if a problem of the variable's value is recorded.
   bool is_wrong(std::string_view name) const;

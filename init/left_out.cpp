@@ -32,7 +32,7 @@ extern "C" {
 }
 
 // Without modules of iconv, the loader of shared objects is not linked: 31 kB (glibc 2.36, iconv/gconv_dl.c). The
-// program sets no locale, so glibc converts no text. It must not execute code of the image in any case.
+// program sets no locale, so glibc converts no text. The program must not execute code of the image in any case.
 struct __gconv_loaded_object;
 [[gnu::weak]] __gconv_loaded_object* __gconv_find_shlib(const char*) {
   return nullptr;

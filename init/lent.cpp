@@ -46,7 +46,7 @@ bool may_be_used(const std::optional<fabric::SelectorList>& chosen, const Hca& h
 class Borrower {
  public:
   using Names = std::set<std::string>;
-  // lent, needed: the files in fabric::kLentDirectory and in fabric::kNeededDirectory.
+  // lent: the files in fabric::kLentDirectory. needed: the files in fabric::kNeededDirectory.
   Borrower(const std::string& root, Names lent, Names needed)
       : image_(root), verbs_(image_.verbs()), lent_(std::move(lent)), needed_(std::move(needed)) {}
 
@@ -84,7 +84,8 @@ class Borrower {
   }
 
  private:
-  // The providers with the image's libibverbs, libibverbs too, or also the other libraries that it needs.
+  // The lent files that the trainer uses: only the providers, also libibverbs, or also the other libraries that
+  // libibverbs needs.
   enum class Use { kProviders, kWithVerbs, kAll };
 
   // Returns false only if the image's libraries certainly do not open the HCA.
@@ -106,7 +107,7 @@ class Borrower {
     return false;
   }
 
-  // Returns the unopened HCAs that lent providers certainly serve in this image. Otherwise sets why_.
+  // Returns the unopened HCAs that lent providers certainly serve in this image. If there are none, sets why_.
   std::vector<Hca*> served_by(Use use) {
     use_ = use;
     fit_.clear();
@@ -131,7 +132,7 @@ class Borrower {
     return add(file);
   }
 
-  // Programs with librdmacm do not start if it needs a newer libibverbs than the lent one.
+  // Programs with the image's librdmacm do not start if librdmacm needs a newer libibverbs than the lent one.
   bool serves_librdmacm() {
     const fabric::ImageFile library = image_.find({"librdmacm.so.1"});
     if (library.path.empty()) return true;
@@ -144,8 +145,8 @@ class Borrower {
     return true;
   }
 
-  // LD_LIBRARY_PATH replaces the image's libraries for all programs, which may need any version that the image's own
-  // library has.
+  // LD_LIBRARY_PATH makes all programs use the lent library, so it must have each version that the image's own library
+  // has.
   bool replaces_nothing_newer() const {
     return std::ranges::all_of(needed_, [&](const std::string& name) {
       const fabric::ImageFile own = image_.find({name.c_str()});
@@ -235,7 +236,7 @@ class Borrower {
 
   template <typename... Args>
   bool because(fmt::format_string<Args...> format, Args&&... args) {
-    if (why_.empty()) why_ = fmt::format(format, std::forward<Args>(args)...);  // the first reason
+    if (why_.empty()) why_ = fmt::format(format, std::forward<Args>(args)...);  // keeps the first reason
 
     return false;
   }
@@ -282,7 +283,7 @@ class Borrower {
       std::string path = fabric::kLentDirectory;
       if (use == Use::kAll && !needed_.empty()) path += std::string(":") + fabric::kNeededDirectory;
       const std::string others = own_variable("LD_LIBRARY_PATH");
-      const bool is_first = (others + ":").starts_with(path + ":");  // a run of rdma-init before this one
+      const bool is_first = (others + ":").starts_with(path + ":");  // an earlier run of rdma-init set it
       lent.env.emplace_back("LD_LIBRARY_PATH", is_first         ? others
                                                : others.empty() ? path
                                                                 : fmt::format("{}:{}", path, others));
@@ -298,7 +299,7 @@ class Borrower {
   fabric::Verbs verbs_;
   Names lent_;
   Names needed_;
-  Use use_ = Use::kProviders;  // that is checked
+  Use use_ = Use::kProviders;  // the use that is checked now
   unsigned abi_ = 0;           // private ABI of the lent libibverbs
   std::vector<Hca*> unopened_;
   std::map<std::string, bool> fit_;                        // results of check()

@@ -14,9 +14,9 @@ namespace init {
 
 struct Lent {
   Variables env;  // RDMAV_DRIVERS and, if libibverbs itself is lent, LD_LIBRARY_PATH; empty: nothing is used
-  std::vector<std::string> hcas;  // those that lent providers open
+  std::vector<std::string> hcas;  // the HCAs that lent providers open
   std::string note;               // the libraries that are used, and the reason, in one line
-  std::string problem;  // why lent libraries cannot be used, with the remedy, in one line; empty: none are needed
+  std::string problem;  // why lent libraries cannot be used, with the remedy, in one line; empty: the image needs none
 };
 
 // Decides for the HCAs that open and that --hca may choose. Sets the provider of those HCAs that a lent provider

@@ -15,7 +15,7 @@ void write_message(std::string_view line) {
   sigset_t broken_pipe, before;
   sigemptyset(&broken_pipe);
   sigaddset(&broken_pipe, SIGPIPE);
-  // A SIGPIPE that is pending before this write was sent to the command and must stay pending.
+  // A SIGPIPE that was pending before this write was meant for the command, and must stay pending.
   sigset_t pending;
   sigpending(&pending);
   sigprocmask(SIG_BLOCK, &broken_pipe, &before);

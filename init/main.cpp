@@ -40,8 +40,7 @@ int print(const Log& log, std::string_view text) {
 
 void log_decision(const Log& log, const Decision& decision, const std::string& note) {
   const std::string noted = note.empty() ? "" : "; note of the node: " + note;
-  // A refusal by --require has the same text as the summary of status none and is written later, so that this summary
-  // is not repeated.
+  // Leaves out the summary of status none if a refusal by --require follows, which has the same text.
   const bool is_shown =
       decision.status != Status::kNone || !decision.refusal || !decision.refusal->starts_with("--require");
   if (decision.status != Status::kNone) {
@@ -68,7 +67,7 @@ void log_decision(const Log& log, const Decision& decision, const std::string& n
 void add_for_later_runs(const Options& options, Decision& decision) {
   if (decision.mark.empty()) return;
   decision.env.insert(decision.env.end(), options.narrowing.begin(), options.narrowing.end());
-  // The name of another machine would be wrong.
+  // Leaves out the host's name for a snapshot, which is of another machine.
   if (!options.snapshot && options.root.empty()) decision.mark += fmt::format(";{}{}", kHostEntry, this_host());
   decision.env.emplace_back(kExportsName, decision.mark);
 }
@@ -97,7 +96,7 @@ int run_doctor(const Options& options, const Log& log, const Resolved& resolved)
   const auto add = [&](const std::vector<Check>& more) { checks.insert(checks.end(), more.begin(), more.end()); };
   add(check_providers(inventory, settings, options.policy, decision));
   add(check_other_values(inventory, settings, options.policy, decision));
-  // A snapshot has no data about the image and the surroundings.
+  // Checks image and surroundings only without a snapshot, which has no data about them.
   if (!options.snapshot) {
     add(check_image(inventory, decision, read_image(options.root, decision.efa), lent));
     add(check_surroundings(inventory, settings, decision, read_surroundings(options.root)));
@@ -175,8 +174,8 @@ int main(int argc, char** argv) {
       auto loaded = init::load_environ(options->environ_file);
       options = loaded ? init::parse_options(argc, argv, environ) : std::move(loaded).error();
     }
-    // Each lookup below a directory that does not exist or cannot be entered would find nothing, and the machine would
-    // seem to have no HCA.
+    // Checks the prefix: below a directory that does not exist or cannot be entered, each lookup would find nothing,
+    // and the machine would seem to have no HCA.
     if (options && !options->tree().empty() && ::access((options->tree() + "/.").c_str(), F_OK) != 0)
       options = base::sys_error(errno, "read `{}`", base::printable(options->tree()));
     if (!options) {

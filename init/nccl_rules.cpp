@@ -13,7 +13,7 @@ namespace {
 using fabric::Address;
 using fabric::Family;
 
-constexpr std::size_t kRangeLength = 127;  // NCCL's buffer
+constexpr std::size_t kRangeLength = 127;  // characters of NCCL's buffer
 constexpr std::size_t kNameLength = 63;    // longer names are cut since 2.30.7; before, they overflow a buffer
 
 // Returns true for entries such as "mlx5_0:" and "mlx5_0::0".
@@ -31,7 +31,7 @@ HcaList::Entry parse_entry(std::string_view text, bool exact, const Version& ver
   const std::string port(text.substr(colon + 1));
   entry.rail = port.substr(std::min(port.find(':'), port.size()));
   if (leaves_port_empty(text) && version >= kEmptyPortIsAny) return entry;
-  // As atoi(): ":x" is port 0, which no HCA has, and the result is an int.
+  // Parses a port as atoi() does: ":x" is port 0, which no HCA has.
   entry.port = static_cast<int>(std::strtol(port.c_str(), nullptr, 10));
   return entry;
 }
@@ -41,7 +41,8 @@ struct Slot {
   Address gid;
   std::optional<int> type;  // RoCE version 1 or 2; nullopt: unreadable
 
-  // NCCL's validGid(): not zero and not in fe80::/64. The rest of fe80::/10 is valid to NCCL.
+  // Returns the result of NCCL's validGid(): the GID is not zero and not in fe80::/64. The rest of fe80::/10 is valid
+  // to NCCL.
   bool is_valid() const {
     constexpr std::array<std::uint8_t, 8> kLinkLocal = {0xfe, 0x80};
     return !gid.is_zero() && !std::equal(kLinkLocal.begin(), kLinkLocal.end(), gid.bytes.begin());
@@ -133,7 +134,7 @@ GidRules parse_gid_rules(std::string_view family, std::string_view range, std::s
 
 GidChoice choose_gid(const fabric::Port& port, const GidRules& rules) {
   if (rules.version < kChoosesGid) return {0U, false};
-  unsigned length = port.gid_tbl_len.value_or(0);  // 0 if the scan of this machine's table ended early
+  unsigned length = port.gid_tbl_len.value_or(0);  // slots; 0: the scan of this machine's table ended early
   if (!port.gids.empty()) length = std::max(length, port.gids.back().index + 1);
   const auto in_range = [&](const Slot& slot) {
     return !rules.nothing_in_range && (!rules.range || rules.range->contains(slot.gid));

@@ -148,7 +148,7 @@ Result<void> apply_environment(Options& options, const char* const* environment,
   constexpr std::string_view kNote = "RDMA_INIT_NOTE=";
   for (const char* const* at = environment; *at; ++at) {
     const std::string_view entry = *at;
-    // rdma-runtime and rdma-nri set it, but an image can set it too: it is only shown.
+    // rdma-runtime and rdma-nri set RDMA_INIT_NOTE, but an image can set it too, so it is only shown.
     if (entry.starts_with(kNote)) options.note = printable(entry.substr(kNote.size()), kLongestNote);
   }
   return base::apply_variables(kTwins, {kPrefix, kOtherVariables}, environment, passed, options);
@@ -208,7 +208,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
     const bool has_subcommand = !options.topic.empty();
     if (subcommand == kSubcommands.end() || has_subcommand) {
       std::vector<std::string_view> names;
-      // A second subcommand is no misspelt one.
+      // Suggests no word for a second subcommand, which is not misspelt.
       for (const auto& [name, command] : kSubcommands) {
         if (!has_subcommand) names.push_back(name);
       }

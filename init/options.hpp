@@ -17,7 +17,7 @@ enum class EnvFormat { kSh, kJson, kDotenv };
 
 struct Options {
   Command command = Command::kExec;
-  std::string_view topic;  // the subcommand; empty: none, as with `-- command`
+  std::string_view topic;  // the subcommand; empty: there is none, as with `-- command`
   Policy policy;
   double wait_seconds = 10;
   bool reap = false;
@@ -29,7 +29,7 @@ struct Options {
   std::string root;                     // --root DIR, for file trees
   std::string rootfs;                   // --rootfs DIR, of a container that is being prepared on this machine
   std::string environ_file;             // --environ FILE
-  bool lent = true;                     // --no-lent
+  bool lent = true;                     // false: --no-lent
   std::string note;                     // RDMA_INIT_NOTE, escaped and cut: why an annotation of the pod has no effect
   char** program = nullptr;             // argv of the trainer; kExec only
   std::vector<std::string> warnings;    // about RDMA_INIT_* variables that are unknown

@@ -14,7 +14,7 @@
 namespace init {
 
 // Returns a line for each such setting, with its value and source. Only settings of the libraries in `exports`.
-// version: of NCCL, nullopt if it is not known. candidates: the ports that UCX_NET_DEVICES can exclude.
+// version: NCCL's, nullopt if it is unknown. candidates: the ports that UCX_NET_DEVICES can exclude.
 //
 // NCCL compares the names of networks without case. NCCL_NET names the only network that it tries. NCCL_NET_PLUGIN
 // names libraries that it tries before its own networks, unless NCCL_NET names another network. A traffic class is one

@@ -58,7 +58,7 @@ class ImageReader {
     image_.ngc = files().each_name("/opt/nvidia/entrypoint.d", [](std::string_view) {}) == 0;
   }
 
-  // Records the first failed read. After it, a file that was not found may exist nevertheless.
+  // Records the first failed read. After a failed read, a file that was not found may exist nevertheless.
   void note_unread(std::string_view path, int code) {
     if (code != 0 && !base::is_absent(code) && image_.unread.empty())
       image_.unread = fmt::format("{}: {}", path, std::strerror(code));

@@ -45,7 +45,7 @@ SignalSet set_mask(SignalSet mask) {
 int next_signal() {
   for (;;) {
     const long signal = ::syscall(SYS_rt_sigtimedwait, &kAll, nullptr, nullptr, sizeof kAll);
-    if (signal > 0) return static_cast<int>(signal);  // otherwise EINTR: this process was stopped and continued
+    if (signal > 0) return static_cast<int>(signal);  // otherwise EINTR, because this process was stopped and continued
   }
 }
 
@@ -162,8 +162,8 @@ class Reaper {
   Reaper(pid_t child, const Terminal& terminal) : child_(child), terminal_(terminal) {}
 
   int run() {
-    // The loop starts as if SIGCHLD had arrived: a child that this process had before its exec, and that ended before
-    // signals were blocked, sends none.
+    // Starts as if SIGCHLD had arrived: a child from before this program's exec that ended before signals were blocked
+    // sends none.
     for (int signal = SIGCHLD;; signal = next_signal()) {
       if (signal != SIGCHLD) {
         handle(signal);
@@ -183,7 +183,7 @@ class Reaper {
   }
 
   // Forwards a signal to the child's group. If the child has moved to another group, its first group may no longer
-  // exist. No other failure can be handled; the main one is EPERM from a set-user-ID child.
+  // exist. Ignores other failures, mainly EPERM from a set-user-ID child.
   void forward(int signal) const {
     if (::kill(-child_, signal) == -1 && errno == ESRCH) ::kill(child_, signal);
   }
@@ -212,7 +212,7 @@ class Reaper {
     if (is_pending(SIGCONT)) return;  // a shell has continued this group; the loop forwards its SIGCONT
 
     // SIGTSTP did not stop this process: its process group is orphaned, or it is PID 1, so no shell could continue it.
-    // No shell could continue the child either, so the child is continued here. A child that stopped for terminal
+    // A shell could not continue the child either, so the child is continued here. A child that stopped for terminal
     // access (SIGTTIN, SIGTTOU) would stop again unless it has the terminal now.
     terminal_.pass(::getpgrp(), child_);
     if (signal == SIGTSTP || terminal_.has_in_foreground(child_)) forward(SIGCONT);

@@ -207,7 +207,8 @@ std::optional<std::string> warning_about_homes(const ConfFiles& files, const std
       base::join(read, ", "), passwd.empty() ? "none" : printable(passwd), home.empty() ? "unset" : printable(home));
 }
 
-// Reads the configuration files. settings: those with precedence, which may name the file and the version of NCCL.
+// Reads the configuration files. settings: the settings with precedence, which may name the file and the version of
+// NCCL.
 ConfFiles read_conf(const Options& options, const Settings& settings) {
   const std::string home = own_variable("HOME");
   const bool named = find_setting(settings, "NCCL_CONF_FILE") != nullptr;
@@ -233,8 +234,8 @@ Settings snapshot_settings(const Inventory& inventory) {
     if (exported != inventory.env->end()) mark_own(exported->second, settings);
   }
   if (!inventory.conf) return settings;
-  // A snapshot has the files that were read. It records neither $HOME nor /etc/passwd, so two homes have the order of
-  // their names. A file of no home is NCCL_CONF_FILE, also if the snapshot's environment lacks the variable.
+  // A snapshot has the files that were read, but neither $HOME nor /etc/passwd, so two homes have the order of their
+  // names. A file of no home is NCCL_CONF_FILE, also if the snapshot's environment lacks the variable.
   std::vector<std::string> homes;
   std::vector<std::string> named;
   for (const auto& [path, text] : *inventory.conf) {
@@ -258,8 +259,8 @@ std::string value_in(const Inventory& inventory, const char* name) {
 }
 
 // Returns the values and rails of the node. site, rails: the values of fabric::kSiteName and fabric::kRailsName. root:
-// of the container's files; nullptr: not known. A topology file that the container does not have is dropped: NCCL would
-// then use none, not even its default.
+// prefix of the container's files; nullptr: unknown. A topology file that the container does not have is dropped: NCCL
+// would then use none, not even its default.
 SitePolicy read_node(std::string_view site, std::string_view rails, const std::string* root) {
   SitePolicy node = read_node_values(site);
   const auto topology = node.settings.find("NCCL_TOPO_FILE");
@@ -296,8 +297,8 @@ bool needs_models(const Inventory& inventory, const Policy& policy) {
 }
 
 // Reads as much of the GID tables as the decision needs. The decision requests complete tables (needs_full) if it must
-// simulate NCCL's choice, or if a fixed index is beyond the part that was read. It requests the models of the HCAs
-// (needs_models) if a port cannot be used, or four HCAs are in one PCI slot.
+// simulate NCCL's choice, or if a fixed index is after the part that was read. The decision requests the models of the
+// HCAs (needs_models) if a port cannot be used, or four HCAs are in one PCI slot.
 Resolved read_and_decide(const Options& options, const Policy& policy, const Settings& settings, Providers& providers) {
   Resolved resolved;
   const bool full = options.reads_all();
@@ -327,12 +328,13 @@ Resolved read_and_decide(const Options& options, const Policy& policy, const Set
 Resolved wait_for_pending(const Options& options, const Policy& policy, const Settings& settings, const Log& log) {
   Providers providers(options.tree());
   Resolved resolved = read_and_decide(options, policy, settings, providers);
-  // Without a pending resource, the wait costs no system call, and signals stay unchanged.
+  // Starts the wait only if a resource is pending, so that other starts make no system call and leave the signals
+  // unchanged.
   auto pending = find_pending(resolved.inventory, settings, policy);
   if (!pending || options.wait_seconds <= 0) return resolved;
   const double start = base::clock_seconds();
   const StopSignals signals;
-  double settled_since = 0;  // 0: a resource is still pending
+  double settled_since = 0;  // time since which nothing is pending; 0: a resource is still pending
   log.info(fmt::format("waiting up to {:g} s for {}", options.wait_seconds, *pending));
   for (long pause = kFirstPollMs; pending; pause = std::min(pause * 2, kLastPollMs)) {
     const double left = start + options.wait_seconds - base::clock_seconds();
@@ -381,7 +383,7 @@ std::map<std::string, std::string> snapshot_conf(std::map<std::string, std::stri
 
 // Completes the result of decide(): exports the variables of the site's policy files and of the node, and the variables
 // by which libibverbs finds lent libraries, if ports are used. A variable that the decision replaced (--override) is
-// exported already. problems: of the settings, one line each.
+// exported already. problems: problems of the settings, one line each.
 Decision completed(Decision&& decision, const Settings& settings, std::vector<std::string> problems, const Lent& lent) {
   for (const auto& [name, setting] : settings) {
     const auto same = std::ranges::find(decision.env, name, &Variables::value_type::first);
@@ -415,7 +417,7 @@ base::Result<Resolved> resolve_snapshot(const Options& options) {
 std::optional<std::string> find_pending(const Inventory& inventory, const Settings& settings, const Policy& policy) {
   GidFilter filter = policy.gids;
   if (!filter.family) filter.family = kept_family(inventory, settings);
-  // GIDs of the node do not count: the wait is for addresses of this network namespace.
+  // Leaves out GIDs of the node: the wait is for addresses of this network namespace.
   GidFilter own = filter;
   own.node_gids = false;
   GidFilter unfiltered;

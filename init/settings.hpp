@@ -38,7 +38,7 @@ struct Setting {
   bool was_cut = false;    // NCCL's buffer is shorter than the value in that file; `value` is its first part
   bool of_policy = false;  // with_policy() added it: this run exports it
   bool of_node = false;    // read_node_values() added it, also if an earlier run exported it: --override keeps it
-  // Results of the decision (Kept):
+  // Kept sets the next members:
   std::optional<std::string> problem = {};  // one line
   bool irreplaceable = false;               // wrong, and no better value is known: --override keeps it
 };
@@ -92,7 +92,7 @@ std::vector<std::string> cut_values(const Settings& settings);
 // getpwuid(getuid()), which may also find users of other databases (nsswitch.conf).
 std::string passwd_home(std::string_view passwd, uid_t user);
 
-// Returns the directories that ~ stands for, without duplicates. version: of NCCL, nullopt if it is not known. home:
+// Returns the directories that ~ stands for, without duplicates. version: NCCL's, nullopt if it is unknown. home:
 // $HOME, passwd: passwd_home(); empty if there is none.
 std::vector<std::string> conf_homes(const std::optional<nccl::Version>& version, const std::string& home,
                                     const std::string& passwd);
@@ -116,7 +116,7 @@ Settings with_conf(Settings settings, const std::vector<std::string>& paths,
 // Variables that a site or an image sets for all trainers: the file RDMA_INIT_ENV_FILE, or /etc/rdma-init/env.d/*.conf
 // in order of their names. The files have NAME=value lines, '#' lines and empty lines. Values have no quoting; a CR at
 // the end is removed. A variable applies if the environment has no value for it, and precedes NCCL's configuration
-// files. It is checked like a value that the user has set.
+// files. Such a value is checked like a value that the user has set.
 //
 // A policy file may hold secrets, so the texts in `problems` quote no line and no value of it.
 struct SitePolicy {

@@ -233,8 +233,8 @@ std::size_t count_data_direct(const base::Rooted& files) {
   return count;
 }
 
-// Reads what GPUs of NVIDIA need beyond GPUDirect RDMA. Every recent driver registers IMEX channels, so only the model
-// shows that a GPU is of a product with multi-node NVLink.
+// Reads the facts that GPUs of NVIDIA need, except those of GPUDirect RDMA. Every recent driver registers IMEX
+// channels, so only the model shows that a GPU is of a product with multi-node NVLink.
 void read_gpu_needs(const base::Rooted& files, Surroundings& around) {
   const std::string gpus = "/proc/driver/nvidia/gpus/";
   const bool channels = read_text(files, "/proc/devices").find(" nvidia-caps-imex-channels\n") != std::string::npos;
@@ -299,7 +299,7 @@ Surroundings read_surroundings(const std::string& root) {
     around.open_files = open.rlim_cur;
     around.open_files_hard = open.rlim_max;
   }
-  // A child is started only if a seccomp filter is active (mode 2).
+  // Starts a child only if a seccomp filter is active (mode 2).
   const bool is_filtered = read_text(files, "/proc/self/status").find("\nSeccomp:\t2") != std::string::npos;
   if (is_filtered) around.refused = refused_calls();
   return around;

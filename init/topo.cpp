@@ -116,7 +116,7 @@ Distance distance_between(const PciPlace& left, const PciPlace& right) {
   const bool same_domain = left.pci.substr(0, left.pci.find(':')) == right.pci.substr(0, right.pci.find(':'));
   const bool comparable = same_domain && left.path && right.path && !left.path->empty() && !right.path->empty();
   if (comparable && left.path->front() == right.path->front()) {
-    // Both devices are below one root port. The distance is the number of bridges that their paths do not share.
+    // Two devices below one root port are as far apart as the number of bridges that their paths do not share.
     const auto parting = std::ranges::mismatch(*left.path, *right.path).in1;
     const auto common = static_cast<std::size_t>(parting - left.path->begin());
     const std::size_t between = left.path->size() - common + right.path->size() - common;

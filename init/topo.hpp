@@ -9,7 +9,8 @@
 namespace init {
 
 // Distances in the terms of NCCL and nvidia-smi. PIX: one PCIe bridge between the devices. PXB: several bridges but no
-// host bridge. PHB: the same host bridge. NODE: the same NUMA node. SYS: different NUMA nodes. "?": not known.
+// host bridge. PHB: the same host bridge. NODE: the same NUMA node. SYS: different NUMA nodes. "?": the distance is
+// unknown.
 enum class Distance { kPix, kPxb, kPhb, kNode, kSys, kUnknown };
 
 struct PciPlace {

@@ -87,7 +87,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       : position_(position), limits_(limits), lines_(lines) {}
 
   Json take_root() { return std::move(values_.front().second); }
-  // An empty message means: no fault.
+  // A fault with an empty message means that the text is valid.
   const JsonFault& fault() const { return fault_; }
 
   bool null() override { return put(nullptr); }
@@ -95,7 +95,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool number_integer(number_integer_t value) override { return put(value); }
   bool number_unsigned(number_unsigned_t value) override { return put(value); }
   bool number_float(number_float_t value, const string_t&) override { return put(value); }
-  // Texts are copied: the lexer keeps its buffer, and the copy has the length of the text.
+  // Texts are copied and not moved: the lexer keeps its buffer, and the copy has only the length of the text.
   bool string(string_t& value) override { return put(std::as_const(value)); }
   bool binary(binary_t&) override { return fail("binary value"); }
   bool start_object(std::size_t) override { return open(false); }
@@ -125,8 +125,8 @@ class Builder final : public nlohmann::json_sax<Json> {
       fault_.column = parse_number<unsigned>(text.substr(column, colon - column)).value_or(0);
       text.remove_prefix(colon + 2);
     }
-    // In this message, only the token comes from the document, so only the token may be long and is cut. The text
-    // around the token is nlohmann's own.
+    // Only the token comes from the document and may be long, so only the token is cut. The text around it is
+    // nlohmann's.
     const std::size_t at = std::min(text.find("'" + token + "'"), text.size() - 1) + 1;
     const bool is_quoted = at < text.size();
     return fail(one_line(text.substr(0, at)) + (is_quoted ? shown(token, kLongestToken) : "") +
@@ -137,7 +137,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   // The search for a key is linear, so objects with more members than this get a set of their names.
   static constexpr std::size_t kManyMembers = 32;
 
-  // An object or array that has not ended.
+  // An object or array whose end was not read yet.
   struct Level {
     bool is_array;
     std::size_t first;  // its values in values_ begin here
@@ -211,7 +211,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   JsonLines* const lines_;
   JsonFault fault_;
   std::vector<Level> open_;
-  std::vector<std::pair<std::string, Json>> values_;  // with their keys; an element of an array has none
+  std::vector<std::pair<std::string, Json>> values_;  // values with their keys; an element of an array has an empty key
   std::string key_;
 };
 
@@ -237,7 +237,7 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
     const NotingIterator end(text.data() + text.size(), &position);
     if (Json::sax_parse(begin, end, &builder) && builder.fault().message.empty()) return builder.take_root();
     fault = builder.fault();
-  } catch (const std::exception&) {  // bad_alloc: no other exception is expected
+  } catch (const std::exception&) {  // only bad_alloc is expected
     fault = {position.line(), 0, error_of_exception().message};
   }
   return std::nullopt;

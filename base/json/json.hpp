@@ -38,11 +38,11 @@ Result<Json> parse_json(std::string_view text, std::string_view what, const Json
 
 // The first fault of a text, for a caller that composes the message itself.
 struct JsonFault {
-  unsigned line = 0;    // 0: the text as a whole
-  unsigned column = 0;  // in bytes, from 1; 0: not known, since only syntax errors have one
+  unsigned line = 0;    // 0: the fault concerns the text as a whole
+  unsigned column = 0;  // in bytes, from 1; only syntax errors have one, otherwise 0
   std::string message;
 };
-// As parse_json(), but returns nullopt and sets `fault` in place of an error.
+// Parses a text as parse_json() does, but returns nullopt and sets `fault` in place of an error.
 std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits, JsonFault& fault);
 
 // Returns the text of a document, as Json::dump() does, in less time.
@@ -67,7 +67,7 @@ Result<std::string> read_text_file(const std::string& path, const JsonLimits& li
 // The next functions read members of a document that a program wrote, not a person. A member that is missing or has
 // another type therefore means that the document is damaged.
 //
-// Returns a member; nullptr: no object, or no such member.
+// Returns a member, nullptr if `object` is no object or lacks the member.
 const Json* member(const Json& object, const char* name);
 // Returns a member; adds it as null if it is missing. object: an object, or null, which becomes one. Json::operator[]
 // does the same, but if the object must grow, it copies all members with the values below them.

@@ -13,9 +13,10 @@
 
 namespace base {
 
-// Reads the structure, plain strings and plain integers itself, and leaves all other values to nlohmann's parser:
-// strings with an escape or a character beyond ASCII, other numbers. It accepts no text that nlohmann's parser refuses.
-// It may refuse other texts, and does not tell why: nlohmann's parser then decides, and finds the cause.
+// The quick reader reads the structure, plain strings and plain integers itself, and leaves all other values to
+// nlohmann's parser: other numbers, and strings with an escape or a character outside ASCII. The quick reader accepts
+// no text that nlohmann's parser refuses. It may refuse further texts without a cause: nlohmann's parser then decides,
+// and finds the cause.
 template <typename Handler>
 class QuickReader {
  public:

@@ -216,8 +216,8 @@ class RecordReader : public RecordInput<RecordReader> {
 
   const Json& object_;
   std::vector<std::string_view> names_;  // members that describe() has named
-  const char* name_ = nullptr;           // the last of them
-  const Json* found_ = nullptr;          // its value, or an element of this value
+  const char* name_ = nullptr;           // the name that was read last
+  const Json* found_ = nullptr;          // value of the member `name_`, or an element of this value
   std::optional<Error> error_;
 };
 
@@ -275,7 +275,8 @@ class RecordScanner : public RecordInput<RecordScanner> {
   }
   void read(std::string& value) {
     take("\"");
-    // A control character is no JSON. An escape and bytes beyond ASCII, which may be invalid, are left to the reader.
+    // A control character is no JSON. Texts with an escape, or with bytes outside ASCII, which may be invalid, are left
+    // to RecordReader.
     const auto ends = [](char c) {
       const auto byte = static_cast<unsigned char>(c);
       return byte < 0x20 || byte >= 0x80 || c == '"' || c == '\\';
@@ -335,7 +336,7 @@ Json to_record(const T& value) {
   }
 }
 
-// Reads a struct from a record. Errors: as RecordReader::finish().
+// Reads a struct from a record. Errors: a member is missing, wrong or unknown.
 template <typename T>
 Result<T> from_record(const Json& json) {
   T value;

@@ -84,7 +84,7 @@ bool is_inside_scope(const Cgroup& cgroup);
 Result<std::vector<Cgroup>> device_cgroups(pid_t pid);
 
 // Returns the group of a process in the hierarchy with the `rdma` controller; nullopt: it is not mounted here. The file
-// rdma.max may be missing in the group's directory. Errors: as device_cgroups().
+// rdma.max may be missing in the group's directory. Errors: those of device_cgroups().
 Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid);
 
 // Opens the directory of a group for reading. Errors: it cannot be opened, or is not on a cgroup file system.

@@ -36,7 +36,7 @@ class DaemonState {
   std::string program_;
   const Log& log_;
   ProbedState recorded_;
-  UniqueFd file_;  // locked while it is open; not open: no state is recorded yet
+  UniqueFd file_;  // open and locked as soon as a state is recorded
   std::string last_message_;
 };
 

@@ -1,4 +1,4 @@
-// A process that this one forks to work for it.
+// A process that the calling process forks to work for it.
 #pragma once
 
 #include <sys/prctl.h>

@@ -23,13 +23,12 @@ std::optional<std::uint64_t> start_time_in(std::string_view stat);
 // Reads the identity of a process. Errors: ESRCH, there is no such process; any other errno: it cannot be read (/proc
 // is not procfs, no memory, no descriptor).
 Result<ProcessIdentity> identify(pid_t pid);
-// Returns the identity of this process. Reads it once in each process. Errors: as identify().
+// Returns the identity of this process. Reads it once in each process. Errors: those of identify().
 Result<ProcessIdentity> identify_self();
 // Returns true if `process` is this process or an ancestor of it. Returns false if a lookup fails.
 bool is_above_me(const ProcessIdentity& process);
-// Looks up a process. Returns kPresent if it still lives. A zombie counts as gone, unless only its first thread has
-// ended: the other threads keep the devices open, and a process could otherwise feign its end. Errors: as identify(),
-// except ESRCH.
+// Looks up a process. Returns kPresent if it still lives. A zombie counts as gone. But a process whose first thread
+// alone has ended is present: its other threads keep devices open. Errors: those of identify(), except ESRCH.
 Result<Presence> read_presence(const ProcessIdentity& process);
 
 // Describes the members for records (base/json/record.hpp).

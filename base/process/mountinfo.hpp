@@ -14,7 +14,7 @@ namespace base {
 struct MountLine {
   std::uint64_t id = 0;
   std::uint64_t parent = 0;
-  std::string_view root;   // escaped, as point
+  std::string_view root;   // escaped like `point`
   std::string_view point;  // unescape_mount() decodes it
   bool shared = false;     // an optional field is "shared:N"
   std::string_view type = {};

@@ -14,12 +14,12 @@ namespace base {
 // Opens a program for execute_program(), so that the checked file is the executed one. Requires that root or the
 // caller's user owns the file and each directory and link on the way, and that no other user can write to them. A
 // sticky directory may be writable: other users cannot replace root's files there. path: absolute. root: directory that
-// the path, its links and its ".." cannot leave, as with chroot(2); "": none. Errors: ENOENT; EACCES, the file is not
-// regular, or another user can change it or a directory or link on the way; any other errno of open(2).
+// the path, its links and its ".." cannot leave, as with chroot(2); "": no such directory. Errors: ENOENT; EACCES, the
+// file is not regular, or another user can change it or a directory or link on the way; any other errno of open(2).
 Result<UniqueFd> open_program(std::string_view path, const std::string& root = {});
 
 // Checks that only root can change the directory, and each directory on the way to it. A missing directory is no error.
-// Errors: as open_program().
+// Errors: those of open_program().
 Result<void> check_program_directory(std::string_view directory, const std::string& root);
 
 // Returns pointers to the texts and nullptr behind them, as execve(2) wants arguments and variables.
@@ -31,8 +31,8 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts);
 void execute_program(const UniqueFd& program, char* const argv[], char* const envp[]);
 
 struct Pipe {
-  UniqueFd in;   // does not block: a read(2) that waits for output could last longer than a deadline
-  UniqueFd out;  // while a process has it open, `in` does not report the end of the output
+  UniqueFd in;   // the reading end; does not block, because a wait for output could pass a deadline
+  UniqueFd out;  // the writing end; while a process has it open, `in` does not report the end of the output
 };
 // Returns a Pipe without descriptors, and sets errno, if the pipe cannot be made.
 Pipe make_pipe();

@@ -54,12 +54,12 @@ struct LockPause {
 // no timeout, and a timer that interrupts it needs a signal handler. Returns 0 or an errno; EAGAIN: the time is over.
 int acquire(const std::function<int()>& attempt, std::chrono::milliseconds patience, LockPause pause = {});
 
-// Locks an open file or directory with flock(2). Returns false if the time is over. Errors: of flock(2).
+// Locks an open file or directory with flock(2). Returns false if the time is over. Errors: those of flock(2).
 Result<bool> lock_within(int fd, std::chrono::milliseconds patience);
 
 // Returns "process 123 (NAME, user 1000)" for a process that has the file open and holds its flock(2) lock, or "an
-// unknown process": the process is in another PID namespace, or this process may not read its descriptors. fd: of the
-// same file.
+// unknown process": the process is in another PID namespace, or this process may not read its descriptors. fd: a
+// descriptor of the same file.
 std::string locking_process(int fd);
 
 // The lock of an earlier version on a directory that other users can open.

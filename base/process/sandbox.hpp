@@ -27,17 +27,18 @@ Result<void> restrict_process();
 
 // Restricts a process whose children restrict themselves further, or execute IPAM plugins: no new privileges, and a
 // filter that forbids calls that no such program makes (ptrace, kernel modules, kexec, io_uring, ...). These calls fail
-// with EPERM. Errors: as restrict_process().
+// with EPERM. Errors: those of restrict_process().
 Result<void> restrict_with_children();
 
-// Restricts `config apply`: no capability but CAP_CHOWN and CAP_DAC_OVERRIDE. The filter allows reading files,
-// replacing a file, inotify, and netlink sockets for links and RDMA devices. Any other call fails with EPERM; a call
-// that kills the process under restrict_process() kills it here too. Block signals before this call, because the filter
-// forbids sigprocmask(2). Errors: as restrict_process().
+// Restricts `config apply`: keeps only the capabilities CAP_CHOWN and CAP_DAC_OVERRIDE. The filter allows reading
+// files, replacing a file, inotify, and netlink sockets for links and RDMA devices. Any other call fails with EPERM; a
+// call that kills the process under restrict_process() kills it here too. Block signals before this call, because the
+// filter forbids sigprocmask(2). Errors: those of restrict_process().
 Result<void> restrict_to_config();
 
-// Restricts the process that serves metrics over HTTP: no capability. The filter allows only memory calls, and calls on
-// sockets that are open already or accepted from them. Any other call kills the process. Errors: as restrict_process().
+// Restricts the process that serves metrics over HTTP: drops all capabilities. The filter allows only memory calls, and
+// calls on sockets that are open already or accepted from them. Any other call kills the process. Errors: those of
+// restrict_process().
 Result<void> restrict_to_serving();
 
 // Closes all descriptors with this number or a higher one. Before Linux 5.9, which has no close_range(2), closes them

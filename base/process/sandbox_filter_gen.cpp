@@ -1,5 +1,5 @@
-// Build-time program: writes the seccomp filters of sandbox.cpp as C++ arrays to stdout. It runs on the machine that
-// builds, and the filters are for the architecture of that machine. A call that the architecture lacks gets no rule.
+// Build-time program: writes the seccomp filters of sandbox.cpp as C++ arrays to stdout. The filters are for the
+// architecture of the building machine. A call that the architecture lacks gets no rule.
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/filter.h>
@@ -121,8 +121,8 @@ bool add_all(void* filter, std::uint32_t action, std::span<const char* const> na
   return true;
 }
 
-// Mask for arguments that are no addresses. They are 32 bits wide, and the kernel ignores the upper half of the
-// register, which a filter must therefore not compare.
+// Mask for arguments that are no addresses. Such arguments are 32 bits wide, and the kernel ignores the upper half of
+// the register, so a filter must not compare it.
 constexpr std::uint64_t kInt = UINT32_MAX;
 
 scmp_arg_cmp exactly(unsigned index, std::uint64_t value) {
@@ -163,7 +163,7 @@ std::vector<Bounded> bounded() {
       {"setrlimit", {exactly(0, RLIMIT_MEMLOCK)}},
       {"prlimit64", {exactly(1, RLIMIT_MEMLOCK)}},
       {"mknodat", {masked(2, S_IFMT, S_IFCHR)}},
-      {"mknodat", {masked(2, S_IFMT, S_IFREG)}},  // as open(2) with O_CREAT
+      {"mknodat", {masked(2, S_IFMT, S_IFREG)}},  // makes a regular file, as open(2) with O_CREAT does
       {"open_tree", {exactly(2, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW)}},
       {"move_mount", {exactly(4, MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)}},
       {"mount_setattr", {exactly(2, AT_EMPTY_PATH)}},

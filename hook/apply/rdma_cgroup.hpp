@@ -43,7 +43,7 @@ RdmaLimits limits_in(std::string_view rdma_max, std::string_view device);
 std::string rdma_max_line(const PlannedRdmaLimit& limit);
 
 // If the node's kernel cannot set RDMA limits, removes them from the plan and adds a warning. root: prefix of the
-// node's /sys and /proc. Errors: as rdma_controller().
+// node's /sys and /proc. Errors: those of rdma_controller().
 Result<void> leave_out_rdma_limits(const std::string& root, Plan& plan);
 
 // Returns the line to write to rdma.max to lower the limits of a device to `limit`; nullopt: they are low enough.

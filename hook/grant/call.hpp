@@ -25,7 +25,7 @@ enum class Releaser { kPoststop, kRecover, kOther };
 struct OpenLedger {
   std::shared_ptr<NodeRails> rails;
   Ledger ledger;
-  // Opens the ledger, and makes it if it is missing. Errors: as Ledger::open().
+  // Opens the ledger, and makes it if it is missing. Errors: those of Ledger::open().
   static Result<OpenLedger> open(Call& call);
   // Does the same, and leaves the ledger open in the call: the counters at its end use the directory.
   static Result<const OpenLedger*> keep(Call& call);

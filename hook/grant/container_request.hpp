@@ -53,7 +53,7 @@ struct Grantee {
 
 // Returns owner and user of a new grant. user: all members but the key, which this function sets. place: as for
 // container_owner(); nullopt: the container does not exist yet, and the user is a new token until createRuntime.
-// Errors: as owner_of(); no token can be made.
+// Errors: those of owner_of(); no token can be made.
 Result<Grantee> grantee_of(const ContainerSpec& spec, GrantUser user, const std::optional<std::string>& place);
 
 // Returns the pod as owner if the container joins a network namespace by path that is not the node's own. Returns

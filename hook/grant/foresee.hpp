@@ -27,7 +27,7 @@ struct ForeseeInput {
   Call* call = nullptr;            // gets the time of reading and notes on facts that cannot be read; nullptr: none
 };
 
-// Adds to the inventory the HCAs that moved into the owner's network namespace. Errors: as add_own_hcas().
+// Adds to the inventory the HCAs that moved into the owner's network namespace. Errors: those of add_own_hcas().
 Result<void> add_moved_hcas(const ForeseeInput& input, fabric::Inventory& inventory);
 
 struct ForeseenPlan {

@@ -47,7 +47,7 @@ base::Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting
 std::optional<std::vector<std::string>> hcas_of_granted_nodes(const Request& request, const std::string& root);
 
 // Reads the HCAs `names` as read_node_for() would, and takes the other HCAs of the node from `survey`, an inventory
-// with fewer facts (fabric::survey_node()). A name that no longer exists is left out. Errors: as read_node_for().
+// with fewer facts (fabric::survey_node()). A name that no longer exists is left out. Errors: those of read_node_for().
 base::Result<fabric::Inventory> read_some_for(const ContainerRequest& requesting, const NodeSettings& node,
                                               bool variables, const std::vector<std::string>& names,
                                               const fabric::Inventory& survey);

@@ -95,7 +95,7 @@ bool is_copy(int directory, const std::string& name, int from, std::uint64_t siz
   return code == 0 && compared == size;
 }
 
-// Returns the content that was written. Errors: as Copies::add().
+// Returns the content that was written. Errors: those of Copies::add().
 Result<Content> write_copy(int directory, const ViewEntry& entry, const std::string& path, int from) {
   const UniqueFd to = base::create_file(directory, entry.name.c_str(), kViewFileMode);
   if (!to.ok()) return sys_error(errno, "cannot make `{}`", path);

@@ -53,7 +53,8 @@ Result<LedgerDirectory> open_directory(int parent, const std::string& name, std:
 
 class LedgerFiles {
  public:
-  // Opens the ledger's directories, and makes them if they are missing. Errors: as open_directory(); as check_place().
+  // Opens the ledger's directories, and makes them if they are missing. Errors: those of open_directory();
+  // check_place().
   static Result<std::shared_ptr<const LedgerFiles>> open(const std::string& path,
                                                          std::shared_ptr<const GrantEffects> effects = nullptr,
                                                          std::string container = {});

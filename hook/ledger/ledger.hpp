@@ -102,7 +102,8 @@ class Ledger {
                              std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
 
   // Locks these HCAs in the order of their devices, so that two calls cannot wait for each other. hcas: names,
-  // [A-Za-z0-9_.-]{1,63}; the devices have the same form. timeout_ms: longest wait for one HCA. Errors: as lock_hca().
+  // [A-Za-z0-9_.-]{1,63}; the devices have the same form. timeout_ms: longest wait for one HCA. Errors: those of
+  // lock_hca().
   Result<LockedHcas> lock(const std::vector<std::string>& hcas, int timeout_ms = kHcaLockTimeoutMs,
                           const HcaDevices& devices = {}) const;
 
@@ -119,7 +120,7 @@ class Ledger {
   // Without `unread`, the first error ends the function.
   using Unread = std::vector<Error>;
   // Calls use(grant) for each grant of list(), one at a time. The ledger may be read-only: nothing is made or written.
-  // Returns false if there is no ledger. Errors: as list(); an error of use() ends the call.
+  // Returns false if there is no ledger. Errors: those of list(); an error of use() ends the call.
   static Result<bool> for_each_at(const std::string& path, const std::function<Result<void>(const Grant&)>& use,
                                   Unread* unread = nullptr);
   // Like for_each_at(), but from the records only: reads no process, no namespace and not DIR/place, so it works in any

@@ -98,7 +98,7 @@ void drop_one(std::vector<Refusal>& entries) {
   if (victim != entries.end()) entries.erase(victim);
 }
 
-// Reads the entries, the oldest first. Errors: as read_refusals().
+// Reads the entries, the oldest first. Errors: those of read_refusals().
 Result<std::vector<Refusal>> read_refusals_file(const LedgerDirectory& directory) {
   const auto text = TRY(read_ledger_file(directory, kRefusalsFile));
   if (!text) return std::vector<Refusal>();

@@ -40,7 +40,7 @@ Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
 Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key);
 // Reads a grant. Steps (an unfinished change) count as done if their marker file is missing. If the caller does not
 // hold the key's lock, steps that another process is rolling back may count as done, because that process removes the
-// marker. Returns nullopt if there is no such grant. Errors: as read_record(); a marker cannot be read.
+// marker. Returns nullopt if there is no such grant. Errors: those of read_record(); a marker cannot be read.
 Result<std::optional<StoredGrant>> read_grant(const LedgerFiles& files, const std::string& key);
 // Writes the record of a grant. Errors: it is larger than kLargestLedgerFile, or cannot be written.
 Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant);

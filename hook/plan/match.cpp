@@ -195,7 +195,7 @@ class Matching {
   }
 
   // Returns the HCAs of the device nodes in linux.devices. A node without an HCA causes only a warning: another plugin
-  // can have moved the HCA of the node to a network namespace where it cannot be read. Errors: as hca_of().
+  // can have moved the HCA of the node to a network namespace where it cannot be read. Errors: those of hca_of().
   Result<Hcas> hcas_of_nodes() {
     Hcas found;
     for (const SpecDevice& device : request_.granted_nodes) {

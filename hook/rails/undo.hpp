@@ -33,8 +33,8 @@ class RailUndo {
   // routing rules are removed, and the child netdevs (macvlan, ipvlan, IPoIB) if all rails of the record leave.
   // leaving: rails of the record.
   // proc: the node's /proc.
-  // Errors: as restore(); the namespace outlives its container and cannot be entered (open_netns_by_handle()); EBUSY, a
-  // child is missing, and the namespace has a netdev on its parent that belongs to no grant.
+  // Errors: those of restore(); the namespace outlives its container and cannot be entered (open_netns_by_handle());
+  // EBUSY, a child is missing, and the namespace has a netdev on its parent that belongs to no grant.
   Result<void> restore_rails(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store,
                              const std::string& proc);
 

@@ -81,8 +81,8 @@ class BlameFinder {
     }
   }
 
-  // A proven end without any good test explains its other failures too. One with good tests may have failed because of
-  // its peer: each rank proves that it has no route to a rail in the wrong network.
+  // An end that is proven broken, and has no good test, explains its other failures too. An end with good tests may
+  // have failed because of its peer: each rank proves that it has no route to a rail in the wrong network.
   void blame_proven() {
     for (const Fault& fault : blame_.faults) {
       if (fault.proven == Side::kUnknown) continue;
@@ -91,7 +91,7 @@ class BlameFinder {
     }
   }
 
-  // The rail is to blame if none of its tests was good, and no single end took part in all of them.
+  // Blames the rail if none of its tests was good, and no single end took part in all of them.
   void blame_rail_of_all(unsigned rail) {
     std::size_t good = 0;
     std::size_t open = 0;

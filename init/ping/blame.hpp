@@ -17,7 +17,7 @@ struct Fault {
   unsigned rail = 0;
   Layer layer = Layer::kGood;
   Side proven = Side::kUnknown;
-  const std::string* detail = nullptr;  // in the outcome; null: none
+  const std::string* detail = nullptr;  // a text of the outcome; nullptr: there is none
   enum class Owner : std::uint8_t { kFirst, kSecond, kRail, kLink };
   Owner owner = Owner::kLink;
 };
@@ -29,7 +29,7 @@ struct End {
   std::size_t untested = 0;
   std::size_t certain = 0;  // failed tests with peers that have good tests
   std::size_t open = 0;     // failed tests with peers that are not to blame
-  std::size_t order = 0;    // to blame for its failed tests, in this order; 0: not to blame
+  std::size_t order = 0;    // position among the ends that are to blame for their failed tests; 0: not to blame
   bool has_cause = false;
 };
 

@@ -52,7 +52,7 @@ class Naming {
   std::vector<Cause> find() {
     add_unequal();
     add_absent();
-    const bool stopped = outcome_.cells.empty() && !causes_.empty();  // before the tests
+    const bool stopped = outcome_.cells.empty() && !causes_.empty();  // the job stopped before the tests
     if (!stopped && outcome_.members.size() > 1) {
       blame_ = find_blame(outcome_);
       share_faults();

@@ -24,7 +24,7 @@ struct Cause {
   std::string remedy;             // one line, may be empty
 };
 
-// Returns the causes, worst first: ranks before rails before links. An outcome is good if there are none.
+// Returns the causes, worst first: ranks before rails before links. A good outcome has no causes.
 std::vector<Cause> find_causes(const Outcome& outcome);
 
 }  // namespace init::ping

@@ -1,4 +1,4 @@
-// Texts of messages. Names and details come from other ranks: they are made printable. Pure.
+// Texts of messages. Names and details come from other ranks, so they are made printable. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace init::ping {
 
-// Returns "3, 5 and 6" for at most eight ranks, and the number of further ranks. ranks: not empty.
+// Returns "3, 5 and 6" for at most eight ranks, with the number of further ranks. ranks: at least one.
 std::string name_ranks(const std::vector<unsigned>& ranks);
 // Returns "rank 3 (host-c)".
 std::string name_of(const Member& member);

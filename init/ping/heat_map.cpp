@@ -1,5 +1,5 @@
-// The report as SVG. A path per layer draws the runs of equal cells as strokes, in units of cells. It covers the half
-// of the matrix above the diagonal; the other half is its mirror image.
+// The report as SVG. A path per layer draws the runs of equal cells as strokes, in units of cells. The paths cover the
+// half of the matrix above the diagonal; the other half is their mirror image.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ std::string escaped(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < line.size(); ++i) {
     const std::string_view rest = std::string_view(line).substr(i);
-    if (rest.starts_with("\xEF\xBF\xBE") || rest.starts_with("\xEF\xBF\xBF")) {  // U+FFFE, U+FFFF: not in XML
+    if (rest.starts_with("\xEF\xBF\xBE") || rest.starts_with("\xEF\xBF\xBF")) {  // not allowed in XML
       out += '?';
       i += 2;
     } else if (line[i] == '&' || line[i] == '<' || line[i] == '>') {
@@ -93,7 +93,7 @@ std::string cells_svg(std::size_t members, std::size_t cell, const Paths& paths)
   text += fmt::format("<path class=\"l0\" d=\"M0 {0}h{1}\" style=\"stroke-width:{1}\"/>\n",
                       static_cast<double>(members) / 2, members);
   text += "<g id=\"half\" shape-rendering=\"crispEdges\">\n";
-  // Failures hide untested cells at their edges.
+  // Failures are drawn last, so that untested cells do not hide their edges.
   for (std::size_t i = kLayers; i-- > 0;) {
     if (paths[i].empty()) continue;
     const bool is_small = cell < kLeastMark && static_cast<Layer>(i) != Layer::kUntested;
@@ -151,7 +151,7 @@ std::string marks_svg(const Outcome& outcome, std::size_t cell, const std::vecto
   return path.empty() ? "" : fmt::format("<path class=\"r\" d=\"{}\"/>\n", path);
 }
 
-// Returns the layers that occur, several in a line. y: of the first line, then of the last one.
+// Returns the layers that occur, several in a line. y: position of the first line; receives that of the last one.
 std::string legend_svg(const Paths& paths, std::size_t width, std::size_t& y) {
   std::string text;
   std::size_t x = kLeft;
@@ -169,7 +169,7 @@ std::string legend_svg(const Paths& paths, std::size_t width, std::size_t& y) {
   return text;
 }
 
-// y: of the line before, then of the last one.
+// y: position of the line before; receives that of the last line.
 std::string causes_svg(const std::vector<Cause>& causes, std::size_t& y) {
   std::string text;
   const auto add = [&](std::string_view lines, std::size_t x) {

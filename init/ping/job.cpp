@@ -82,7 +82,7 @@ bool write_file(const std::string& path, std::string_view text) {
 void report(const Options& options, const Outcome& outcome, const std::vector<Cause>& causes, const Log& log) {
   print(options.json ? json_report(outcome, causes) : text_report(outcome, causes), log);
   if (!options.svg.empty() && !write_file(options.svg, svg_report(outcome, causes)))
-    // No error, because the job can go on.
+    // Only warns, because the job can go on.
     log.warning(sys_error(errno, "write `{}`", printable(options.svg)).message, "name a file that this user can write");
 }
 
@@ -154,7 +154,8 @@ Result<std::pair<Channel, Welcome>> join(const Self& self, double deadline) {
 }
 
 Result<int> run_rank(const Options& options, Self& self, const Log& log) {
-  // The own options limit the wait, because rank 0 may be broken. It may measure bandwidth without an own --bw.
+  // The own options limit the wait, because rank 0 may be broken. Rank 0 may measure bandwidth although this rank has
+  // no --bw.
   Rules rules = rules_of(options, self);
   rules.bandwidth = true;
   auto joined = join(self, clock_seconds() + options.timeout);
@@ -181,7 +182,7 @@ Result<int> run_rank(const Options& options, Self& self, const Log& log) {
   return verdict.code;
 }
 
-// A container's first program has no default action for these signals.
+// The kernel does not kill a container's first program by these signals, so a handler ends it.
 void end_at_signals() {
   for (const int number : {SIGTERM, SIGINT}) {
     struct sigaction action {};

@@ -14,15 +14,15 @@ enum class Layer : std::uint8_t {
   kLibrary,    // libibverbs is not in the image
   kProvider,   // libibverbs does not open the HCA
   kMemlock,    // RLIMIT_MEMLOCK is too low for one buffer of NCCL
-  kRoute,      // no route from the rail's address to the peer
+  kRoute,      // the rail's address has no route to the peer
   kNeighbour,  // the peer's MAC address is not resolved
-  kGid,        // no GID at the index, or GIDs of two types
+  kGid,        // the index has no GID, or the two GIDs have different types
   kMtu,        // a small packet arrives, a packet of the path MTU does not
   kReceiver,   // receiver not ready (RNR)
-  kRetry,      // no acknowledgement
+  kRetry,      // the peer does not acknowledge
   kData,       // the data that arrived is not the data that was sent
   kVerbs,      // any other failure of a verb
-  kUntested,   // no result: the time budget ended, or an earlier failure made the test useless
+  kUntested,   // the test has no result: the time budget ended, or an earlier failure made the test useless
 };
 inline constexpr std::size_t kLayers = static_cast<std::size_t>(Layer::kUntested) + 1;
 
@@ -31,7 +31,7 @@ struct LayerInfo {
   std::string_view name;         // in JSON and tables: "memlock"
   char letter;                   // in a matrix
   std::string_view light, dark;  // colors of a cell on a light and on a dark background
-  std::string_view remedy;       // what to do about a failure, one line; empty: not known
+  std::string_view remedy;       // what to do about a failure, one line; empty: none is known
 };
 const LayerInfo& about(Layer layer);
 

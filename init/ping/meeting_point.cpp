@@ -23,7 +23,7 @@ constexpr std::size_t kMostUnsent = 1 << 20;  // bytes that wait for a rank that
 // Connections that are accepted before the open ones are read again: a flood of them must not push out a rank that has
 // sent its first message.
 constexpr int kAccepted = 32;
-// So many strangers of one network are not more than those of another: ranks share the address of their node.
+// Networks with at most so many strangers count as equal: ranks share the address of their node.
 constexpr std::size_t kFairShare = 64;
 
 void watch(int events, int operation, int fd, int number, std::uint32_t which) {
@@ -180,7 +180,7 @@ void MeetingPoint::take(int number, Message message, Referee& referee) {
   Connection& connection = connections_.at(number);
   if (connection.stage == Stage::kKnown) {
     referee.receive(number, connection.from, std::move(message), clock_seconds());
-    // Once seated, later messages need no search of all seats.
+    // The check of ends_at spares the later messages of a seated rank the search of all seats.
     if (connection.ends_at > 0 && referee.has_seat(number)) {
       connection.ends_at = 0;
       forget_stranger(number, connection.network);
@@ -226,8 +226,8 @@ void MeetingPoint::write_to(int number, Referee& referee) {
     if (count < 0) return close(number, referee);
     connection.unsent.erase(0, static_cast<std::size_t>(count));
   }
-  // Not closed yet: the kernel would answer a message of this rank that is under way with a reset, and the rank might
-  // lose ours.
+  // The connection is closed later: now the kernel would answer a message of this rank that is under way with a reset,
+  // and the rank might lose this one.
   if (connection.unsent.empty() && connection.is_last) {
     ::shutdown(connection.socket.get(), SHUT_WR);
     connection.ends_at = clock_seconds() + kSeatSeconds;
@@ -244,7 +244,7 @@ void MeetingPoint::deliver(Referee& referee) {
     for (Referee::Outgoing& one : outgoing) {
       const auto found = connections_.find(one.connection);
       if (found == connections_.end()) continue;
-      // A stranger may not have the keys.
+      // A Refusal has no code: the stranger may not have the keys.
       const bool is_plain = std::holds_alternative<Refusal>(one.message) || !found->second.seal;
       found->second.unsent += encode(std::move(one.message), is_plain ? nullptr : &*found->second.seal);
       found->second.is_last |= one.is_last;

@@ -35,7 +35,7 @@ class RaisedFileLimit {
 
 class MeetingPoint {
  public:
-  // Connections beyond those of the ranks: strangers, and ranks that come again.
+  // Most connections besides those of the ranks: strangers, and ranks that come again.
   static constexpr unsigned kSpare = 1024;
 
   // Listens for `size` ranks, which must prove the token. Errors: the address is in use, or is none of this machine.
@@ -60,7 +60,7 @@ class MeetingPoint {
     std::optional<Seal> seal = {};  // for messages of rank 0
     std::string unsent = {};
     bool is_last = false;  // send no more than `unsent`, and wait for the rank to close it
-    double ends_at = 0;    // when it is closed: without a seat, or after the last message; 0: never
+    double ends_at = 0;    // time at which a connection without a seat, or after its last message, is closed; 0: never
   };
 
   MeetingPoint(base::UniqueFd listener, base::UniqueFd events, unsigned size, std::string token)

@@ -146,7 +146,7 @@ void code(auto& codec, TestResult& result) {
   fields(codec, result.failure, result.is_own, result.mbps);
 }
 
-// Fields of protocol 1 that this one does not use have no content.
+// The fields that only protocol 1 uses are empty.
 void code_fields(auto& codec, Hello& hello) {
   unsigned size = 0;
   std::string node;
@@ -167,7 +167,7 @@ void code(Source& source, Hello& hello) {
   if (hello.protocol != kProtocol) return source.skip_rest();
   code_fields(source, hello);
 }
-// Protocol 1 has Welcome in its place.
+// Protocol 1 has Welcome at this position.
 void code(auto& codec, Refusal& refusal) {
   bool accepted = false;
   std::uint32_t limit_ms = 0;

@@ -59,17 +59,17 @@ struct Join {
   std::vector<Rail> rails;
   std::vector<std::string> unused;
 };
-// Rank 0 to rank: the answer, which proves to the rank that rank 0 knows the token.
+// Rank 0 to rank: the answer to Join, which proves to the rank that rank 0 knows the token.
 struct Welcome {
   bool accepted = false;
-  std::string reason;          // if it is not accepted
+  std::string reason;          // why the rank is not accepted
   std::uint32_t limit_ms = 0;  // the verdict comes within this time
 };
 // Rank 0 to the ranks that test: open the HCAs.
 struct Prepare {
   std::uint32_t bytes = 0;  // longest write of a test
 };
-// The answer: the rails with their problems.
+// Rank to rank 0, after Prepare: the rails with their problems.
 struct Prepared {
   Failure problem;  // why the rank itself failed
   std::vector<Rail> rails;
@@ -103,7 +103,7 @@ struct Contacts {
   std::uint32_t round = 0;
   std::vector<Contact> contacts;  // in the order of Round::rails
 };
-// Rank to rank 0: each queue pair can send, or cannot.
+// Rank to rank 0: for each queue pair, whether it can send.
 struct Connected {
   std::uint32_t round = 0;
   std::vector<Failure> failures;
@@ -111,14 +111,14 @@ struct Connected {
 // Rank 0 to rank: write on the queue pairs that are connected at both ends.
 struct Go {
   std::uint32_t round = 0;
-  std::vector<std::uint8_t> connected;  // 1 or 0
+  std::vector<std::uint8_t> connected;  // for each queue pair: 1 if it is connected at both ends, otherwise 0
 };
 struct TestResult {
   Failure failure;
   bool is_own = false;     // the cause is at this end
   std::uint32_t mbps = 0;  // bandwidth of this end's writes in megabits per second; 0: not measured
 };
-// Rank to rank 0.
+// Rank to rank 0, after Go: the result of each queue pair.
 struct Results {
   std::uint32_t round = 0;
   std::vector<TestResult> results;
@@ -133,8 +133,8 @@ struct Verdict {
 using Message = std::variant<Hello, Refusal, Prepare, Prepared, Round, Contacts, Connected, Go, Results, Verdict,
                              Challenge, Proof, Join, Welcome>;
 
-// Returns the frame of a message. Texts beyond their limit are cut; lists must be within theirs. seal: of the sender,
-// nullptr: no code.
+// Returns the frame of a message. Texts above their limit are cut; lists must not exceed theirs. seal: the sender's;
+// nullptr: the message has no code.
 std::string encode(Message message, Seal* seal = nullptr);
 
 // Collects bytes from a stream and returns its messages.

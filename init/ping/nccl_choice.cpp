@@ -94,7 +94,7 @@ struct Chooser {
     rail.netdev = netdev_of(found->gid);
   }
 
-  // Returns what may be wrong with the GID. It is no problem by itself: RoCE v1 works within one network, and a
+  // Returns what may be wrong with the GID. Such a doubt alone is no problem: RoCE v1 works within one network, and a
   // container without a netdev of the HCA uses addresses of the node.
   std::string doubt_about(const Port& port, const Rail& rail) const {
     if (rail.infiniband || rail.problem.failed()) return "";

@@ -26,8 +26,8 @@ class OpenRail {
   ~OpenRail();
 
   // Opens the HCA and registers the buffer: for writes of `bytes`, and at least as much as NCCL registers for one
-  // connection. Sets GID and MTU of the rail to those that libibverbs reports. Call it once; no other function may be
-  // called after a failure.
+  // connection. Sets GID and MTU of the rail to those that libibverbs reports. Call it once, and call no other function
+  // after a failure.
   Failure open(Rail& rail, std::uint32_t bytes);
 
   const Verbs& verbs() const { return verbs_; }

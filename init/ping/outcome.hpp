@@ -57,9 +57,9 @@ struct Outcome {
   std::vector<std::string> strangers;  // connections that were refused, one line each; at most kMostStrangers
   unsigned rails = 0;                  // rails of each member
   // The result of each pair and rail: cells[cell_of(first, second, rail)]. A rail that failed with several ranks is no
-  // longer tested: these cells are kUntested.
+  // longer tested: its further cells are kUntested.
   std::vector<Layer> cells;
-  std::vector<float> gbps;           // the same index, with --bw; 0: not measured
+  std::vector<float> gbps;           // bandwidth by the index of `cells`, with --bw; 0: not measured
   std::vector<FailedPair> failures;  // the same rail at both ends
   std::vector<FailedPair> crossed;   // --rails all: two different rails
   std::size_t crossed_tested = 0;    // --rails all: tests of two different rails
@@ -68,7 +68,7 @@ struct Outcome {
 
   static constexpr std::size_t kMostStrangers = 16;
 
-  // first < second
+  // Returns the index of a pair and rail in `cells`. first < second.
   std::size_t cell_of(std::size_t first, std::size_t second, unsigned rail) const {
     return (second * (second - 1) / 2 + first) * rails + rail;
   }

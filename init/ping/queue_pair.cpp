@@ -260,7 +260,7 @@ bool QueuePair::is_done() const {
 
 void QueuePair::end_test(double seconds) {
   if (is_done()) return;
-  // Outstanding writes for bandwidth are no failure: a slow link needs more time for them.
+  // Ignores outstanding writes for bandwidth: a slow link needs more time for them.
   if (is_write_acknowledged_ && is_write_received_) {
     if (bandwidth_bytes_ == 0)
       fail(Layer::kReceiver, fmt::format("{}: no write of {} kB is acknowledged by {} within {:.0f} s", rail_.name(),

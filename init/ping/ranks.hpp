@@ -20,11 +20,12 @@ struct Place {
   unsigned size = 1;
   std::string host;  // host of rank 0: a name or a numeric address; may be empty only if size is 1
   std::uint16_t port = kMeetingPort;
-  std::string token;   // keeps ranks of other jobs out; not a secret unless RDMA_PING_TOKEN is
+  std::string token;   // keeps ranks of other jobs out; a secret only if RDMA_PING_TOKEN is one
   std::string source;  // where rank and size come from, for messages: "SLURM_PROCID and SLURM_NTASKS"
 };
 
-// passed_rank, passed_size, passed_master: of the command line; the last one is HOST, HOST:PORT or [IPV6]:PORT.
+// passed_rank, passed_size, passed_master: the values of the command line; passed_master is HOST, HOST:PORT or
+// [IPV6]:PORT.
 // Rank and size: --rank and --size, else the variables of the innermost launcher:
 //  - torchrun (TORCHELASTIC_RUN_ID is set): RANK, WORLD_SIZE
 //  - mpirun (OMPI_COMM_WORLD_RANK is set): RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK; WORLD_SIZE, OMPI_COMM_WORLD_SIZE

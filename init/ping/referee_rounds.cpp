@@ -15,7 +15,7 @@ constexpr double kCheckSeconds = 0.25;  // between checks of the deadlines of a 
 constexpr std::uint32_t kProbeBytes = 64;
 constexpr std::size_t kMostCrossed = 1000;  // failures of crossed rails that are kept
 
-// Returns true if the first result of two ends is the one to report: it names a cause at its own end, or an earlier
+// Returns true if the first of two ends' results is the one to report: it names a cause at its own end, or an earlier
 // layer.
 bool is_decisive(const TestResult& first, const TestResult& second) {
   if (!first.failure.failed() || !second.failure.failed()) return first.failure.failed();
@@ -110,7 +110,7 @@ void Referee::next_crossed_round(double now) {
   if (!outcome_.failures.empty() || is_useless || !start_round(rounds_, now)) finish(now);
 }
 
-// Pairs without an acknowledgement exchange one small packet: if it arrives, the MTU of the path is the cause.
+// Pairs without an acknowledgement exchange one small packet, which arrives if the MTU of the path is the cause.
 void Referee::begin_probe(double now) {
   stage_ = Stage::kProbe;
   std::vector<bool> is_taken(outcome_.members.size());
@@ -140,8 +140,8 @@ void Referee::begin_retest(double now) {
   if (open_meetings_ == 0) begin_resume(now);
 }
 
-// A good rail is suspended too, if its first peers were broken. If it worked in the retest, its remaining tests run
-// now.
+// Runs the remaining tests of rails that worked in the retest: a good rail was suspended if its first peers were
+// broken.
 void Referee::begin_resume(double now) {
   stage_ = Stage::kResume;
   next_ = 0;

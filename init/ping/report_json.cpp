@@ -102,7 +102,7 @@ std::string json_report(const Outcome& outcome, const std::vector<Cause>& causes
     json["failures"].push_back(failure_json(outcome, outcome.failures[i]));
   json["crossed"] = {{"tested", outcome.crossed_tested}, {"failed", outcome.crossed.size()}};
   if (!outcome.gbps.empty()) json["gbps"] = bandwidth_json(outcome);
-  // As ASCII: a terminal obeys some characters of other ranks' texts.
+  // Writes ASCII only: a terminal obeys some characters of other ranks' texts.
   return json.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 

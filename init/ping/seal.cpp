@@ -48,7 +48,7 @@ bool Seal::accept(std::string_view bytes, std::string_view code) {
   return true;
 }
 
-// A frame begins with its length, so that the two frames have one beginning each.
+// Each frame begins with its length, so the joined text shows where the second frame begins.
 Seals make_seals(std::string_view token, std::string_view hello, std::string_view challenge) {
   const Code session = hmac(token, {"rdma-ping", hello, challenge});
   return {Seal(hmac(text_of(session), {"rank"})), Seal(hmac(text_of(session), {"rank 0"}))};

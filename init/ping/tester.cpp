@@ -22,11 +22,11 @@
 namespace init::ping {
 namespace {
 
-constexpr double kLate = 5;  // seconds beyond the promised time: messages take time as well
+constexpr double kLate = 5;  // seconds after the promised time: messages take time as well
 
 class Tester {
  public:
-  // deadline: of all waits.
+  // deadline: the end of all waits.
   Tester(Channel& rank0, NcclChoice& choice, double deadline) : rank0_(rank0), choice_(choice), deadline_(deadline) {}
 
   Result<void> handle(const Message& message) {
@@ -100,7 +100,7 @@ class Tester {
       for (; next < tests_.size(); ++next)
         threads.emplace_back(connect_one, std::ref(tests_[next]));
     } catch (const std::system_error&) {
-      // The container has a limit of threads: this one connects the remaining queue pairs.
+      // The container has reached its limit of threads, so this thread connects the remaining queue pairs.
     }
     for (std::size_t i = next; i < tests_.size(); ++i)
       connect_one(tests_[i]);

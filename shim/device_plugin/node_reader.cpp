@@ -51,7 +51,7 @@ constexpr std::chrono::milliseconds kUntilOld{20};
 
 struct Stamp {
   std::vector<std::int64_t> value;  // a value for HeldHcaReader::stamp_
-  bool is_young = false;            // a change that follows may leave it as it is
+  bool is_young = false;            // a later change may leave `value` as it is
 };
 
 // The kernel sets mtime from a clock that advances 100 to 1,000 times a second (current_time(), fs/inode.c,
@@ -68,7 +68,7 @@ Stamp stamp_of(const std::string& directory) {
           std::chrono::abs(std::chrono::nanoseconds(age)) < kUntilOld};
 }
 
-// Subject of a message of log_once() that is no failure.
+// The subject of log_once() for a message that reports no failure.
 constexpr const char* kOtherKinds = "kinds";
 
 std::map<std::string, std::string> problems_of(const std::vector<Resource>& resources) {
@@ -176,7 +176,7 @@ HcaHolds HeldHcaReader::of(const fabric::Inventory& inventory, const std::string
   for (const fabric::Hca& hca : inventory.hcas)
     names.push_back(hca.name);
   for (const auto& now : hook::devices_of(names, inventory, root).devices) {
-    // If the HCA was renamed, its old name is removed, so that the same device does not count under two names.
+    // The old name of a renamed HCA is removed, so that the same device does not count under two names.
     std::erase_if(devices_, [&](const auto& known) { return known.second == now.second && known.first != now.first; });
     devices_.insert_or_assign(now.first, now.second);
   }
@@ -340,7 +340,7 @@ bool NodeReader::read() {
   log_once("ledger", held ? "" : held.error().message + "; the grants of the last successful read stay in use");
   log_once("grants", unread.empty() ? "" : unread.front().message);
   const auto inventory = hook::read_whole_node(*config_, node_, facts());
-  // Other parts may be unread: then the list of HCAs is still usable.
+  // If only other parts are unread, the list of HCAs is usable.
   const auto listed =
       inventory ? hook::was_read(*inventory, fabric::Unread::Part::kHcas) : Result<void>(inventory.error());
   log_once("node", listed ? "" : listed.error().message);

@@ -47,14 +47,15 @@ class HeldHcaReader {
  public:
   explicit HeldHcaReader(std::string ledger) : ledger_(std::move(ledger)) {}
   // Reads the grants. unread: receives the errors of grants that cannot be read. If there is no ledger, no HCA is held.
-  // Errors: of the ledger; the result of the last successful read then stays.
+  // Errors: those of the ledger; the result of the last successful read then stays.
   Result<void> read(std::vector<Error>& unread);
-  // Returns true if foreign grants exist. They may end without a change of the ledger.
+  // Returns true if foreign grants exist, which may end without a change of the ledger.
   bool has_foreign() const { return has_foreign_; }
   // Reads the grants and returns true if the result differs from the last read, or if the ledger cannot be read.
   bool read_again();
   // Returns the time at which the ledger must be read again although no event reports a change: the last read was so
-  // soon after a change that the next change may have left the mtime of the directory as it was. nullopt: not again.
+  // soon after a change that the next change may have left the mtime of the directory as it was. nullopt: no such read
+  // is due.
   std::optional<std::chrono::steady_clock::time_point> read_again_at() const { return again_at_; }
   // Returns the result of the last read by the current name of each HCA. An HCA that is not visible now, because it is
   // in a pod's network namespace, has the name that it had last, or under which it was booked.
@@ -86,20 +87,21 @@ class NodeReader {
   // has been read since the start.
   bool read();
   const std::vector<Resource>& resources() const { return resources_; }
-  // Returns the directories whose changes may change the result of read(): of the configuration and of the ledger.
+  // Returns the directories of the configuration and of the ledger, whose changes may change the result of read().
   std::vector<std::string> directories() const;
-  // Returns true if there is state that changes without an event: of the ports in silent_ports_, and of foreign grants.
+  // Returns true if the states of silent_ports_ or of foreign grants may change without an event.
   bool has_silent_state() const { return !silent_ports_.empty() || held_hcas_.has_foreign(); }
-  // Reads that state, and returns true if it has changed since the last read(), so that read() is due.
+  // Reads the state of has_silent_state(), and returns true if it has changed since the last read(), so that read() is
+  // due.
   bool has_silent_change();
   // Returns the time at which the node must be read again even without an event: keep_settling() withholds new problems
-  // until then, or HeldHcaReader::read_again_at(). nullopt: neither.
+  // until then, or HeldHcaReader::read_again_at(). nullopt: no such read is due.
   std::optional<std::chrono::steady_clock::time_point> settles_at() const;
-  // Returns the resource names in the administrator's config.json, each once. They include resources whose HCAs could
-  // not be read yet.
+  // Returns the resource names in the administrator's config.json, each once. Includes resources whose HCAs could not
+  // be read yet.
   std::set<std::string> configured_resources() const;
-  // Returns the error of the last read(): about the configuration or, if the configuration was read, about the HCAs.
-  // Empty: no error.
+  // Returns the error of the last read() about the configuration or, if the configuration was read, about the HCAs;
+  // empty if there is none.
   std::string problem() const;
   // Returns true if the last read() could read all parts.
   bool is_complete() const;

@@ -96,11 +96,11 @@ void add_devices(const NodeHca& node, const hook::PlanInput& input, const HcaHol
   const HcaHold hold = hold_of(holds, node.name());
   const unsigned limit = terms->limit.value_or(1);
   const auto gids = gids_of_children(node, *terms);
-  // Devices beyond the size of the GID table could never be used, so they are not announced.
+  // Announces at most as many devices as the GID table has room for: further devices could never be used.
   const unsigned count = gids ? std::min(limit, gids->slots / gids->per_child) : limit;
   const unsigned free = limit - std::min(limit, hold.foreign.others);
   for (unsigned number = 1; number <= count; ++number) {
-    // Held units already have their GIDs. Devices beyond these units need free slots in the GID table.
+    // Held units already have their GIDs. Further devices need free slots in the GID table.
     const bool is_full = gids && number > hold.units + gids->children();
     Problem own = problem;
     if (own.text.empty() && number > free)
@@ -219,8 +219,8 @@ std::vector<std::size_t> nearest_set(std::vector<std::size_t> chosen, std::size_
   return best ? std::move(best->second) : std::vector<std::size_t>();
 }
 
-// Returns chosen, followed by HCAs of the best kind (rate and link layer) that are near each other. If these are too
-// few, HCAs of the next kind follow.
+// Returns chosen, followed by HCAs of the best kind (rate and link layer) that are near each other. If the best kind
+// has too few HCAs, HCAs of the next kind follow.
 std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t count, const IdsOfHcas& free,
                                   const std::vector<CountedHca>& hcas) {
   using Kind = std::pair<double, bool>;
@@ -325,7 +325,7 @@ void keep_settling(const std::vector<Resource>& before, const Moments& moved, st
       // Only a new problem is withheld. A problem of `before` that may pass stays announced.
       if (!device.may_pass || !known || known->may_pass || moment == moved.end()) continue;
       if (now - moment->second >= kSettling) continue;
-      hca = old->hcas[known->hca];  // because the new entry may lack the device nodes
+      hca = old->hcas[known->hca];  // the old entry, because the new one may lack the device nodes
       device.problem = known->problem;
       device.may_pass = false;
     }

@@ -38,10 +38,11 @@ constexpr milliseconds kLongestTry{1000};  // longest pause between attempts to 
 constexpr milliseconds kBurst{100};
 // Shortest time between two reads, for a node that changes all the time.
 constexpr milliseconds kBetweenLooks{500};
-// The same after a change of the configuration or of the ledger, which changes often on a busy node.
+// Shortest time between two reads after changes of the configuration or of the ledger, which changes often on a busy
+// node.
 constexpr seconds kBetweenFileLooks{5};
-// Time between two reads of the node while events report all changes except those of has_silent_state(). It limits the
-// harm of a change that caused no event. fabric::KeptNode decides which facts such a read must read again.
+// Time between two reads of the node while events report all changes except those of has_silent_state(). This time
+// limits the harm of a change that caused no event. fabric::KeptNode decides which facts such a read must read again.
 constexpr seconds kBetweenRests{60};
 constexpr auto kNever = Clock::time_point::max();
 constexpr milliseconds kRetry{200};  // pause before a waiting Allocate is tried again
@@ -81,7 +82,7 @@ class Endpoint {
   Endpoint(const DevicePluginSettings& settings, const base::Log& log, const WakeUp& wake, std::string resource)
       : settings_(settings), log_(log), wake_(wake), resource_(std::move(resource)) {}
 
-  // Does the work that is due. Returns the time of the next call; kNever: no call is due before the next event.
+  // Does the work that is due. Returns the time of the next call; kNever if no call is due before the next event.
   // kubelet: identity of the kubelet's socket; empty: there is no socket.
   Clock::time_point tend(const Resource& resource, bool cdi, const FileIdentity& kubelet) {
     const auto now = Clock::now();
@@ -305,7 +306,7 @@ class DevicePlugin {
     if (const auto settles = reader_.settles_at()) next_look_ = std::min(next_look_, *settles);
   }
 
-  // Makes a read due after an event. Not at once: one read serves a burst of events (kBurst), and reads have a minimum
+  // Makes a read due some time after an event: one read serves a burst of events (kBurst), and reads have a minimum
   // distance.
   void look_after_event(milliseconds distance) {
     next_look_ = std::min(next_look_, std::max(Clock::now() + kBurst, looked_at_ + distance));

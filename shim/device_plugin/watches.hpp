@@ -24,8 +24,8 @@ class FileEvents {
   base::UniqueFd watch_;
 };
 
-// Identity of the file at a path, which differs if the file was replaced: device, inode, ctime. Empty: no such file, or
-// lstat(2) failed.
+// Identity of the file at a path, which differs if the file was replaced: device, inode, ctime. Empty: there is no such
+// file, or lstat(2) failed.
 using FileIdentity = std::vector<std::int64_t>;
 FileIdentity file_identity(const std::string& path);
 

@@ -54,7 +54,7 @@ using hook::Owner;
 
 constexpr const char* kPodStage = "nri-pod";
 constexpr const char* kContainerStage = "nri-container";
-// First byte of a job. Packed values follow.
+// The first byte of a job, which tells its kind. Packed values follow.
 constexpr char kRequest = 'Q';
 constexpr char kRecover = 'R';
 constexpr char kEnded = 'E';
@@ -257,8 +257,8 @@ Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Con
   // The helper is started here, before restrict_process() forbids execve(2), because it executes IPAM plugins.
   const hook::Config* const known = worker.config_ ? &*worker.config_ : nullptr;
   worker.ipam_ = TRY(hook::IpamHelper::start_if_any(hook::ipam_programs(known, worker.node_.ledger)));
-  // Events are of the running kernel. They do not report changes of a file tree. Their sockets are opened here, because
-  // restrict_process() forbids the one for uevents.
+  // Events report changes of the running kernel, and none of a file tree. The sockets are opened here, because
+  // restrict_process() forbids the socket for uevents.
   fabric::NodeEvents events;
   if (worker.node_.root.empty() && !worker.node_.snapshot) events.open();
   worker.kept_ = std::make_unique<fabric::KeptNode>(std::move(events));

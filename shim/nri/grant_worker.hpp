@@ -21,7 +21,7 @@
 
 namespace shim {
 
-// Returns the job for a request of the runtime. It contains the event, the ids, the container's name and `spec`, which
+// Returns the job for a request of the runtime. The job has the event, the ids, the container's name and `spec`, which
 // the plugin has understood (understand_spec()).
 std::string job_of(const NriRequest& request, const hook::ContainerSpec& spec);
 // Returns the job that releases the grants of the containers in `ended`, and recovers the ledger. pods: pod id by
@@ -38,7 +38,7 @@ class GrantWorker {
   // a required IPAM helper cannot be started.
   static Result<GrantWorker> begin(hook::NodeSettings node, Result<hook::Config> config, base::Log log);
 
-  // Runs a job of job_of(), recover_job() or ended_job(). Errors: of the hook's createRuntime and of the ledger.
+  // Runs a job of job_of(), recover_job() or ended_job(). Errors: those of the hook's createRuntime and of the ledger.
   // CreateContainer: grants the requested HCAs. Its answer is the result of create_response(); other answers are empty.
   // RunPodSandbox: grants the HCAs that the pod requests, with rails, without waiting for carrier, gateways or GIDs.
   // StopContainer, RemoveContainer: releases the container's own grant, or removes the container from the pod's grant.

@@ -24,7 +24,7 @@ struct NriPluginOptions {
   std::string socket = kNriSocket;
   PluginIdentity identity{"rdma", "10"};
   std::optional<hook::Engine> engine;  // nullopt: derived from the runtime's name
-  hook::NodeSettings node;             // its member engine is not used
+  hook::NodeSettings node;             // the member `engine` is not used
   // Value of NRI_PLUGIN_SOCKET, which a runtime sets if it starts this program and passes it a socket. nullopt: the
   // program connects to `socket`.
   std::optional<std::string> launched_socket;

@@ -215,7 +215,7 @@ void RdmaPlugin::found(const NriContainer& container) {
   const NriPod pod = known_pod == requesting_pods_.end() ? NriPod() : known_pod->second;
   doubtful_.unbound.erase(container.id);
   const auto lacks = lacks_grant(pod, container);
-  if (!lacks.has_value() || !*lacks) return;  // an invalid request: creation would have failed
+  if (!lacks.has_value() || !*lacks) return;  // an invalid request would have failed the container's creation
   ungranted_.push_back({container.id, label_of(pod, container), static_cast<pid_t>(container.pid)});
   log_.warning(
       fmt::format("container {} ({}) requests RDMA devices but has no grant: it was created while rdma-nri "
@@ -361,7 +361,7 @@ Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& req
     case Event::kRemovePodSandbox: {
       const auto ledger = TRY(worker_.open_ledger());
       hook::Ledger::Unread unread;
-      // An unreadable grant may belong to this pod. The worker then tries to release it and reports the error.
+      // An unreadable grant may belong to this pod, so the worker tries to release it and reports the error.
       return unless(!TRY(find_pod_grants(ledger, spec, request.pod.id, unread)).empty() || !unread.empty());
     }
     case Event::kStopContainer:
@@ -374,7 +374,8 @@ Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& req
   }
 }
 
-// Returns true if the container requests HCAs and has no grant. Errors: as parse_request(), and those of the ledger.
+// Returns true if the container requests HCAs and has no grant. Errors: those of parse_request(), and those of the
+// ledger.
 Result<bool> RdmaPlugin::lacks_grant(const NriPod& pod, const NriContainer& container) {
   const hook::ContainerRequest requesting = TRY(understand(spec_of(pod, container, worker_.engine())));
   if (!asks(requesting)) return false;

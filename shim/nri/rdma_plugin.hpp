@@ -38,8 +38,8 @@ class NamespaceEnds {
   static Result<NamespaceEnds> open();
   // Readable when a file was removed from a watched directory.
   int fd() const { return events_.get(); }
-  // Watches a namespace's file. key: of the grant that the namespace may own. A second call for the same file and key
-  // costs only a lookup. Errors: the directory cannot be watched.
+  // Watches a namespace's file. key: the key of the grant that the namespace may own. A second call for the same file
+  // and key costs only a lookup. Errors: the directory cannot be watched.
   Result<void> watch(const std::string& path, const std::string& key);
   // Returns the keys of the namespaces that may have ended since the last call. Stops watching these namespaces.
   // nullopt: events were lost, so any watched namespace may have ended.
@@ -171,8 +171,8 @@ class RdmaPlugin : public NriHandler {
   std::optional<Clock::time_point> recount_at_;
   // The next members are the state of one Synchronize. requesting_pods_: pods with annotations about RDMA. doubtful_:
   // the result of doubtful_containers() when this Synchronize began, without the unbound containers that the runtime
-  // has listed since. It is not queried again, because another instance may have made grants meanwhile. pods_: pod ids
-  // by container id, for users whose grant lacks their pod id.
+  // has listed since. The list is not queried again, because another instance may have made grants meanwhile. pods_:
+  // pod ids by container id, for users whose grant lacks their pod id.
   std::map<std::string, NriPod> requesting_pods_;
   Doubtful doubtful_;
   std::map<std::string, std::string> pods_;

@@ -48,7 +48,7 @@ constexpr const char* kEvictionReason =
 // Ends Connection::serve() when a signal arrives or when the plugin has work to do.
 class Wake {
  public:
-  // more: a further descriptor that is readable when there is work, or -1.
+  // more: a further descriptor, or -1, that is readable when there is work.
   static Result<Wake> make(int more) {
     Wake wake;
     wake.signals_ = TRY(base::ending_signals());

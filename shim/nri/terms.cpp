@@ -88,7 +88,7 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
   spec.userns_path = path_of(container.namespaces, "user");
   spec.may_remount = true;  // assumed, because NRI does not report capabilities
   spec.memlock = container.memlock;
-  // Its value stays: a runtime refuses a container if two plugins set the same item.
+  // An rdma.max that the container has stays: a runtime refuses a container if two plugins set the same item.
   spec.has_rdma_max = container.unified.contains(kRdmaMax);
   return spec;
 }

@@ -20,19 +20,19 @@ std::optional<hook::Engine> engine_of_runtime(std::string_view name);
 // Returns the specification of a container in the pod. Namespace, names, uid and sandbox come from NRI's own fields,
 // which replace annotations of these names.
 hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, hook::Engine engine);
-// Returns a specification for the pod itself, which requests HCAs only by the pod's annotations. It serves for a grant
-// before any container exists.
+// Returns a specification for the pod itself, which requests HCAs only by the pod's annotations. This specification
+// serves for a grant before any container exists.
 hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine);
 
 // Returns the specification of the container or pod of a request.
 hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine);
 
-// Returns the adjustment as NRI's answer. It leaves out items that the container has, because a runtime refuses a
+// Returns the adjustment as NRI's answer. Leaves out items that the container has, because a runtime refuses a
 // container if two plugins set the same item, and CAP_IPC_LOCK, because an NRI plugin cannot add capabilities (0.12.2).
 // memlock: the container's present RLIMIT_MEMLOCK, which runtimes report since NRI 0.11 (containerd 2.3, CRI-O 1.36).
-// nullopt: not known; then only an unlimited value is set, because any other value could lower the limit. controller:
-// the node's cgroup controller for RDMA; kNone: no limits are set. Errors: the container has a device with another
-// number at the path of a node; the device number of a node is unknown.
+// If it is unknown (nullopt), only an unlimited value is set, because any other value could lower the limit.
+// controller: the node's cgroup controller for RDMA; kNone: no limits are set. Errors: the container has a device with
+// another number at the path of a node; the device number of a node is unknown.
 Result<ContainerAdjustment> nri_adjustment(const hook::Adjustment& adjustment,
                                            const std::optional<hook::Rlimit>& memlock = std::nullopt,
                                            hook::RdmaController controller = hook::RdmaController::kNone);

@@ -22,7 +22,7 @@ using Clock = Worker::Clock;
 
 constexpr std::size_t kLargestRequest = std::size_t{16} << 20;
 constexpr std::size_t kLargestAnswer = std::size_t{4} << 20;
-// First byte of an answer.
+// The first byte of an answer: whether the job succeeded.
 constexpr char kDone = '+';
 constexpr char kFailed = '-';
 // Longest wait for the end of a process.
@@ -122,8 +122,8 @@ void Worker::reap() {
 
 Result<std::string> Worker::ask(std::string_view request, Clock::time_point deadline) {
   if (request.size() > kLargestRequest) return Error{"the request is too long", EMSGSIZE, {}};
-  // A readable socket means that the worker has ended, for example was killed. It has not received this request, so a
-  // new worker can serve it.
+  // A readable socket means that the worker has ended, for example was killed. The ended worker has not received this
+  // request, so a new one can serve it.
   pollfd ended_before{socket_.fd(), POLLIN, 0};
   if (pid_ != 0 && ::poll(&ended_before, 1, 0) > 0) retire();
   TRY_VOID(start());

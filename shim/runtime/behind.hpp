@@ -16,7 +16,7 @@ std::string absolute_bundle(const Invocation& invocation);
 // a single path component: both runtimes reject such an id.
 std::string state_directory(const Invocation& invocation);
 
-// Returns the bundle that the runtime recorded for the container. nullopt: no such container exists, or its runtime
+// Returns the bundle that the runtime recorded for the container. nullopt: the container does not exist, or its runtime
 // keeps state in another format.
 std::optional<std::string> find_bundle(const Invocation& invocation);
 

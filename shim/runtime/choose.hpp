@@ -30,31 +30,31 @@ Result<ProgramId> own_id();
 // Returns the first configured runtime that exists and is executable. An absolute path names that file. A name is
 // searched in the absolute directories of `path` (format of $PATH), then in the directories where distributions install
 // runtimes, because the PATH of a service often lacks one of them. Skips rdma-runtime itself, the file with the id
-// `self`, under any name. Errors: no runtime exists; a relative path with a slash.
+// `self`, under any name. Errors: none of the runtimes exists; a relative path has a slash.
 Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path,
                                  const ProgramId& self);
 
 // Returns the command line with the runtime that created its container. nullopt: the command names no container or
-// creates one, or no record of the container exists. Errors: of the ledger.
+// creates one, or no record of the container exists. Errors: those of the ledger.
 Result<std::optional<Invocation>> behind_container(std::span<char* const> arguments, const std::string& ledger);
 
 struct Configured {
   std::string runtime;
-  std::string warning;  // empty: the configuration was read
+  std::string warning;  // why the configuration could not be read; empty: it was read
 };
 // Returns the runtime of the configuration. If the configuration cannot be read, returns the last known runtime and
-// sets settings.engine to the last known engine. Errors: as find_runtime(); no configuration was readable since the
-// node started.
+// sets settings.engine to the last known engine. Errors: those of find_runtime(); no configuration was readable since
+// the node started.
 Result<Configured> configured_runtime(Settings& settings);
 
 // Records the runtime of a container that is about to be created. Returns an empty text, or a warning if the record
 // cannot be written. Errors: EEXIST, another runtime has a container with this id and root.
 Result<std::string> note_runtime(const Invocation& invocation, const Settings& settings,
                                  const base::ProcessIdentity& self);
-// Call it if the runtime could not be executed: removes the record of note_runtime().
+// Removes the record of note_runtime(). Call it if the runtime could not be executed.
 void forget_note(const Invocation& invocation, const std::string& ledger);
-// Called before `delete`: marks the container's record, so that a later sweep_runtimes() removes it if the container is
-// gone. Removes the marked records of earlier containers.
+// Marks the container's record before `delete`, so that a later sweep_runtimes() removes it if the container is gone.
+// Removes the marked records of earlier containers.
 void note_delete(const Invocation& invocation, const std::string& ledger);
 
 }  // namespace shim

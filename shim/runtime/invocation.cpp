@@ -18,11 +18,11 @@ enum class Takes {
 };
 
 struct OptionSpec {
-  std::string_view name;  // empty: only the letter
-  char letter = 0;        // 0: none
+  std::string_view name;  // empty: the option has only a letter
+  char letter = 0;        // 0: the option has no letter
   Takes takes = Takes::kNothing;
   std::string Invocation::*value = nullptr;
-  bool Invocation::*flag = nullptr;  // set even if no command follows
+  bool Invocation::*flag = nullptr;  // set to true even if no command follows
 };
 using Options = std::span<const OptionSpec>;
 
@@ -174,8 +174,8 @@ class Reader {
   }
 
  private:
-  // If no id was found, the last argument is the id. It may have been skipped as the "value" of an unknown option,
-  // which then has no value.
+  // If no id was found, the last argument is the id. The parser may have skipped the id as the "value" of an unknown
+  // option, which then has no value.
   void take_swallowed_id() {
     if (result_.id.empty() && swallowed_ && at_ == arguments_.size()) result_.id = *swallowed_;
   }

@@ -26,7 +26,7 @@ enum class Action {
 };
 
 struct Invocation {
-  std::string runtime;  // absolute path of the real runtime; not set by parse_invocation()
+  std::string runtime;  // absolute path of the real runtime; parse_invocation() leaves it empty
   Dialect dialect = Dialect::kRunc;
   Action action = Action::kPass;
   std::string root;          // value of --root; empty: the runtime's default
@@ -42,9 +42,9 @@ struct Invocation {
   bool version = false;      // --version before a command
 };
 
-// Parses arguments, which exclude the program's name. The last occurrence of an option counts. Never fails: the runtime
-// itself reports invalid arguments. An unknown option is assumed to have a value if the next argument is not an option
-// and, before the command, not a command.
+// Parses arguments, which exclude the program's name. The last occurrence of an option counts. Accepts all arguments:
+// the runtime itself reports invalid ones. An unknown option is assumed to have a value if the next argument is not an
+// option and, before the command, not a command.
 Invocation parse_invocation(std::span<char* const> arguments, Dialect dialect);
 
 }  // namespace shim

@@ -18,7 +18,7 @@ namespace shim {
 // 2,000 bytes of the message, so that one write(2) is enough.
 std::string log_line(std::string_view level, std::string_view message, std::time_t time, bool json);
 
-// Returns the file that --log names; empty: no --log, or crun's "syslog:" or "journald:".
+// Returns the file that --log names; empty: --log is missing, or is crun's "syslog:" or "journald:".
 std::string log_file(const std::string& log, Dialect dialect);
 
 class RuntimeLog {

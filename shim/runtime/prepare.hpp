@@ -13,9 +13,10 @@ namespace shim {
 // create, run: books HCAs for a container that requests them, and edits its config.json. If the container requests
 // none, config.json stays unchanged; if rdma-runtime edited the file at an earlier start, the engine's text is
 // restored.
-// restore: the checkpoint released the grant, but the container's config.json still has the grant's devices. If that
-// file has the poststop hook of rdma-hook, HCAs are booked again, and the container's view is made. With crun, which
-// runs no hooks at restore, config.json stays as it is. With other runtimes the createRuntime hook completes the grant.
+// restore: the checkpoint released the grant, but the container's config.json still has the grant's devices. If
+// config.json has the poststop hook of rdma-hook, HCAs are booked again, and the container's view is made. With crun,
+// which runs no hooks at restore, config.json stays as it is. With other runtimes the createRuntime hook completes the
+// grant.
 Result<void> prepare_new(const Invocation& invocation, const Settings& settings, const base::ProcessIdentity& self,
                          const RuntimeLog& log);
 

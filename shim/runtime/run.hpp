@@ -8,7 +8,7 @@
 namespace shim {
 
 // Executes the runtime and does not return. On failure writes to the engine's log and stderr, and returns 1. argv: ends
-// with a nullptr. read: reads the configuration; not called if the ledger has a record of the container's runtime.
+// with a nullptr. read: reads the configuration; called only if the ledger has no record of the container's runtime.
 // ledger: the ledger's path, the same as in the result of read.
 int run(char* const* argv, const std::string& ledger, const ReadSettings& read);
 

@@ -15,7 +15,7 @@ namespace shim {
 
 struct NeededCall {
   std::string_view name;  // name of the system call
-  std::string_view who;   // library that needs it
+  std::string_view who;   // the library that needs the system call
 };
 // Returns the system calls that libibverbs, NCCL, UCX, NVSHMEM and libnuma need and that a profile may refuse.
 std::span<const NeededCall> needed_calls();

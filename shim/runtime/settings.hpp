@@ -24,7 +24,7 @@ using ReadSettings = std::function<Settings()>;
 
 // Returns the command line of rdma-hook: the configured path, else the program beside this one, else
 // /usr/local/bin/rdma-hook. Its options pass on the paths of configuration, root and ledger that are not the defaults.
-// Errors: no such program.
+// Errors: the program does not exist.
 Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine);
 
 }  // namespace shim

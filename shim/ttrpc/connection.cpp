@@ -17,16 +17,16 @@
 namespace shim {
 namespace {
 
-// Returns the timeout for poll(2); -1 without a deadline. It is rounded up, so that after a timeout of poll(2) the
-// deadline has passed.
+// Returns the timeout for poll(2); -1 without a deadline. The timeout is rounded up, so that the deadline has passed
+// after it.
 int milliseconds_until(std::optional<Connection::Clock::time_point> until) {
   if (!until) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Connection::Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
-// Most messages are shorter than this size. Memory beyond it is released after use. It is a multiple of every page size
-// of Linux, so that ReservedBuffer can release whole pages.
+// Memory above this size is released after use; most messages are shorter. The size is a multiple of every page size of
+// Linux, so that ReservedBuffer can release whole pages.
 constexpr std::size_t kUsualSize = std::size_t{64} << 10;
 
 void shrink(std::string& buffer) {
@@ -178,7 +178,7 @@ Result<Connection::Ended> Connection::end_of_input() {
 }
 
 // Sends out_. Uses MSG_DONTWAIT and poll(2), because a blocking send could wait forever. A runtime that works reads at
-// once. If it has not read for 2 s, which is its own limit for a request, it is assumed to be stuck.
+// once. A runtime that has not read for 2 s, its own limit for a request, counts as stuck.
 Result<void> Connection::flush() {
   constexpr auto kPatience = std::chrono::seconds(2);
   const auto until = Clock::now() + kPatience;
@@ -281,11 +281,10 @@ Result<void> Connection::take_answer(const Message& message) {
   if (message.type != MessageType::kResponse)
     return make_error("the runtime sent a ttrpc message of type {} in place of an answer",
                       static_cast<int>(message.type));
-  // An answer to a stream that the plugin never used means that the messages are misread, so this error ends the
-  // connection.
+  // An answer to a stream that the plugin never used ends the connection: the messages are misread.
   if (message.stream % 2 == 0 || message.stream >= next_call_)
     return make_error("the runtime answered ttrpc stream {}, which has no request", message.stream);
-  if (!pending_ || pending_->stream != message.stream || pending_->answer) return {};  // late or repeated
+  if (!pending_ || pending_->stream != message.stream || pending_->answer) return {};  // drops late answers
   if (message.too_long) {
     pending_->answer.emplace(
         Error{fmt::format("answer of {} bytes: the limit is {}", message.length, kMaxReceiveData), EMSGSIZE});

@@ -29,8 +29,8 @@ namespace shim {
 // with errno; ENOENT and ECONNREFUSED mean that the runtime is not running.
 Result<base::UniqueFd> connect_socket(const std::string& path);
 
-// Takes over the socket that a runtime passes to a plugin it starts. number: value of NRI_PLUGIN_SOCKET. Errors: not
-// the number of an open stream socket.
+// Takes over the socket that a runtime passes to a plugin it starts. number: value of NRI_PLUGIN_SOCKET. Errors: the
+// number is not that of an open stream socket.
 Result<base::UniqueFd> launched_socket(std::string_view number);
 
 // Buffer for the longest message. Its address space is reserved for the whole life of the connection, but it uses
@@ -72,19 +72,19 @@ class Connection {
     kDeadline,  // `until` has passed
   };
 
-  // Takes the socket. Errors: no memory for messages.
+  // Takes the socket. Errors: the memory for messages cannot be reserved.
   static Result<std::unique_ptr<Connection>> open(base::UniqueFd socket, Handler handler);
 
   // Sends a request to the runtime and returns the payload of its answer. Serves the runtime's requests meanwhile.
-  // Errors: a status of the runtime (code: errno_of_status()); no answer within timeout (ETIMEDOUT; a late answer is
-  // dropped, and the connection stays usable); a payload beyond 4 MiB (EMSGSIZE); the connection ended (ECONNRESET);
-  // errors of serve().
+  // Errors: a status of the runtime (code: errno_of_status()); ETIMEDOUT, the runtime does not answer within timeout (a
+  // late answer is dropped, and the connection stays usable); EMSGSIZE, a payload of more than 4 MiB; ECONNRESET, the
+  // connection ended; errors of serve().
   Result<std::string> call(std::string_view service, std::string_view method, std::string_view payload,
                            std::chrono::milliseconds timeout);
 
   // Serves the runtime's requests. stop_fd: a descriptor that ends the call when it is readable, such as a signalfd;
-  // the call does not read it; -1: none. until: deadline; nullopt: none. A signal does not end the call. Errors: bytes
-  // that are not NRI's protocol; the connection ended in the middle of a message; the runtime does not read answers; a
+  // the call does not read it; -1: none. until: deadline; nullopt: none. Signals do not end the call. Errors: the bytes
+  // are not NRI's protocol; the connection ended in the middle of a message; the runtime does not read answers; a
   // socket error. The connection is unusable after an error.
   Result<Ended> serve(int stop_fd = -1, std::optional<Clock::time_point> until = std::nullopt);
 

@@ -15,7 +15,7 @@ Result<std::optional<MuxPiece>> MuxDecoder::next(std::string_view& input) {
     if (left_ == 0) {
       if (!header_.take(input)) return std::optional<MuxPiece>();
       TRY_VOID(begin_frame());
-      continue;  // an empty frame has no payload
+      continue;  // skips an empty frame, which has no payload
     }
     const MuxPiece piece{connection_, input.substr(0, left_)};
     left_ -= piece.bytes.size();
@@ -30,8 +30,8 @@ Result<std::optional<MuxPiece>> MuxDecoder::next(std::string_view& input) {
 Result<void> MuxDecoder::begin_frame() {
   const std::uint32_t connection = read_u32(header_.text());
   const std::size_t length = read_u32(header_.text().substr(4));
-  // An unknown connection is an error, unlike in Go, which silently drops the frame. No version of NRI sends such a
-  // frame, so these bytes are no header: the decoder has lost the boundaries of frames.
+  // An unknown connection is an error, unlike in Go, which silently drops the frame: as no version of NRI sends such a
+  // frame, the decoder has lost the boundaries of frames.
   if (connection != kPluginConnection && connection != kRuntimeConnection)
     return make_error("the runtime sent a frame for connection {}: NRI has connections {} and {} only", connection,
                       kPluginConnection, kRuntimeConnection);
@@ -77,7 +77,7 @@ bool MessageDecoder::take_data(std::string_view& input) {
   std::size_t& done = current_.too_long ? skipped_ : got_;
   const std::string_view part = input.substr(0, current_.length - done);
   input.remove_prefix(part.size());
-  if (!current_.too_long && part.size() == current_.length) {  // complete in input: no copy
+  if (!current_.too_long && part.size() == current_.length) {  // the data is complete in input, so it is not copied
     current_.data = part;
     return true;
   }

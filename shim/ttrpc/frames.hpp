@@ -1,9 +1,9 @@
 // Converts between the bytes of a runtime's socket and messages. Two layers:
 //
 // NRI's multiplexer (containerd/nri pkg/net/multiplex) has two logical connections over one socket. A frame has the id
-// of a connection and the length of its payload, both 32 bits, big-endian, and then the payload. No frame opens or
-// closes a logical connection. Each logical connection is a stream of bytes: a message may begin and end anywhere in a
-// frame.
+// of a connection and the length of its payload, both 32 bits, big-endian, and then the payload. Logical connections
+// are not opened or closed by frames. Each logical connection is a stream of bytes: a message may begin and end
+// anywhere in a frame.
 //
 // A ttrpc message (containerd/ttrpc PROTOCOL.md) has a header of ten bytes, big-endian: length of the data (32 bits),
 // stream (32 bits), type (8), flags (8). The data follows.
@@ -94,8 +94,9 @@ inline constexpr std::uint8_t kFlagRemoteOpen = 0x2;  // a stream: more messages
 inline constexpr std::size_t kMessageHeaderSize = 10;
 // Longest data that ttrpc's receivers in Go accept (channel.go, messageLengthMax).
 inline constexpr std::size_t kMaxSendData = std::size_t{4} << 20;
-// Longest data that this plugin accepts. It is above kMaxSendData, because ttrpc before 1.2.6 (containerd 1.7) sends
-// longer messages than it accepts: the Synchronize of a large node would otherwise be lost. NRI's frames limit the
+// Longest data that this plugin accepts. The limit is above kMaxSendData, because ttrpc before 1.2.6 (containerd 1.7)
+// sends longer messages than it accepts: the Synchronize of a large node would otherwise be lost. NRI's frames limit
+// the
 // data to kMaxMuxPayload.
 inline constexpr std::size_t kMaxReceiveData = std::size_t{16} << 20;
 
@@ -138,9 +139,9 @@ class MessageDecoder {
 void append_message_header(std::string& out, const Message& message);
 
 // Appends a message as frames that the readers of all versions accept. A reader fails on a frame that is longer than
-// the buffer it reads into (multiplex conn.Read: ENOMEM). It reads a header into a buffer of 4096 bytes, and then the
-// data into a buffer of the length in the header. So a message of up to 4096 bytes is one frame, and a longer message
-// has its header in a separate frame. message.data: at most kMaxSendData bytes. message.length is ignored.
+// the buffer it reads into (multiplex conn.Read: ENOMEM). The reader takes a header into a buffer of 4096 bytes, and
+// then the data into a buffer of the length in the header. So a message of up to 4096 bytes is one frame, and a longer
+// message has its header in a separate frame. message.data: at most kMaxSendData bytes. message.length is ignored.
 void append_frames(std::string& out, std::uint32_t connection, Message message);
 
 }  // namespace shim

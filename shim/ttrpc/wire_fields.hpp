@@ -30,7 +30,7 @@ class WireReader {
   explicit WireReader(std::string_view message) : rest_(message) {}
 
   // Returns the next field; nullopt at the end. The field's bytes are part of the message. Errors: the message ends
-  // within a field; a number of more than 64 bits; a field number of 0 or beyond 2^29 - 1; a group, which proto3 does
+  // within a field; a number of more than 64 bits; a field number of 0 or above 2^29 - 1; a group, which proto3 does
   // not have.
   Result<std::optional<WireField>> next();
 

@@ -137,7 +137,7 @@ Result<std::vector<std::string>> indexes_by_address(const Config& config, const 
 }
 
 // Checks that each slice of the network can be determined. Returns "rail 0: 7" for each slice that is found by an
-// address. Errors: as node_ranges() and slice_of().
+// address. Errors: those of node_ranges() and slice_of().
 Result<std::vector<std::string>> resolve_slices(const Config& config, const Network& network,
                                                 const NodeSettings& node) {
   const auto none = []() -> Result<std::vector<Address>> { return std::vector<Address>(); };

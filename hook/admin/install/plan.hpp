@@ -82,7 +82,7 @@ Result<InstallPlan> plan_install(const EngineFacts& facts);
 // setting that install writes. Pure. Errors: EEXIST; the message has file and line of the option or variable.
 Result<void> check_start(const EngineFacts& facts);
 // Checks that no option of dockerd's unit is also a key of daemon.json, whether install or another program wrote the
-// key: dockerd refuses both (daemon/config, findConfigurationConflicts). Pure. Errors: as check_start().
+// key: dockerd refuses both (daemon/config, findConfigurationConflicts). Pure. Errors: those of check_start().
 Result<void> check_docker_keys(const EngineFacts& facts, const Json& json);
 // Checks the files that the settings of `facts` name and that the engine opens when it starts: CRI-O's runtimes and
 // monitors, containerd's base specifications. An engine that would not start is not restarted by install. Errors:

@@ -47,7 +47,8 @@ class Counters {
   // Opens the directory first, and does not create it. Errors: also, the directory cannot be opened (ENOENT: it does
   // not exist).
   static Result<Counters> open(const std::string& directory);
-  // Opens the file only for read(), also on a read-only file system. Errors: as open(); ENOENT if nothing was counted.
+  // Opens the file only for read(), also on a read-only file system. Errors: those of open(); ENOENT if nothing was
+  // counted.
   static Result<Counters> open_to_read(const std::string& directory);
 
   // Adds the increments in one write. Best effort: never fails, and waits at most 10 ms for other processes. Drops

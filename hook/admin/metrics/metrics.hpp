@@ -110,7 +110,7 @@ using Write = std::function<void(const std::string& text)>;
 void write_port_counters(const std::string& root, const std::vector<std::string>& hcas, const Write& write);
 
 // Writes all series except rdma_hook_grant_info. Only reads the ledger. Without DIR/metrics there are no counters.
-// Errors: as Counters::open_to_read() and read().
+// Errors: those of Counters::open_to_read() and read().
 Result<void> write_metrics(const std::string& ledger_directory, const Held& held, const std::string& root,
                            const Write& write);
 

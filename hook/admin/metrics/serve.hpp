@@ -54,7 +54,7 @@ std::optional<std::string> name_of_id(std::string_view text, id_t id);
 Result<void> become_serving_user();
 
 // Serves the text that read() returns, until SIGTERM or SIGINT. Call after isolate(). Started by another user than
-// root, it serves as that user. Errors: as listen_at() and become_serving_user(); the serving process has ended.
+// root, it serves as that user. Errors: those of listen_at() and become_serving_user(); the serving process has ended.
 using ReadMetrics = std::function<Result<std::string>()>;
 Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read, const Log& log);
 

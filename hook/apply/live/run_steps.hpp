@@ -60,7 +60,7 @@ Result<std::vector<std::string>> run_steps(const LiveContainer& container, const
                                            Engine engine);
 
 // Plans the steps (live_steps()) and runs them (run_steps()). root: prefix of the node's /dev. Returns warnings.
-// Errors: as live_steps() and run_steps().
+// Errors: those of live_steps() and run_steps().
 Result<std::vector<std::string>> apply_live(const Adjustment& adjustment, const ContainerSpec& spec,
                                             const LiveContainer& container, Engine engine, const std::string& root);
 

@@ -23,7 +23,7 @@ Result<std::vector<AddressRange>> node_ranges(const Config& config, const Networ
                                               const ReadOwnAddresses& own);
 
 // Returns this node's index for ranges of MAC addresses and GUIDs. In these ranges the node has no address from which
-// the index could be computed. Errors: as node_ranges().
+// the index could be computed. Errors: those of node_ranges().
 Result<std::uint64_t> node_number(const Config& config);
 
 // Returns the addresses of the netdev that has this name.
@@ -38,7 +38,7 @@ using TakeOfStock = std::function<Result<std::vector<RailAddress>>(const std::ve
 
 // Allocates the MAC address and GUIDs of a rail that moves a VF, if the network has ranges for them and they are not
 // set yet. Never allocates a value that a network sets as "mac", "node_guid" or "port_guid".
-// Errors: as node_ranges(); an error of `take`; EADDRNOTAVAIL with remedy, the range is used up.
+// Errors: those of node_ranges(); an error of `take`; EADDRNOTAVAIL with remedy, the range is used up.
 Result<void> take_vf_values(const Config& config, const Network& network, const TakeOfStock& take, Rail& rail);
 
 }  // namespace hook

@@ -63,7 +63,8 @@ class AddressPool {
   int timeout_ms_;
 };
 
-// Returns the ranges from which take() allocates for this rail. Errors: as take(), except that a range is used up.
+// Returns the ranges from which take() allocates for this rail. Errors: those of take(), except that a range is used
+// up.
 Result<std::vector<const AddressRange*>> ranges_of(unsigned rail, const std::vector<AddressRange>& ranges);
 // Returns a range as text: "10.1.0.1-10.1.0.9".
 std::string to_string(const AddressRange& range);

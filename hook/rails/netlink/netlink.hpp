@@ -79,7 +79,7 @@ class Netlink {
   // one (Linux 4.12); ENOMEM for a request without message.
   Result<void> change(const RequestBuilder& request, std::string_view what);
   // Sends a request or a dump and calls the handler for every message of the answer. The message is valid only during
-  // that call. Errors: as change(); EINTR, the kernel marked the dump as interrupted.
+  // that call. Errors: those of change(); EINTR, the kernel marked the dump as interrupted.
   Result<void> read(const RequestBuilder& request, std::string_view what, const Handler& handler);
   // Reads a dump. Repeats an interrupted dump from its start (repeat_interrupted()).
   // restart: discards the results of the handler; called before each attempt.

@@ -56,7 +56,8 @@ std::uint64_t node_guid_of_mac(const std::vector<std::uint8_t>& mac);
 // Errors, with remedy: EOPNOTSUPP (the RDMA subsystem is shared; or a software device, which has to be made again in
 // the target), EBUSY, EPERM, EEXIST (the name is taken in the target).
 Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns);
-// Moves a device from another namespace: a child process joins `from` and moves it. Errors: as move_rdma_device().
+// Moves a device from another namespace: a child process joins `from` and moves it. Errors: those of
+// move_rdma_device().
 Result<void> move_rdma_device_from(int from, std::uint32_t index, int to);
 // Renames a device. Errors, with remedy: EEXIST and ENFILE (the name is taken).
 Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_view name);

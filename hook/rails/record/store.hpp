@@ -25,7 +25,7 @@ class NetworkRecordStore {
   static Result<Presence> read_presence(const std::string& ledger_directory, const std::string& key);
   // Returns false if the directory of the records is empty or missing. Returns true if it has a file or cannot be read.
   static bool has_any(const std::string& ledger_directory);
-  // Reads the record of this key; nullopt if it has none. Errors: as parse_network_record().
+  // Reads the record of this key; nullopt if it has none. Errors: those of parse_network_record().
   Result<std::optional<NetworkRecord>> read(const std::string& key) const;
   // Replaces the record of its key. Errors: EFBIG, larger than kLargestLedgerFile; an error of the file system.
   Result<void> write(const NetworkRecord& record) const;

@@ -54,7 +54,7 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
   void* tag() { return this; }
-  // ok: the operation has succeeded.
+  // ok: true if the operation has succeeded.
   virtual void end(bool ok) = 0;
 
  protected:
@@ -136,7 +136,7 @@ class Service final : public DeviceServer {
  private:
   using Methods = v1beta1::DevicePlugin::AsyncService;
 
-  // A call with one response, or the wait for such a call. It frees itself at the end.
+  // A call with one response, or the wait for such a call. The object frees itself at the end.
   template <typename Request, typename Response>
   class Unary final : public Operation {
    public:
@@ -182,9 +182,9 @@ class Service final : public DeviceServer {
   using Preference = Unary<v1beta1::PreferredAllocationRequest, v1beta1::PreferredAllocationResponse>;
   using Allocation = Unary<v1beta1::AllocateRequest, v1beta1::AllocateResponse>;
 
-  // A call of ListAndWatch, or the wait for such a call. It frees itself at the end. While a list is being written, no
-  // further lists are queued: the latest resource is sent afterwards, so a slow kubelet costs no memory. The service's
-  // mutex protects all members.
+  // A call of ListAndWatch, or the wait for such a call. The object frees itself at the end. While a list is being
+  // written, no further lists are queued: the latest resource is sent afterwards, so a slow kubelet costs no memory.
+  // The service's mutex protects all members.
   class Watch final : public Operation {
    public:
     static void await(Service& service) {
@@ -228,7 +228,7 @@ class Service final : public DeviceServer {
    private:
     enum class State { kAwaited, kIdle, kWrites, kFinishes, kFinished };
 
-    // The end of the call, also by the kubelet.
+    // gRPC reports this tag at the end of the call, also if the kubelet ends it.
     class Over final : public Operation {
      public:
       explicit Over(Watch& watch) : watch_(watch) {}

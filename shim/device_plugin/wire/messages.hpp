@@ -18,8 +18,8 @@ Result<void> prefer_devices(const Resource& resource, const v1beta1::PreferredAl
 // of the containers before it. Errors: those of hcas_of().
 Result<void> requested_hcas(const Resource& resource, const v1beta1::AllocateRequest& request,
                             std::vector<std::vector<const CountedHca*>>& hcas);
-// Adds the nodes of each container's HCAs, or their CDI device names if by_cdi returns true. Nothing else is added: the
-// hook, rdma-runtime or rdma-nri adds limits, variables, rails and the view.
+// Adds the nodes of each container's HCAs, or their CDI device names if by_cdi returns true. Leaves limits, variables,
+// rails and the view to the hook, rdma-runtime or rdma-nri.
 void allocate_devices(const std::vector<std::vector<const CountedHca*>>& hcas, const ByCdi& by_cdi,
                       v1beta1::AllocateResponse& response);
 

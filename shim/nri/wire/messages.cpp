@@ -32,7 +32,7 @@ constexpr std::uint32_t kNested[][3] = {{1, 2, 3}, {8, 11, 11}, {3, 3, 3}};
 
 constexpr std::size_t kContainerLevel = 1;
 constexpr std::uint32_t kMounts = 9;
-constexpr std::uint32_t kOptions = 4;  // in a mount; the options of all mounts are counted together
+constexpr std::uint32_t kOptions = 4;  // field `options` of a mount; the options of all mounts are counted together
 
 std::size_t count_fields(std::string_view message, std::uint32_t number) {
   std::size_t count = 0;

@@ -45,13 +45,13 @@ struct NriContainer {
   bool stopped = false;
   std::map<std::string, std::string> annotations;
   std::vector<std::string> env;           // NAME=value
-  std::vector<hook::SpecMount> mounts;    // without their sources
+  std::vector<hook::SpecMount> mounts;    // the mounts, without their sources
   std::vector<hook::SpecDevice> devices;  // includes the devices of earlier plugins
   std::vector<DeviceRule> device_rules;
   std::map<std::string, std::string> unified = {};  // cgroup v2 files of the container, and their values
   std::optional<hook::Rlimit> memlock;  // RLIMIT_MEMLOCK; always nullopt before containerd 2.3 and CRI-O 1.36
   LinuxNamespaces namespaces;
-  std::uint32_t pid = 0;                      // 0: not started
+  std::uint32_t pid = 0;                      // PID of the first process; 0: not started
   std::vector<std::string> cdi_devices = {};  // such as "rdma-init.io/hca=mlx5_0"; empty before NRI 0.10
   std::set<std::string> net_devices = {};     // netdevs that the runtime moves in; empty before NRI 0.11
   friend bool operator==(const NriContainer&, const NriContainer&) = default;
@@ -64,7 +64,7 @@ struct ContainerAdjustment {
   std::map<std::string, std::string> annotations;
   std::vector<hook::PlannedMount> mounts;
   std::map<std::string, std::string> env;
-  std::vector<hook::PlannedNode> devices;  // with their numbers
+  std::vector<hook::PlannedNode> devices;  // the device nodes, with their numbers
   std::optional<hook::Rlimit> memlock;
   // Values for files of the container's cgroup (v2), by file name. A value should have one line: runc before 1.2 and
   // crun write several lines with one write(2), which the kernel refuses for rdma.max.
@@ -91,7 +91,7 @@ struct RuntimeInfo {
 // Event numbers of NRI. All runtimes since NRI 0.2.0 know them, except the last one: a runtime before NRI 0.10 closes
 // the connection to a plugin that subscribes to it.
 enum class Event : std::int32_t {
-  kStateChange = 0,  // not an event: before NRI 0.12.0 the method StateChange, whose message names the event
+  kStateChange = 0,  // the method StateChange before NRI 0.12.0, whose message names the event
   kRunPodSandbox = 1,
   kStopPodSandbox = 2,
   kRemovePodSandbox = 3,

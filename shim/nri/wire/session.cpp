@@ -112,7 +112,7 @@ Result<bool> NriDispatcher::take_found(std::string_view payload) {
 }
 
 Result<std::string> NriDispatcher::shutdown(const Request& /*request*/) {
-  return std::string();  // no known runtime sends it
+  return std::string();  // ignores this request, which no known runtime sends
 }
 
 Result<std::string> NriDispatcher::validate(const Request& request) {

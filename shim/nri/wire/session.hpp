@@ -23,7 +23,7 @@ namespace shim {
 
 // Handles the runtime's requests, one at a time, in one thread.
 //
-// The runtime waits 2 s for an answer, unless configured otherwise. After that time it closes the connection and
+// The runtime waits 2 s for an answer, unless configured otherwise. Then the runtime closes the connection and
 // continues without the plugin, so that a container gets no HCAs. An error, in contrast, fails the creation of the
 // container or the start of the pod; its message and hint reach the user.
 class NriHandler {
@@ -42,7 +42,7 @@ class NriHandler {
   virtual void found(const NriContainer& /*container*/) {}
   virtual Result<void> synchronize_end() { return {}; }
 
-  // Returns the bytes of the answer: of create_response() for kCreateContainer, none for all other events.
+  // Returns the bytes of the answer: the result of create_response() for kCreateContainer, otherwise none.
   virtual Result<std::string> answer(const NriRequest& request) = 0;
 
   // Called after all plugins have adjusted a container, if configure() has subscribed to it. Returns the reason for
@@ -60,9 +60,9 @@ class NriDispatcher {
   // The handler must outlive this object.
   explicit NriDispatcher(NriHandler& handler) : handler_(handler) {}
 
-  // Errors: of the handler; ENOSYS for an unknown service or method (NRI 0.12 then uses StateChange); EINVAL for bytes
-  // that are not the method's message; EAGAIN for a request before Configure; EMSGSIZE for a pod and container beyond 4
-  // MiB, which no kernel can start.
+  // Errors: those of the handler; ENOSYS for an unknown service or method (NRI 0.12 then uses StateChange); EINVAL for
+  // bytes that are not the method's message; EAGAIN for a request before Configure; EMSGSIZE for a pod and container of
+  // more than 4 MiB, which no kernel can start.
   Result<std::string> dispatch(const Request& request);
 
  private:
@@ -95,7 +95,7 @@ class NriSession {
   static Result<std::unique_ptr<NriSession>> open(base::UniqueFd socket, NriHandler& handler);
 
   // Calls RegisterPlugin. Serves requests meanwhile, because the runtime may send Configure before its answer. The
-  // runtime waits 5 s from its accept, unless configured otherwise. Errors: as Connection::call().
+  // runtime waits 5 s from its accept, unless configured otherwise. Errors: those of Connection::call().
   Result<void> register_as(const PluginIdentity& identity, std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
   // Calls UpdateContainers to evict a container. The runtime accepts it only after Synchronize. Errors: as
