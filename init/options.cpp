@@ -132,8 +132,8 @@ constexpr base::Option<Options> kOptions[] = {
 
 constexpr std::span<const base::Option<Options>> kTable(kOptions);
 // The last eight options have no RDMA_INIT_* variable: each is for one call, and a variable would affect all calls.
-constexpr std::size_t kWithoutTwin = 8;
-constexpr auto kTwins = kTable.first(kTable.size() - kWithoutTwin);
+constexpr std::size_t kWithoutVariable = 8;
+constexpr auto kWithVariable = kTable.first(kTable.size() - kWithoutVariable);
 
 constexpr std::array<Named<Command>, 4> kSubcommands = {
     {{"env", Command::kEnv}, {"doctor", Command::kDoctor}, {"topo", Command::kTopo}, {"snapshot", Command::kSnapshot}}};
@@ -151,7 +151,7 @@ Result<void> apply_environment(Options& options, const char* const* environment,
     // rdma-runtime and rdma-nri set RDMA_INIT_NOTE, but an image can set it too, so it is only shown.
     if (entry.starts_with(kNote)) options.note = printable(entry.substr(kNote.size()), kLongestNote);
   }
-  return base::apply_variables(kTwins, {kPrefix, kOtherVariables}, environment, passed, options);
+  return base::apply_variables(kWithVariable, {kPrefix, kOtherVariables}, environment, passed, options);
 }
 
 Result<void> apply_argument(Options& options, std::span<char* const> arguments, std::size_t& at) {

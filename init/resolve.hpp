@@ -21,8 +21,8 @@ namespace init {
 //  - with --cidr, --family (or NCCL_IB_ADDR_FAMILY=AF_INET6) or --hca: a port that does not match yet, if its netdev is
 //    in this namespace. A storage NIC must not delay the start: if another port matches, a port that has only addresses
 //    outside the CIDR is not pending.
-//  - HCAs that --require or --require-used still needs: device nodes, carrier and addresses may all appear later. Not
-//    on a node without an RDMA driver.
+//  - HCAs that --require or --require-used still needs: device nodes, carrier and addresses may all appear later.
+//    On a node without an RDMA driver no HCA is pending.
 // Pure.
 std::optional<std::string> find_pending(const fabric::Inventory& inventory, const Settings& settings,
                                         const Policy& policy);

@@ -69,7 +69,7 @@ constexpr base::Option<Options> kOptions[] = {
 };
 constexpr std::span<const base::Option<Options>> kTable(kOptions);
 // --help and --version have no variable.
-constexpr auto kTwins = kTable.first(kTable.size() - 2);
+constexpr auto kWithVariable = kTable.first(kTable.size() - 2);
 
 }  // namespace
 
@@ -78,7 +78,8 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
   // An image with a fixed ENTRYPOINT has only variables to set options.
   const auto passed = base::passed_options(arguments);
-  TRY_VOID(base::apply_variables(kTwins, {"RDMA_PING_", kOtherVariables}, environment, std::span(passed), options));
+  TRY_VOID(
+      base::apply_variables(kWithVariable, {"RDMA_PING_", kOtherVariables}, environment, std::span(passed), options));
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     if (std::string_view(arguments[i]) == "--") {
       if (i + 1 >= arguments.size()) return make_error("no command after `--`");

@@ -57,7 +57,7 @@ constexpr std::chrono::milliseconds kOldApplyPatience{2'000};
 struct ApplyLock {
   LockFile file;
   UniqueFd directory;  // earlier versions lock the directory of the file
-  std::string note;    // a warning if a process that is no program of this project has locked the directory
+  std::string note;    // a warning if a process of another project has locked the directory
 };
 
 Result<UniqueFd> open_cluster_directory(const std::string& directory) {
@@ -116,8 +116,7 @@ bool is_sliced(const Network& network) {
          std::ranges::any_of(network.ranges, [](const AddressRange& range) { return range.per_node.has_value(); });
 }
 
-// Returns "rail 0: 7" for each slice of the network: the rails of netdevs that are in other network namespaces are
-// missing.
+// Returns "rail 0: 7" for each slice of the network. Leaves out rails whose netdevs are in other network namespaces.
 Result<std::vector<std::string>> indexes_by_address(const Config& config, const Network& network,
                                                     const NodeSettings& node) {
   std::vector<std::string> indexes;
@@ -294,7 +293,7 @@ AppliedConfig apply_cluster_config(const std::string& directory, const NodeSetti
   }
   const auto lock = lock_directory(place, std::move(*opened));
   if (!lock) return refuse(lock.error());
-  // Another call can have written the file before this call had the lock.
+  // Compares the file again: another call can have written it before this call had the lock.
   checked = check(directory, node);
   if (!lock->note.empty())
     checked.applied.problems.push_back({file, 0, lock->note, "end that process; `lslocks` names it", false});

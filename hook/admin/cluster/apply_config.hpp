@@ -14,7 +14,7 @@ namespace hook {
 // Checks that this node's part of each network's ranges of addresses, MAC addresses and GUIDs ("per_node") can be
 // determined. Returns one problem for each network for which it cannot. A netdev that is not visible, because it is in
 // a container or in another network namespace, is not a problem. by_address: gets "rail 0: 7" for each slice that is
-// found by an address of the node; nullptr: not needed.
+// found by an address of the node; nullptr: the caller does not need the slices.
 std::vector<ConfigProblem> slice_problems(const Config& config, const NodeSettings& node, const std::string& file,
                                           std::vector<std::string>* by_address = nullptr);
 
@@ -28,11 +28,11 @@ struct AppliedConfig {
   Outcome outcome = Outcome::kRefused;
   std::vector<ConfigProblem> problems;  // includes warnings
   std::string digest;                   // digest of the cluster's text; empty: no text
-  std::string index;  // "17 from NODE_NAME gpu-17": this node's index; empty: none is needed, or refused
+  std::string index;  // "17 from NODE_NAME gpu-17": this node's index; empty: it needs none, or the text was refused
   std::string has;    // text for the log that describes the node's configuration after the call
 };
 
-// As apply_cluster_config(), without the lock and without a change of the file.
+// Checks the cluster's text as apply_cluster_config() does, without the lock and without a change of the file.
 AppliedConfig check_cluster_config(const std::string& directory, const NodeSettings& node);
 
 // Reads DIRECTORY/config.json and the node's files (node.config, with absolute paths). If DIRECTORY/config.json is

@@ -56,7 +56,7 @@ void log_event(const std::string& source, const NodeSettings& node, const Applie
   if (!applied.index.empty()) line.add("node_index", applied.index);
   const ConfigProblem* const error = first_error(applied.problems);
   if (!refused) return log.info(line.text());
-  // A refusal has an error among its problems.
+  // The first error among the problems is the reason of the refusal.
   if (error) line.add("because", error->message);
   log.error(Error{line.text(), 0, error ? error->remedy : ""});
 }

@@ -67,11 +67,11 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
       return Error{fmt::format("cannot open `{}`: not a regular file", printable(file)), EINVAL,
                    "mount the ConfigMap as that directory"};
     }
-    // O_PATH for directories needs no read permission.
+    // Directories are opened with O_PATH, which needs no read permission.
     const int how = last ? base::kReadFlags : O_PATH | O_DIRECTORY;
     UniqueFd next(::openat(at.get(), name.c_str(), how | O_NOFOLLOW | O_CLOEXEC));
     if (!next.ok()) return sys_error(errno, "open `{}`", printable(file));
-    // Another file may have replaced this one since fstatat(2).
+    // Checks the type again: another file may have replaced this one since fstatat(2).
     if (last && (::fstat(next.get(), &seen) != 0 || !S_ISREG(seen.st_mode)))
       return sys_error(ENOENT, "open `{}`", printable(file));
     if (last) return next;

@@ -10,7 +10,8 @@
 
 namespace hook {
 
-inline constexpr std::size_t kLongestClusterConfig = std::size_t{1} << 20;  // as for the node's own config.json
+inline constexpr std::size_t kLongestClusterConfig = std::size_t{1}
+                                                     << 20;  // limit in bytes, as for the node's own file
 
 // Returns the text of DIRECTORY/config.json. Follows at most a few links, and only inside of the directory. Opens only
 // a regular file. Repeats the read if the directory is replaced meanwhile. Errors: ENOENT, no directory or file; EFBIG;
@@ -22,9 +23,9 @@ class ConfigWatch {
  public:
   explicit ConfigWatch(std::string directory) : directory_(std::move(directory)) {}
   // Watches the directory that has the path `directory` now. Does nothing if that directory is watched already. Errors:
-  // no such directory; inotify fails.
+  // the directory does not exist; inotify fails.
   Result<void> renew();
-  // Readable after a change; -1: no watch.
+  // The descriptor is readable after a change; -1: nothing is watched.
   int fd() const { return watch_.ok() ? watch_.get() : -1; }
   // Reads and discards all pending events.
   void take() const;

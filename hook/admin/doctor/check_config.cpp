@@ -27,8 +27,8 @@ std::vector<Finding> findings_of_controller(const Result<RdmaController>& contro
 
 constexpr const char* kObject = "node_index";
 
-// Returns the finding for an error of the node's index. It is `broken`, because the hook refuses each container that
-// requests the network.
+// Returns the finding for an error of the node's index. The finding is `broken`, because the hook refuses each
+// container that requests the network.
 Finding broken(std::string object, const Error& error) {
   return {Grade::kBroken, std::move(object), error.message, base::remedy_of(error)};
 }
@@ -122,7 +122,7 @@ std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config
   };
   if (!config.node_index || std::ranges::none_of(config.networks, is_cut)) return findings;
   const NodeIndex::By by = config.node_index->by;
-  // This is a note, not a warning: the hook on the node can find the index although this call of doctor cannot.
+  // Adds a note and not a warning: the hook on the node can find the index although this call of doctor cannot.
   const auto unknown = [&](const char* why) {
     return std::vector<Finding>{{Grade::kNote, kObject, fmt::format("cannot check this node's index: {}", why), ""}};
   };

@@ -47,7 +47,7 @@ bool is_set_up(const NodeEngines& engines) {
   return (engines.record && *engines.record) || !engines.files.empty() || find_process(engines, "rdma-nri");
 }
 
-// A node on which rdma-init is not installed is no broken node, unless the caller expects it there.
+// A node without rdma-init is broken only if the caller expects rdma-init there.
 Grade grade_without_installation(const NodeEngines& engines) {
   return engines.is_expected ? Grade::kBroken : Grade::kNote;
 }
@@ -118,9 +118,10 @@ void check_record(const NodeEngines& engines, Check& check) {
   }
 }
 
-// Returns a finding if a file that the engine reads only at its start is newer than its process. It is `broken` only
-// for a file of install, which records the time of the write on the clock of process start times. The mtime of another
-// file is compared with a start time that moves if the node's clock is set, so the finding is a warning.
+// Returns a finding if a file that the engine reads only at its start is newer than its process. The finding is
+// `broken` only for a file of install, which records the time of the write on the clock of process start times. The
+// mtime of another file is compared with a start time that moves if the node's clock is set, so the finding is a
+// warning.
 std::optional<Finding> find_unread_file(const RunningProcess& process, const NodeEngines& engines) {
   const std::string remedy = fmt::format("run `systemctl restart {}`", process.name);
   const EngineFile* newest = nullptr;
@@ -190,7 +191,7 @@ Check check_engine(const NodeEngines& engines) {
   check_found(engines, check);
   check_record(engines, check);
   for (const std::string& message : engines.unread)
-    // A missing file is not in `unread`. So the usual cause of an entry is that doctor does not run as root.
+    // A missing file is not in `unread`, so the usual cause of an entry is that doctor does not run as root.
     check.add(Grade::kWarning, "file", message, "run doctor as root");
   // If the check already has another finding, this finding may only be its consequence and is not added.
   if (!is_set_up(engines) && engines.record && check.findings.empty())

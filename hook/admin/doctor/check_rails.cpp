@@ -149,8 +149,8 @@ std::string remedy_of_port(const NodeHca& node, const Port& port) {
   return "check cable and the switch's port (`ibstat`)";
 }
 
-// An inactive port is a warning, because spare ports are common. It is `broken` only if no port is ACTIVE: then no job
-// can use RDMA.
+// An inactive port is a warning, because spare ports are common. The finding is `broken` only if no port is ACTIVE:
+// then no job can use RDMA.
 Check check_ports(const std::vector<const NodeHca*>& hcas) {
   Check check{"ports", {}, {}};
   std::size_t active = 0;
@@ -301,7 +301,7 @@ Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inv
     if (!route || std::ranges::find(names, route->name) == names.end()) continue;
     const auto in_pool = std::ranges::count_if(hcas, [&](const NodeHca* other) { return other->pool == node->pool; });
     const bool moves = node->pool->network && may_be_exclusive(*node->pool);
-    if (in_pool < 2 && !moves) continue;  // node and jobs must share the pool's only rail: there is no remedy
+    if (in_pool < 2 && !moves) continue;  // without a remedy: node and jobs must share the pool's only rail
     check.add(Grade::kWarning, printable(node->name()),
               fmt::format("the node's default route uses {}: node and jobs share the rail{}", printable(route->name),
                           moves ? ", and mode `exclusive` is refused" : ""),
@@ -358,7 +358,7 @@ std::vector<Finding> check_empty_pools(const fabric::Inventory& inventory, const
 ActiveMtus parse_ibv_devinfo(std::string_view text) {
   ActiveMtus mtus;
   std::string hca;
-  unsigned port = 0;  // 0: no port read yet
+  unsigned port = 0;  // 0: before the first port
   for (const std::string_view line : base::split(text, '\n')) {
     const std::string_view trimmed = base::trim(line);
     const std::size_t colon = trimmed.find(':');

@@ -37,7 +37,7 @@ struct Check {
   std::string name;
   std::string summary;  // the state of the node, printed if there is no finding
   std::vector<Finding> findings;
-  bool looked = true;  // false: not checked; the summary has the reason
+  bool looked = true;  // false: nothing was checked, and the summary has the reason
   // Adds the finding, unless the check already has an equal one: several reads can fail at the same file.
   void add(Finding finding) {
     if (std::ranges::find(findings, finding) == findings.end()) findings.push_back(std::move(finding));
@@ -81,7 +81,7 @@ std::vector<Check> check_gpus(const fabric::GpuFacts& facts, const fabric::Inven
 struct MarkQos {
   unsigned traffic_class = 0;
   std::optional<unsigned> priority = {};  // priority of its DSCP; nullopt: unknown
-  bool maps_dscp = true;  // false: no DSCP has a priority, so this is that of packets without a VLAN tag
+  bool maps_dscp = true;  // false: no DSCP has a priority, so `priority` is that of packets without a VLAN tag
 };
 
 struct RailQos {
@@ -127,9 +127,9 @@ std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const
                                        const std::optional<Result<RdmaController>>& controller);
 
 struct NodeIndexSources {
-  std::optional<std::string> root;  // prefix of the index file's path; nullopt: no files of the node, only a snapshot
+  std::optional<std::string> root;  // prefix of the index file's path; nullopt: a snapshot has no files
   bool knows_addresses = false;     // whether the inventory has the addresses of the node's netdevs
-  // NODE_NAME of this process; nullopt: not set here, although the hook on the node may have it.
+  // NODE_NAME of this process; nullopt: this process has none, although the hook on the node may have it.
   std::optional<std::string> name;
 };
 
@@ -166,7 +166,7 @@ struct LedgerFacts {
   std::map<std::string, std::vector<std::string>> names;
   std::vector<PlacedGid> gids;  // recorded GIDs of the rails of grants that are not stale
   std::vector<MovedGid> moved;  // the result of moved_gids()
-  bool is_there = false;        // false: no grant was ever made
+  bool is_there = false;        // false: the node never had a grant
   std::vector<Error> unread;    // errors of grants, of rail records, or of the ledger itself, such as its mode or owner
 };
 
@@ -186,7 +186,7 @@ struct RunningProcess {
   int pid = 0;
   std::optional<std::uint64_t> memlock;  // hard RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt: unknown
   std::optional<std::uint64_t> start_ticks = {};  // as WriteTime::ticks
-  std::optional<std::int64_t> started = {};  // seconds since the epoch, by a boot time that moves if the clock is set
+  std::optional<std::int64_t> started = {};       // seconds since the epoch; moves if the clock is set
 };
 
 // A file of an engine that names programs of rdma-init, or that `rdma-hook install` wrote.
@@ -204,7 +204,7 @@ struct EngineFile {
 struct OurProgram {
   std::string path;
   std::string named_in;
-  int error = 0;                     // errno of stat(2), or EACCES if it is not executable; 0: none
+  int error = 0;                     // errno of stat(2), or EACCES if the file is not executable; 0: no error
   std::string version;               // output of --version, which begins with "rdma-hook 0.1.0"; empty: unknown
   std::optional<Error> unsafe = {};  // a user other than root can change it, so it was not executed
 };

@@ -10,7 +10,7 @@
 
 namespace hook {
 
-// Runs all checks. Never fails: an error becomes a finding. A snapshot without node.root is checked only for the
+// Runs all checks. Returns an error as a finding. A snapshot without node.root is checked only for the
 // facts that it has. With node.root, the files, configuration and ledger below this directory are checked too, unless
 // options set other paths.
 std::vector<Check> examine_node(const NodeSettings& node);

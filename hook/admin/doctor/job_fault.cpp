@@ -18,10 +18,10 @@ namespace {
 
 using fabric::Inventory;
 
-// The HCAs that jobs use: those of pools. An HCA without a pool, such as a front-end NIC, breaks no job.
+// The HCAs that jobs use, which are the HCAs of pools. An HCA without a pool, such as a front-end NIC, breaks no job.
 struct JobHcas {
   Inventory inventory;
-  bool known = true;  // as hcas_known of job_fault()
+  bool known = true;  // the parameter hcas_known of job_fault()
 };
 
 JobHcas job_hcas(const Inventory& inventory, const Config& config) {
@@ -137,7 +137,7 @@ std::optional<Finding> job_fault(fabric::KernelFacts facts, const Inventory& job
   std::erase_if(facts.half_driven,
                 [&](const auto& one) { return !jobs.hcas.empty() || !one.always || !is_unloaded(one); });
   if (jobs.hcas.empty() && facts.half_driven.empty()) return std::nullopt;
-  // NCCL and UCX's verbs transports work without rdma_cm.
+  // A missing rdma_cm is no fault: NCCL and UCX's verbs transports work without it.
   std::erase_if(facts.nodes, [](const fabric::ExpectedNode& node) { return node.path == "/dev/infiniband/rdma_cm"; });
   auto checks = check_kernel(facts, jobs, config);
   if (hcas_known) std::ranges::move(check_rails(jobs, config, {}), std::back_inserter(checks));
@@ -161,7 +161,7 @@ Result<std::optional<Finding>> find_job_fault(const NodeSettings& node) {
 
 std::string drain_reason(const Finding& fault) {
   std::string line = fmt::format("rdma: {}: {}; remedy: {}", fault.object, fault.message, fault.remedy);
-  // The reason reaches scripts of the site: no character in it is one that a shell executes or a terminal obeys.
+  // The reason reaches scripts of the site, so characters that a shell executes or a terminal obeys are removed.
   std::ranges::replace(line, '`', '\'');
   std::ranges::replace_if(
       line, [](char c) { return c < ' ' || c > '~'; }, '?');

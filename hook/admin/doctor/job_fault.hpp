@@ -15,11 +15,11 @@
 namespace hook {
 
 // Returns the fault of the HCAs that jobs use, with the first of its objects; nullopt if no fault is certain, or the
-// configuration has no pools. Pure. These are faults: the kernel has no ib_uverbs; a device node of an HCA is missing
-// or wrong; no port is ACTIVE; the node has no HCA because the RDMA module of its NIC is not loaded. A node without
-// RDMA hardware has no fault. jobs: the inventory with only the HCAs of pools. hcas_known: its HCAs are all HCAs of
-// pools, and the states of their ports could be read. excused: ports that are no fault, as
-// may_be_closed_by_containers() returns them.
+// configuration has no pools. Pure. The faults are: the kernel has no ib_uverbs; a device node of an HCA is missing or
+// wrong; no port is ACTIVE; the node has no HCA because the RDMA module of its NIC is not loaded. A node without RDMA
+// hardware has no fault. jobs: the inventory with only the HCAs of pools. hcas_known: its HCAs are all HCAs of pools,
+// and the states of their ports could be read. excused: ports that are no fault, as may_be_closed_by_containers()
+// returns them.
 std::optional<Finding> job_fault(fabric::KernelFacts facts, const fabric::Inventory& jobs, const Config& config,
                                  bool hcas_known, const std::set<std::string>& excused = {});
 
@@ -30,14 +30,14 @@ bool may_hide_hca(const fabric::KernelFacts& facts, const fabric::Inventory& inv
 // The HCAs that containers have, as the ledger records them.
 struct GrantedHcas {
   std::set<std::string> names;
-  std::set<std::string> devices;  // as in HcaDevices
+  std::set<std::string> devices;  // devices as in HcaDevices
   bool all = true;                // false: the ledger or a grant could not be read, so any HCA can be granted
 };
 
 // Returns the ports of these HCAs that a container can have set down, as port_object(): the port is administratively
 // down (phys_state Disabled), and its HCA is or may be granted. The port can be ACTIVE after the container's end, so it
 // proves no fault of the node. A port that waits for its link (Polling) has a broken cable or peer, also if its HCA is
-// granted. Pure. devices: of the HCAs' names.
+// granted. Pure. devices: the device of each HCA, by its name.
 std::set<std::string> may_be_closed_by_containers(const fabric::Inventory& jobs, const GrantedHcas& granted,
                                                   const HcaDevices& devices);
 

@@ -178,7 +178,7 @@ std::optional<bool> query_docker(const std::string& root, NodeEngines& engines) 
 
 std::vector<std::string> our_programs_in(std::string_view text) {
   constexpr std::string_view kNames[] = {"rdma-hook", "rdma-runtime", "rdma-nri"};
-  // These characters separate paths in JSON, TOML and hook files.
+  // The characters that separate paths in JSON, TOML and hook files.
   constexpr std::string_view kEnds = "\"' \t=,[]{}()";
   std::vector<std::string> programs;
   for (const std::string_view line : base::split(text, '\n')) {

@@ -17,7 +17,7 @@ struct Choice {
 };
 
 // Returns the engine and the way to install.
-// engine, way: the administrator's options; nullopt: this function selects. It selects way NRI if the engine has NRI.
+// engine, way: the administrator's options; nullopt: this function selects, and prefers way NRI if the engine has NRI.
 // Without `engine`, Docker and containerd count as one engine, because Docker starts its own containerd.
 // Errors: EOPNOTSUPP, no engine is installed, `engine` is not installed, or `way` is NRI and containerd is older than
 // 1.7; EINVAL, several engines are installed and `engine` is nullopt, or the version of the engine is unknown.

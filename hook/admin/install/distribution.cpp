@@ -14,7 +14,7 @@ namespace {
 
 struct KnownDistribution {
   const char* name;
-  const char* directory;   // exists if the distribution is installed
+  const char* directory;   // this directory exists if the distribution is installed
   const char* containerd;  // directory of containerd's configuration and its template
   const char* agent_unit;
   const char* server_unit;
@@ -75,8 +75,8 @@ void find_file(const std::string& root, const KnownDistribution& known, const st
   const int major = generated.find("version = 2") != std::string::npos ? 1 : 2;
   found.file = directory + (major == 1 ? "/config.toml.tmpl" : "/config-v3.toml.tmpl");
   found.lines = handler_lines(generated, programs, major);
-  // The administrator's template replaces the distribution's template. It must therefore include the distribution's
-  // template, which has the name `base`.
+  // The administrator's template replaces the distribution's template, which has the name `base`, and must therefore
+  // include it.
   if (!node_has(root, found.file, F_OK)) found.lines = "{{ template \"base\" . }}\n\n" + found.lines;
 }
 

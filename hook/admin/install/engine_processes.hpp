@@ -31,7 +31,7 @@ std::string unit_of(const std::string& program);
 
 // The command that starts an engine, and the variables of its unit.
 struct EngineStart {
-  UnitCommand command;  // no words: neither a unit nor a process of the engine shows it
+  UnitCommand command;  // without words if neither a unit nor a process of the engine shows the command
   UnitVariables variables;
 };
 // Reads how the node starts an engine's program, such as "/usr/bin/dockerd": by its unit, or, if the node has no such

@@ -35,7 +35,7 @@ void add_to_list(std::string_view line, std::string& list) {
 EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are_comments) {
   EngineSettings settings;
   std::string table;
-  auto list = settings.end();  // the list whose lines are being read; end(): none
+  auto list = settings.end();  // the list whose lines are being read; end(): there is none
   bool in_example = false;     // below a commented header in the middle of a description
   bool below_comment = false;
   for (const std::string_view raw : base::split(printed, '\n')) {
@@ -56,8 +56,8 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
       continue;
     } else if (equals != std::string::npos) {
       const std::string key(base::trim(std::string_view(line).substr(0, equals)));
-      // CRI-O also prints descriptions of settings as comments. They can contain `=`, so the text in front of it must
-      // be a key.
+      // CRI-O also prints descriptions of settings as comments. A description can contain `=`, so the text in front of
+      // `=` must be a key.
       if (is_default && !is_key(key)) continue;
       const auto at =
           settings.insert_or_assign({table, key}, base::trim(std::string_view(line).substr(equals + 1))).first;

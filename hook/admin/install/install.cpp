@@ -43,7 +43,7 @@ Result<std::string> make_base_spec(const std::string& root, const FoundEngine& e
 }
 
 // Sets facts.hooks_dirs to the hook directories that CRI-O or Podman reads, and facts.hooks_dir to the first writable
-// one. Errors: no directory is writable, and a file of Podman that may name another directory cannot be read.
+// one. Errors: none of the directories is writable, and a file of Podman that may name another one cannot be read.
 Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
   facts.hooks_dirs = {"/usr/share/containers/oci/hooks.d"};
   const auto take = [&](const EngineSettings& settings, const char* table) {
@@ -137,8 +137,8 @@ Result<void> check_overridden(const InstallPlan& plan, const std::string& printe
 }
 
 // Makes the engine check the temporary files. containerd 2 imports a drop-in only under its final name, so it cannot
-// check the temporary drop-in directly. It therefore checks a file that imports the temporary files of config.toml and
-// of the drop-in.
+// check the temporary drop-in directly. containerd therefore checks a file that imports the temporary files of
+// config.toml and of the drop-in.
 Result<void> check_plan(const std::string& root, const EngineFacts& facts, const InstallPlan& plan) {
   if (facts.slurm) return {};
   const bool containerd = facts.engine.engine == Engine::kContainerd;
@@ -167,8 +167,8 @@ Result<void> check_plan(const std::string& root, const EngineFacts& facts, const
 }
 
 // Writes the files of a plan. All temporary files are written, and checked by the engine, before the first file is
-// replaced. After that only renames remain, and they need no space.
-// record: written first, without a write time; it is the node's record until all files are in place.
+// replaced. After the check only renames remain, which need no space.
+// record: written first, without a write time, as the node's record until all files are in place.
 // done: replaces `record` when all files are in place.
 Result<void> write_plan(const InstallOptions& options, const EngineFacts& facts, const InstallPlan& plan,
                         const InstallRecord& record, InstallRecord done) {

@@ -53,8 +53,8 @@ struct InstallOptions {
 // install() and uninstall() label the node with node_label.hpp's label_node().
 // lines: gets the lines that the administrator must add, if the distribution's configuration does not have these lines.
 // Errors: kUnsupportedNode, nothing can be set up; errors of choose_engine() and plan_install(); the engine refuses its
-// present or its new configuration; a file cannot be written. After these errors the files are restored; the message
-// names each file that could not be restored. EIO: the restart failed; the written files stay.
+// present or its new configuration; a file cannot be written. After an error the files are restored; the message names
+// each file that could not be restored. EIO: the restart failed; the written files stay.
 // Locks: one install or uninstall at a time, by lock_out_others().
 Result<std::string> install(const InstallOptions& options, std::string& lines);
 // Restores the files that install wrote. Removes copied programs last: an engine that has not read the restored files

@@ -10,8 +10,8 @@
 
 namespace hook {
 
-// The directory whose files nfd-worker, the program of node-feature-discovery on each node, reads. It ignores names
-// that begin with a dot.
+// The directory whose files nfd-worker, the program of node-feature-discovery on each node, reads. nfd-worker ignores
+// names that begin with a dot.
 inline constexpr const char* kFeatures = "/etc/kubernetes/node-feature-discovery/features.d";
 
 enum class NodeState { kReady, kRestartDue, kUnsupported };

@@ -273,14 +273,14 @@ Result<void> plan_podman(InstallPlan& plan, const EngineFacts& facts) {
   TRY_VOID(add_own_file(plan, facts, kPodmanDropIn, fmt::format("{}[engine.runtimes]\n{}\n", kOurs, entry)));
   std::string behind;
   for (const std::string& file : facts.config_files) {
-    const auto text = file_of(facts, file);  // Podman ignores a directory, and a link to /dev/null hides a file
+    const auto text = file_of(facts, file);  // skips a directory and a link to /dev/null, as Podman does
     if (text && *text && behind.empty()) behind = quoted_nvidia_runtime(**text);
   }
   return behind.empty() ? Result<void>() : put_behind(plan, facts, behind);
 }
 
-// Returns the NVIDIA runtime that a containerd handler executes; empty: no handler executes one. If several handlers
-// do, returns the runtime of the default handler.
+// Returns the NVIDIA runtime that a containerd handler executes; empty if there is none. If several handlers execute
+// one, returns the runtime of the default handler.
 std::string containerd_runtime_behind(const EngineFacts& facts) {
   std::string found;
   std::string usual;

@@ -41,14 +41,14 @@ struct EngineFacts {
   InstallWay way = InstallWay::kRuntime;
   std::string programs;                   // directory of rdma-runtime and rdma-hook
   EngineSettings settings;                // settings that containerd or CRI-O prints before install
-  std::string base_spec;                  // containerd: text of the base specification with rdma-hook; empty: not made
+  std::string base_spec;                  // containerd: text of the base specification with rdma-hook; empty: none
   bool are_runtimes_configured = false;   // whether rdma-init's configuration sets `runtimes`
   std::vector<std::string> config_files;  // see config_files()
   std::vector<std::string> hooks_dirs;    // directories that CRI-O or Podman reads
   std::string hooks_dir;                  // the first writable directory of hooks_dirs; empty: none
   EngineStart start;                      // how the node's unit starts the engine
-  // containerd 2: the `version` of config.toml; 0: it has none. A file that imports config.toml must have this version:
-  // containerd refuses an imported file with a higher one.
+  // containerd 2: the `version` of config.toml; 0: config.toml has none. A file that imports config.toml must have this
+  // version: containerd refuses an imported file with a higher one.
   unsigned config_version = 0;
   // containerd 2: the `version` of the drop-in, 2 or 3. containerd before 2.3 does not merge drop-ins of another
   // version than that of config.toml; later releases merge a lower version.
@@ -56,8 +56,8 @@ struct EngineFacts {
   // containerd 1.7: whether install writes the first table of a handler into config.toml. Such a table makes containerd
   // drop its built-in default handler, so install then writes that handler too.
   bool replaces_default = false;
-  // The texts of the files that plan_files() returns; nullopt: no such file. An error in reading a file counts only if
-  // the plan needs the file.
+  // The texts of the files that plan_files() returns; nullopt: the file does not exist. An error in reading a file
+  // counts only if the plan needs the file.
   std::map<std::string, Result<std::optional<std::string>>> files = {};
 };
 
@@ -78,8 +78,8 @@ std::vector<std::string> plan_files(const EngineFacts& facts);
 // change, and the remedy has the lines to merge by hand.
 Result<InstallPlan> plan_install(const EngineFacts& facts);
 
-// Checks the rules that an engine checks only when it starts: no option or variable of its unit replaces or excludes a
-// setting that install writes. Pure. Errors: EEXIST; the message has file and line of the option or variable.
+// Checks the rules that an engine checks only when it starts: an option or variable of its unit must not replace or
+// exclude a setting that install writes. Pure. Errors: EEXIST; the message has file and line of the option or variable.
 Result<void> check_start(const EngineFacts& facts);
 // Checks that no option of dockerd's unit is also a key of daemon.json, whether install or another program wrote the
 // key: dockerd refuses both (daemon/config, findConfigurationConflicts). Pure. Errors: those of check_start().

@@ -38,8 +38,8 @@ void add_tables(TomlTables& tables, const std::string& handler, std::vector<Toml
   if (!options.empty()) tables.push_back({handler + ".options", std::move(options)});
 }
 
-// Returns the default handler. If it is the handler of install, whose table is missing during an upgrade, returns runc
-// or the first other handler: a new handler copies the settings of this one, such as `SystemdCgroup`.
+// Returns the default handler. If the default handler is that of install, whose table is missing during an upgrade,
+// returns runc or the first other handler: a new handler copies the settings of this one, such as `SystemdCgroup`.
 std::string default_handler(const EngineFacts& facts) {
   const std::string above = handlers_of(facts) + ".runtimes.";
   const std::string name = setting_text(facts.settings, handlers_of(facts), "default_runtime_name");

@@ -17,7 +17,7 @@ struct FoundEngine {
   int major = 0;
   int minor = 0;
   std::string trouble;      // why the version is unknown, printable; empty: it is known
-  std::string remedy = {};  // the remedy for `trouble`; empty: no remedy is known
+  std::string remedy = {};  // the remedy for `trouble`; empty: none is known
 };
 
 // Returns those of containerd, CRI-O, Docker and Podman that are installed. An engine that does not print its version
@@ -32,7 +32,8 @@ Result<std::vector<FoundEngine>> find_engines(const std::string& root);
 // prints.
 Result<std::string> check_engine_config(const std::string& root, const FoundEngine& engine,
                                         const std::string& why_refused);
-// Makes the engine check `file` in place of its own configuration. Returns and errors: as check_engine_config().
+// Makes the engine check `file` in place of its own configuration. Returns the same as check_engine_config(), with the
+// same errors.
 Result<std::string> check_engine_candidate(const std::string& root, const FoundEngine& engine, const std::string& file);
 
 }  // namespace hook

@@ -27,8 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kCannotEnter = 126;
 constexpr int kCannotExecute = 127;
-// The interval between two checks whether the child has exited. It is used if the kernel has no pidfd_open(2) (before
-// Linux 5.3).
+// The interval between two checks whether the child has exited. The interval is used if the kernel has no pidfd_open(2)
+// (before Linux 5.3).
 constexpr int kLookMs = 50;
 
 // Runs in the child process between fork and exec. outputs: the pipes of its output and of its messages.

@@ -12,7 +12,7 @@ namespace hook {
 struct Answer {
   bool done = false;     // whether the exit status is 0
   std::string text;      // the standard output
-  std::string messages;  // the standard error; if that is empty, the standard output
+  std::string messages;  // the standard error or, if that is empty, the standard output
 };
 
 inline constexpr int kPatienceMs = 30'000;

@@ -84,13 +84,13 @@ struct InstallLock {
 };
 
 // Locks out other installs and uninstalls until the returned descriptors are closed: flock(2) of the ledger's directory
-// below ROOT, which is made if it is missing, and of ROOT/etc. No lock file is left behind.
+// below ROOT, which is made if it is missing, and of ROOT/etc. Leaves no lock file behind.
 // dry_run: make and change nothing, but fail if root could not make the directory. Without a directory, or without
 // access to it, the call then takes no lock.
 // Errors: another install or uninstall is running; users other than root can change the ledger's directory.
 Result<InstallLock> lock_out_others(const std::string& root, bool dry_run);
 
-// Returns the record of the node; nullopt: nothing is installed. Errors: the record is damaged; the error has a remedy.
+// Returns the record of the node; nullopt: there is none. Errors, with a remedy: the record is damaged.
 Result<std::optional<InstallRecord>> read_install_record(const std::string& root);
 // Writes the record. If its directories are missing, one rename(2) makes the directories and the record visible
 // together. If the call is killed before, only a temporary file or directory remains.

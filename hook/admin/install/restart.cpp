@@ -12,8 +12,8 @@
 namespace hook {
 namespace {
 
-// Limit of the wait for `systemctl restart`. It is longer than the 90 seconds that systemd waits for a service to stop
-// (systemd-system.conf(5), DefaultTimeoutStopSec).
+// Limit of the wait for `systemctl restart`. The limit is longer than the 90 seconds that systemd waits for a service
+// to stop (systemd-system.conf(5), DefaultTimeoutStopSec).
 constexpr int kRestartPatienceMs = 120'000;
 
 std::vector<std::string> command_of(const InstallRecord& record) {
@@ -77,7 +77,7 @@ Result<void> check_unit_runs(const std::string& root, const std::string& unit) {
   if (unit.empty() || unit == "podman.service" || !find_program(root, "systemctl")) return {};
   const auto answer =
       query_systemctl(root, {"systemctl", "show", "--property=ActiveState,SubState", unit}, kPatienceMs);
-  // Without an answer of systemd nothing is known.
+  // Returns no error if systemd does not answer, because the state of the unit is then unknown.
   if (!answer || !answer->done) return {};
   const bool failed = answer->text.find("ActiveState=failed") != std::string::npos;
   if (!failed && answer->text.find("SubState=auto-restart") == std::string::npos) return {};
@@ -87,7 +87,7 @@ Result<void> check_unit_runs(const std::string& root, const std::string& unit) {
 
 std::string restart_due_line(const InstallRecord& record) {
   // The message names the last of the engine's files in the record, because that file refers to the engine's other
-  // files. It never names a file of rdma-init, because the engine does not read files of rdma-init.
+  // files. The message never names a file of rdma-init, because the engine does not read files of rdma-init.
   std::string file = "its restored configuration";
   for (const FileEdit& edit : record.edits)
     if (!record.is_restored() && !edit.path.starts_with("/etc/rdma-init/")) file = "`" + edit.path + "`";

@@ -129,8 +129,8 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
   const bool keeps_record = !left.edits.empty() || !left.put.empty();
   if (auto prepared = prepare_undo(root, plan, left, keeps_record); !prepared) {
     static_cast<void>(remove_temporaries(root, record));
-    // No file is changed, so the record gets its earlier state again. If this write fails too, the record keeps the
-    // state "written", and a later call restarts the engine without need.
+    // The record gets its earlier state again, because no file was changed. If this write fails too, the record keeps
+    // the state "written", and a later call restarts the engine without need.
     if (is_noted) static_cast<void>(write_install_record(root, before));
     return prepared;
   }

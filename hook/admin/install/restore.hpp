@@ -21,9 +21,9 @@ struct RestoreOptions {
 // Restores each file of the record. A file that existed before install and was changed since install keeps these
 // changes: only the lines of install, and all lines between kOurs and kOursEnd, are removed from the file.
 // Two kinds of files are kept as they are: files in which the lines of install were changed, and files that install
-// made and that were changed since. They stay in the record, and their paths are added to `kept`. With `force`, a file
-// of the first kind gets its text of before install, and a file of the second kind is removed. A link or directory in
-// place of a file is always kept.
+// made and that were changed since. Both kinds stay in the record, and their paths are added to `kept`. With `force`, a
+// file of the first kind gets its text of before install, and a file of the second kind is removed. A link or directory
+// in place of a file is always kept.
 // report: gets one line for each file that was restored or removed, and a diff of the changes that were dropped.
 // Errors: a file cannot be written. All temporary files are written first, so that no file is changed if there is no
 // space.
@@ -39,7 +39,7 @@ Result<std::string> foresee_restore(const std::string& root, const InstallRecord
 // kept: their paths, in backquotes.
 Error changed_since(const std::vector<std::string>& kept, const char* remedy);
 
-// Removes the temporary files that a killed call left: those of the record, of its files and of kCheckFile.
+// Removes the temporary files of the record, of its files and of kCheckFile that a killed call left.
 Result<void> remove_temporaries(const std::string& root, const InstallRecord& record);
 
 }  // namespace hook

@@ -19,7 +19,7 @@ struct SlurmConf {
   std::string path;  // "/etc/slurm/slurm.conf"
   SlurmSettings settings;
   std::string
-      error;  // why the file or one that it includes cannot be read, so that a setting can be missing; empty: none
+      error;  // why the file or an included one cannot be read, so that a setting can be missing; empty: all were read
   std::set<std::string>
       values;  // the values of all its settings: newer releases of Slurm execute the program of each Prolog
 };

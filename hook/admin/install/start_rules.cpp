@@ -17,7 +17,7 @@ enum class Clash {
   kOtherFile,   // the engine reads another file or directory than the one that install writes
   kAddsTo,      // the engine uses the directories of the option in place of those of the files
   kOverrides,   // the engine uses the option in place of the setting that it prints without the option
-  kTurnsOff,    // as kOverrides, if the value is false
+  kTurnsOff,    // the engine uses the option in place of the setting if the option's value is false
   kSameHandler  // the value names a handler `rdma`, which install writes
 };
 
@@ -26,7 +26,7 @@ struct StartRule {
   Clash clash;
   const char* option;
   const char* short_option;         // "": none
-  const char* variable;             // the variable of the unit with the same effect; "": none
+  const char* variable;             // the variable of the unit with the same effect; "": there is none
   const char* setting;              // the path or setting of install that the option concerns
   std::optional<InstallWay> way{};  // nullopt: all ways
 };

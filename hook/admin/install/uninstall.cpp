@@ -28,7 +28,7 @@ Error still_held(const HeldGrants& held, const std::string& programs, bool dry_r
 }
 
 // Checks that no configuration that the engine reads names the programs. Errors: EBUSY, the distribution's file names
-// the programs, or a restart is needed but --restart is not set. record: of restored files.
+// the programs, or a restart is needed but --restart is not set. record: the record, with state "restored".
 Result<void> check_not_named(const InstallOptions& options, const InstallRecord& record) {
   if (is_distribution(record.engine)) {
     const auto found = find_distribution(options.root, record.engine, record.programs);
@@ -44,7 +44,7 @@ Result<void> check_not_named(const InstallOptions& options, const InstallRecord&
   return {};
 }
 
-// Errors: EBUSY, grants need the programs for their release.
+// Checks that no grant is left. Errors: EBUSY, grants need the programs for their release.
 Result<void> check_no_grants(const InstallOptions& options, const InstallRecord& record) {
   const HeldGrants held = options.needed_by ? TRY(options.needed_by()) : HeldGrants();
   if (held.count > 0) return still_held(held, record.programs, options.dry_run);
@@ -126,8 +126,8 @@ Result<std::string> uninstall_locked(const InstallOptions& options, std::string&
     report = "nothing is installed\n";
     if (!options.dry_run) TRY_VOID(remove_unfinished_record(options.root));
   }
-  // If install ran in an image, `config apply` wrote cluster/config.json. No process updates that file after uninstall,
-  // so the file and its directory are removed.
+  // If install ran in an image, `config apply` wrote cluster/config.json. The file and its directory are removed,
+  // because no process updates the file after uninstall.
   if (!options.root.empty() && !options.dry_run) TRY_VOID(remove_cluster_directory(options.root));
   return report;
 }

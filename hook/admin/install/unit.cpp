@@ -136,10 +136,11 @@ Unit read_unit(const std::string& root, const std::string& name) {
     unit = parse_unit(*text, path);
     break;
   }
-  // By file name: an earlier directory's file hides later files of the same name. Drop-ins of all services come last.
+  // Drop-ins by file name: an earlier directory's file hides later files of the same name. Drop-ins of all services
+  // come last.
   std::map<std::string, std::string> drop_ins;
   for (const std::string& of : {name, std::string("service")}) {
-    if (of == "service" && unit.empty()) continue;  // they do not make a unit
+    if (of == "service" && unit.empty()) continue;  // drop-ins of all services do not make a unit
     for (const char* directory : kDirectories) {
       const std::string drop_in_directory = fmt::format("{}{}.d", directory, of);
       for (const std::string& file : names_in(root, drop_in_directory))

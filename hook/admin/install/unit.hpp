@@ -20,8 +20,8 @@ struct UnitSetting {
 // In the order in which systemd reads them: the unit, then its drop-ins.
 using Unit = std::vector<UnitSetting>;
 
-// Parses the text of a unit or drop-in. Joins lines that end with a backslash. Ignores sections: no key that rdma-init
-// reads occurs in two of them. Pure.
+// Parses the text of a unit or drop-in. Joins lines that end with a backslash. Ignores sections, because each key that
+// rdma-init reads occurs in only one of them. Pure.
 Unit parse_unit(std::string_view text, const std::string& file);
 // Reads a unit such as "docker.service" and its drop-ins; empty if there is no such unit.
 Unit read_unit(const std::string& root, const std::string& name);

@@ -25,7 +25,7 @@ struct Record {
   char key[120];
   std::uint64_t value;
 };
-// The kernel can interrupt a write between two pages, if the process is killed. No record crosses a page, so each one
+// The kernel can interrupt a write between two pages, if the process is killed. Records do not cross pages, so each one
 // is then completely old or completely new.
 static_assert(sizeof(Record) == 128);
 constexpr std::size_t kMostRecords = 1 + 512;

@@ -44,14 +44,14 @@ class Counters {
  public:
   // Opens the file and creates it if it is missing. Errors: the file is not a regular file of root or of the caller.
   static Result<Counters> open(const LedgerDirectory& directory);
-  // Opens the directory first, and does not create it. Errors: also, the directory cannot be opened (ENOENT: it does
-  // not exist).
+  // Opens the file after its directory, which it does not create. Errors: the directory cannot be opened (ENOENT: it
+  // does not exist); the file is not a regular file of root or of the caller.
   static Result<Counters> open(const std::string& directory);
   // Opens the file only for read(), also on a read-only file system. Errors: those of open(); ENOENT if nothing was
   // counted.
   static Result<Counters> open_to_read(const std::string& directory);
 
-  // Adds the increments in one write. Best effort: never fails, and waits at most 10 ms for other processes. Drops
+  // Adds the increments in one write. Best effort: returns no error, and waits at most 10 ms for other processes. Drops
   // increments if the lock takes longer, if 512 series exist, or if the name and labels of a series exceed 120 bytes.
   // Replaces characters of values other than printable ASCII by '_'. A damaged file starts again from zero.
   void add(const std::vector<Increment>& increments) const;

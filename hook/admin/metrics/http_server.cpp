@@ -211,7 +211,8 @@ class HttpServer {
       client.sent += static_cast<std::size_t>(count);
     }
     client.body.reset();
-    // Not close(2): with unread input it would reset the connection, and the client could lose its answer.
+    // shutdown(2) in place of close(2), which would reset a connection with unread input, so that the client could lose
+    // its answer.
     ::shutdown(client.fd.get(), SHUT_WR);
     client.state = ClientState::kEnds;
     client.until = Clock::now() + kForEnd;
@@ -234,8 +235,8 @@ class HttpServer {
       UniqueFd fd(
           ::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd.ok()) {
-        // After these errors the connection stays in the queue and the listener stays readable. Without a pause,
-        // poll(2) would return at once, again and again.
+        // Makes a pause, because after these errors the connection stays in the queue: poll(2) would return at once,
+        // again and again.
         const bool later = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
         if (later) accept_from_ = Clock::now() + kBetweenAccepts;
         return;
@@ -245,7 +246,7 @@ class HttpServer {
         turn_away(fd);
         continue;
       }
-      // The request may have arrived already. It is read now, before the next new client can replace this client.
+      // Reads a request that has arrived already, before the next new client can replace this client.
       read_request(clients_.emplace_back(Client{{peer}, std::move(fd), Clock::now() + kForRequest}));
     }
   }

@@ -51,7 +51,7 @@ inline constexpr std::size_t kMostOfOnePeer = 16;
 // The state of a client. If a client must be closed for a new one, a client in the last of these states is closed
 // first.
 enum class ClientState {
-  kWaits,  // waits for the metrics text: never closed for a new client
+  kWaits,  // waits for the metrics text, and is not closed for a new client
   kTakes,  // reads its answer
   kAsks,   // has not sent its whole request
   kEnds,   // has its whole answer; its input is still read: close(2) with unread input would reset the connection
@@ -80,7 +80,7 @@ std::string peer_of(const sockaddr_storage& address);
 // Begins each text on the channel of serve_http().
 struct TextHead {
   std::uint64_t size = 0;
-  std::uint64_t ok = 1;  // 0: the text could not be read; no text follows, and clients get 503
+  std::uint64_t ok = 1;  // 0: the text could not be read and does not follow, and clients get 503
 };
 inline constexpr std::uint64_t kLargestText = 64 << 20;
 // Serves clients until the process that reads the ledger closes the channel. A client has 5 s to send its request,

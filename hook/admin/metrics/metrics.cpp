@@ -150,7 +150,7 @@ std::string port_counters(const Directory& hca, const std::string& name) {
       const auto directory = ports->open_at((port + "/" + group).c_str());
       if (!directory) continue;
       for (const std::string& counter : directory->list()) {
-        if (counter == "lifespan") continue;  // a setting: lifetime of hardware counters in ms
+        if (counter == "lifespan") continue;  // skips a setting: the lifetime of hardware counters in ms
         // A driver may refuse the read of a counter. Such a counter is left out.
         const auto value = base::parse_number<std::uint64_t>(directory->read_text(counter.c_str()).value_or(""));
         if (value)
@@ -205,7 +205,7 @@ std::vector<Sample> with_histograms(std::vector<Sample> counted) {
 }
 
 std::string prometheus_text(std::vector<Sample> samples) {
-  // The sort is stable: of equal samples the first one stays.
+  // The sort is stable, so that the first of equal samples stays.
   std::stable_sort(samples.begin(), samples.end(), is_before);
   const auto same = [](const Sample& a, const Sample& b) { return a.name == b.name && a.labels == b.labels; };
   samples.erase(std::unique(samples.begin(), samples.end(), same), samples.end());
@@ -331,7 +331,7 @@ Result<void> write_metrics(const std::string& ledger_directory, const Held& held
   std::vector<Sample> samples;
   if (const auto counters = Counters::open_to_read(ledger_directory)) {
     samples = with_histograms(TRY(counters.value().read()));
-    // ENOENT: no call was counted since the node started.
+    // A missing file is no error (ENOENT): no call was counted since the node started.
   } else if (counters.error().code != ENOENT) {
     return counters.error();
   }

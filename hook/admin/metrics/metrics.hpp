@@ -45,8 +45,8 @@ std::vector<Increment> observed_stage(std::string_view stage, bool done, std::ui
 // Converts the counters of the histogram to Prometheus' form: cumulative buckets, _sum and _count. Pure.
 std::vector<Sample> with_histograms(std::vector<Sample> counted);
 
-// Returns the text with HELP and TYPE once per name, sorted by name and labels. Of samples with equal name and labels
-// only the first counts. Pure.
+// Returns the text with HELP and TYPE once per name, sorted by name and labels. Only the first of several samples with
+// equal name and labels counts. Pure.
 std::string prometheus_text(std::vector<Sample> samples);
 
 // Sums over the HCAs of all grants.
@@ -66,7 +66,7 @@ class Held {
   std::map<std::pair<std::string, Mode>, Sum> sums_;
 };
 
-// Names of a container in Kubernetes. All empty: not in a pod, or unknown.
+// Names of a container in Kubernetes. The names are empty if the container is not in a pod, or if its pod is unknown.
 struct PodNames {
   std::string pod_namespace;
   std::string pod;

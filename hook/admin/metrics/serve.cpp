@@ -124,7 +124,7 @@ Result<void> bound_server(pid_t parent) {
   if (::setrlimit(RLIMIT_NOFILE, &files) != 0 || ::setrlimit(RLIMIT_FSIZE, &none) != 0 ||
       ::setrlimit(RLIMIT_NPROC, &none) != 0)
     return sys_error(errno, "cannot set the resource limits of the serving process");
-  // These settings are made after the change of user, because the kernel resets both at that change.
+  // Both settings follow the change of user, at which the kernel resets them.
   if (::prctl(PR_SET_DUMPABLE, 0) != 0) return sys_error(errno, "cannot make the serving process end with its parent");
   if (!die_with_parent(parent)) return sys_error(ESRCH, "the process that reads the ledger has ended");
   return {};
@@ -191,7 +191,7 @@ Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, c
 Result<ListenAddress> parse_listen_address(std::string_view text) {
   constexpr std::string_view kUnix = "unix:";
   if (text.starts_with(kUnix)) return unix_address(text, std::string(text.substr(kUnix.size())));
-  // The port follows the last colon: IPv6 addresses contain colons too.
+  // The port is behind the last colon, because IPv6 addresses contain colons too.
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return no_address(text);
   const auto port = base::parse_number<std::uint16_t>(text.substr(colon + 1));

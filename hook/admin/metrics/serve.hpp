@@ -23,7 +23,7 @@ namespace hook {
 inline constexpr const char* kMetricsSocket = "/run/rdma-init/metrics.sock";
 
 struct ListenAddress {
-  std::string path = {};  // absolute; empty: not a unix socket
+  std::string path = {};  // absolute path of a unix socket; empty: it is a TCP address
   sockaddr_storage address = {};
   socklen_t length = 0;
   std::string text = {};  // unparsed
