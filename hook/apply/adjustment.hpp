@@ -1,4 +1,4 @@
-// The changes that a plan makes to one container. They are decided here, once for all ways; the ways only write them:
+// The changes that a plan makes to one container, decided here once for all ways. The ways only write the changes:
 // edit_spec() into config.json, nri_adjustment() into NRI's answer, live_steps() and run_steps() into a live container.
 // `rdma-hook cdi generate` knows no container, and writes the plan's nodes and variables.
 #pragma once
@@ -27,7 +27,7 @@ struct AdjustedNode {
 };
 
 struct Adjustment {
-  std::vector<AdjustedNode> nodes = {};       // all of the plan, because a node that is present may lack a device rule
+  std::vector<AdjustedNode> nodes = {};       // all nodes of the plan, because a present node may lack a device rule
   std::optional<std::uint64_t> memlock = {};  // at least this RLIMIT_MEMLOCK; nullopt: the container's is high enough
   std::vector<std::string> capabilities = {};
   std::vector<PlannedRdmaLimit> rdma_limits = {};
@@ -37,9 +37,9 @@ struct Adjustment {
   friend bool operator==(const Adjustment&, const Adjustment&) = default;
 };
 
-// Returns the parts of the plan that the container lacks. For a plan without HCAs, only the variables. A variable that
-// the container sets stays, except a fact of the node (fabric::is_node_variable()). token: stands for the grant until
-// createRuntime; without HCAs there is no grant to find by it. Pure.
+// Returns the parts of the plan that the container lacks. For a plan without HCAs, returns only the variables. A
+// variable that the container sets stays, except a fact of the node (fabric::is_node_variable()). token: stands for the
+// grant until createRuntime; without HCAs there is no grant to find by it. Pure.
 Adjustment adjust(const Plan& plan, const ContainerSpec& spec, const std::string& token = "");
 
 }  // namespace hook

@@ -89,7 +89,7 @@ Result<void> edit_base_spec(const std::string& hook, bool verify, Json& spec) {
   const auto process = edited.find("process");
   if (process == edited.end() || !process->is_object()) return no_spec("object `process` is missing");
   TRY_VOID(edit_limits(verify, *process));
-  // Hooks that an earlier call of edit_base_spec() added would run too.
+  // Removes the hooks that an earlier call of edit_base_spec() added, because they would run too.
   TRY_VOID(remove_ours(edited));
   if (verify) {
     TRY_VOID(add_hook(hook, "createRuntime", "verify", edited));

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kCdiVersion = "0.3.0";
 constexpr const char* kAll = "all";
-constexpr const char* kPermissions = "rw";  // no mknod: the runtime makes the node
+constexpr const char* kPermissions = "rw";  // without mknod, because the runtime makes the node
 
 bool is_letter(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0;
@@ -59,7 +59,7 @@ Plan plan_of(std::vector<PlannedNode> nodes, const std::vector<ChosenHca>& hcas)
   return plan;
 }
 
-// Returns the edits by which an engine applies the plan. They have no device numbers: the engine reads them.
+// Returns the edits by which an engine applies the plan. The edits have no device numbers, which the engine reads.
 Json edits_json(const Plan& plan) {
   Json edits = Json::object();
   for (const PlannedNode& node : plan.nodes)
@@ -74,7 +74,7 @@ Json edits_json(const Plan& plan) {
   return edits;
 }
 
-// Returns why an HCA of a pool gets no CDI device; "": it gets one.
+// Returns why an HCA of a pool gets no CDI device, "" if it gets one.
 std::string obstacle_of(const NodeHca& hca) {
   if (hca.pool_unread) return unknown_pool(hca).message;
   if (!hca.hca->uverbs) return "it has no uverbs node";

@@ -33,8 +33,8 @@ struct CdiOptions {
 // hooks createRuntime and poststop. The hook books the HCAs of the container's device nodes, and refuses HCAs that
 // another container has exclusively. The specification has no device numbers, because the number of rdma_cm can change
 // at each boot. The engine reads the numbers when it adds the nodes. The second value has a warning for each HCA that
-// is skipped. Errors: a kind that CDI does not allow; no HCA for a CDI device; the HCAs of the node could not be read.
-// Pure.
+// is skipped. Errors: a kind that CDI does not allow; the node has no HCA for a CDI device; the HCAs of the node could
+// not be read. Pure.
 base::Result<std::pair<Json, std::vector<std::string>>> cdi_spec(const fabric::Inventory& inventory,
                                                                  const Config& config, const CdiOptions& options);
 

@@ -35,7 +35,7 @@ std::optional<Rlimit> memlock_of(int pid);
 // Returns "unlimited" or "65536 bytes"; for nullopt "the engine's limit".
 std::string limit_text(const std::optional<std::uint64_t>& bytes);
 
-// These two functions return the option of an engine that sets the limit or adds the capability.
+// The next two functions return the option of an engine that sets the limit, or adds the capability.
 std::string_view where_to_set_memlock(Engine engine);
 std::string_view where_to_add_ipc_lock(Engine engine);
 

@@ -36,8 +36,8 @@ std::optional<NoLimits> no_limits(RdmaController controller);
 // Returns the lower value of each limit. A missing value is no limit.
 RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right);
 
-// Returns the limits of a device in a text of rdma.max; no limits if the device is missing. The kernel writes "max" for
-// no limit.
+// Returns the limits of a device in a text of rdma.max, without limits if the device is missing. The kernel writes
+// "max" for no limit.
 RdmaLimits limits_in(std::string_view rdma_max, std::string_view device);
 // Returns the line to write to rdma.max to set this limit.
 std::string rdma_max_line(const PlannedRdmaLimit& limit);

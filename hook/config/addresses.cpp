@@ -36,7 +36,7 @@ bool is_multicast(const Address& address) {
   return address.is_ipv4() ? (address.bytes[12] & 0xf0U) == kIpv4 : address.bytes[0] == kIpv6;
 }
 
-// Returns the RFC that reserves the subnet for documentation; nullptr: none does.
+// Returns the RFC that reserves the subnet for documentation; nullptr if none does.
 const char* documented_by(const Cidr& subnet) {
   const auto& bytes = subnet.base.bytes;
   const auto word_at = [&](std::size_t at) {

@@ -30,7 +30,7 @@ bool limits_rdma(const Config& config) {
   return std::ranges::any_of(config.pools, [](const Pool& pool) { return is_limited(pool.rdma_limits); });
 }
 
-// A mode with a limit of 1 does not count: only one owner at a time can use the HCA.
+// A mode with a limit of 1 is not shared: only one owner at a time can use the HCA.
 bool is_shared(const Pool& pool) {
   return std::ranges::any_of(pool.modes, [&](Mode mode) {
     const auto limit = pool.limits.find(mode);
@@ -74,7 +74,7 @@ Json problems_json(const std::vector<ConfigProblem>& problems) {
 }
 
 ConfigPaths config_paths_below(const std::string& root) {
-  // These are the default paths and not those of --config, so a missing file is no error.
+  // A missing file is no error, because these paths are the defaults and not those of --config.
   return {root + kConfigPath, root + kConfigDropIns, false, root + kClusterConfigPath};
 }
 

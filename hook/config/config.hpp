@@ -59,7 +59,7 @@ inline std::string_view to_string(Mode mode) {
 }
 
 // Limits of RDMA objects and open contexts per container and HCA, as the cgroup controller `rdma` counts them
-// (Documentation/admin-guide/cgroup-v2.rst, "RDMA"). nullopt: no limit.
+// (Documentation/admin-guide/cgroup-v2.rst, "RDMA"). nullopt: there is no limit.
 struct RdmaLimits {
   std::optional<std::uint32_t> handles;  // open contexts: one for each ibv_open_device()
   std::optional<std::uint32_t> objects;  // sum of PDs, MRs, QPs, CQs and all other objects
@@ -167,12 +167,12 @@ enum class RailTest { kOff, kWarn, kFail };
 // How the netdevs of granted HCAs are set up in a container.
 struct Network {
   std::string name;
-  std::optional<Mode> mode;         // default mode
+  std::optional<Mode> mode;         // default mode of the network
   std::string child = "macvlan";    // "macvlan", "ipvlan" or "ipoib", for shared and shared-multi
-  std::optional<std::string> pool;  // HCAs only from this pool
+  std::optional<std::string> pool;  // the only pool whose HCAs may be used with the network
 
   bool macvlan_private = false;            // "macvlan_mode": "private"; else bridge
-  std::optional<std::uint16_t> pkey = {};  // for ipoib children; the kernel adds 0x8000, the bit of a full member
+  std::optional<std::uint16_t> pkey = {};  // partition of ipoib children; the kernel adds 0x8000 (full member)
   std::optional<unsigned> mtu = {};        // bytes; nullopt: the MTU of the node's netdev
   VfAttributes vf = {};                    // for VFs in mode exclusive
   std::optional<VfRange> vf_macs = {};     // MAC addresses for these VFs
@@ -253,7 +253,7 @@ struct NodeIndex {
 
 // An entry of "rails": the HCAs of a rail or, in a nested list, of a plane of a rail.
 struct RailEntry {
-  std::string text;                    // as written
+  std::string text;                    // the entry as written
   fabric::Selector selector;           // kName, kPci, kGuid or kPf
   unsigned rail = 0;                   // index in "rails"
   std::optional<unsigned> plane = {};  // index in the nested list; nullopt: the rail has no planes
@@ -262,7 +262,7 @@ struct RailEntry {
 
 // Returns whether an entry is of that kind.
 bool has_entry(const std::vector<RailEntry>& rails, fabric::Selector::Kind kind);
-// Returns whether the list has names of HCAs only: no nested list, no glob, no prefix.
+// Returns whether the list has names of HCAs only, without nested lists, globs and prefixes.
 bool is_of_names(const std::vector<RailEntry>& rails);
 // Returns whether a rail has planes.
 bool has_planes(const std::vector<RailEntry>& rails);
@@ -271,7 +271,7 @@ struct Config {
   std::vector<Pool> pools;  // empty: all HCAs are one pool with all modes and no limits
   std::map<std::string, Network> networks;
   std::optional<NodeIndex> node_index;  // required by ranges with "per_node"
-  std::vector<RailEntry> rails;         // in rail order; HCAs that no entry selects follow in PCI order
+  std::vector<RailEntry> rails;         // entries in rail order; HCAs that no entry selects follow in PCI order
   NodeOptions nodes;
   RuntimeOptions runtime;
   NriOptions nri;
@@ -296,7 +296,7 @@ struct Config {
 };
 
 // Returns the mode of a container that requests no mode.
-// network: the container's network; nullptr: none. The pool must have modes.
+// network: the container's network; nullptr: it has none. The pool must have modes.
 Mode default_mode(const Pool& pool, const Network* network);
 // Returns whether any pool has RDMA limits.
 bool limits_rdma(const Config& config);
@@ -321,7 +321,7 @@ struct ConfigText {
   friend bool operator==(const ConfigText&, const ConfigText&) = default;
 };
 
-// Returns the first problem that is an error; nullptr: none.
+// Returns the first problem that is an error, nullptr if there is none.
 const ConfigProblem* first_error(const std::vector<ConfigProblem>& problems);
 // Returns "FILE:LINE: error: MESSAGE; remedy: REMEDY".
 std::string to_string(const ConfigProblem& problem);

@@ -28,7 +28,8 @@ constexpr const char* kRootRemedy = "run the command as root";
 constexpr const char* kOtherRemedy = "make it a regular file that root can read, of at most 1 MiB";
 
 // In a user namespace that does not map the node's root user, files of root seem to belong to the overflow user (65534
-// unless sysctl changes it). No process in the namespace can change files of an unmapped user, so they are trusted.
+// unless sysctl changes it). Files of an unmapped user are trusted, because the namespace's processes cannot change
+// them.
 constexpr uid_t kOverflowUser = 65534;
 
 // In the initial user namespace, 65534 is an ordinary user.
@@ -110,7 +111,7 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
 ConfigFiles read_config_files(const ConfigPaths& paths) {
   ConfigFiles files;
   const auto note = [&](const std::string& path, const Error& error) {
-    // The remedy if the error has no remedy.
+    // The remedy for an error that has none.
     const char* otherwise = error.code == ENOENT                       ? kMissingRemedy
                             : error.code == EACCES && ::geteuid() != 0 ? kRootRemedy
                                                                        : kOtherRemedy;

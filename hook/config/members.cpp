@@ -108,7 +108,7 @@ void read_node_index(ConfigReader& reader, const ConfigValue& value, std::option
   constexpr const char* kRemedy =
       "write a number, \"address\", \"NODE_NAME\", an object of node names, or the absolute path of a file with the "
       "number";
-  // The reader's own remedy for a value that is no text, quotes around it, would not help.
+  // Has its own remedy: that of the reader for a value that is no text, quotes around the value, would not help.
   if (!value.json().is_string()) return reader.error(value, kWrong, kRemedy);
   const auto parsed = reader.parsed(value, parse, kWrong, kRemedy);
   if (parsed) index = parsed;

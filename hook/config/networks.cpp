@@ -13,7 +13,8 @@ constexpr unsigned kFirstReserved = 253;
 constexpr unsigned kLastReserved = 255;
 // Containers rarely have more rails than this. A first table that leaves fewer tables for rails gets a warning.
 constexpr unsigned kUsualRails = 16;
-// The rules of rails must precede the kernel's rule for the main table, whose priority is 32766 (net/ipv4/fib_rules.c).
+// Last priority of a rail's rule, which must precede the kernel's rule for the main table, whose priority is 32766
+// (net/ipv4/fib_rules.c).
 constexpr unsigned kLastPriority = 32765;
 
 constexpr Word<RailTest> kTests[] = {{"off", RailTest::kOff}, {"warn", RailTest::kWarn}, {"fail", RailTest::kFail}};

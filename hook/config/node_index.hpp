@@ -29,8 +29,8 @@ inline constexpr const char* kSeveralNumbersRemedy =
 // Returns the index of the node with this name. by: kName, the number at the end of the name; kNames, the number of the
 // entry for this name, or else of the one pattern that matches, plus the number that the pattern stands for.
 // Errors, with a remedy that a ConfigMap may follow. kName: the name does not end with a number, or has several numbers
-// after its last letter: ip-10-0-3-17 and ip-10-0-4-17 would have one index. kNames: no entry or several patterns
-// match.
+// after its last letter: ip-10-0-3-17 and ip-10-0-4-17 would have one index. kNames: neither an entry nor exactly one
+// pattern matches.
 Result<std::uint64_t> index_of_name(const NodeIndex& by, std::string_view name);
 
 }  // namespace hook

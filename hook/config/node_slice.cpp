@@ -78,7 +78,7 @@ std::optional<Result<std::uint64_t>> index_by_config(const std::optional<NodeInd
   return std::nullopt;
 }
 
-// Returns the index of the node on this line. words: not empty.
+// Returns the index of the node on this line. words: at least one.
 Result<std::uint64_t> index_of_line(const std::vector<std::string>& words, const Config& config) {
   const std::string name = base::shown(words[0], kLongestShown);
   const auto listed = words.size() == 2 ? base::parse_number<std::uint64_t>(words[1]) : std::nullopt;

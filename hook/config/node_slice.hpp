@@ -29,8 +29,8 @@ std::optional<std::uint64_t> slice_with(const AddressRange& range, const fabric:
 // broadcast address of the subnet, and per_node is not set. Errors (ERANGE): the subnet has no slice with this index.
 Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index);
 
-// As slice_count() and slice_of() above, for a range of MAC addresses or GUIDs. A last slice with fewer than per_node
-// values does not count.
+// The next two functions do the same as slice_count() and slice_of() above for a range of MAC addresses or GUIDs. A
+// last slice with fewer than per_node values does not count.
 std::uint64_t slice_count(const VfRange& range);
 Result<VfRange> slice_of(const VfRange& range, std::uint64_t index);
 

@@ -53,7 +53,8 @@ void read_limit(ConfigReader& reader, const ConfigValue& value, Mode mode, Pool&
   }
 }
 
-// Reads a limit of RDMA objects or handles. Mode exclusive has none: no other container uses the HCA.
+// Reads a limit of RDMA objects or handles. Warns if the pool allows only mode exclusive, in which no other container
+// uses the HCA.
 void read_rdma_limit(ConfigReader& reader, const ConfigValue& value, const Pool& pool,
                      std::optional<std::uint32_t>& target) {
   if (const auto limit = reader.number(value, 1, kLargestRdmaLimit)) target = static_cast<std::uint32_t>(*limit);

@@ -168,7 +168,7 @@ void check_slices(const std::vector<ConfigReader>& readers, const Config& config
 }
 
 constexpr std::pair<const char*, const char*> kNetworkKeys[] = {
-    // with their effects
+    // the keys that only the node's own files may have, with their effects
     {"ipam", "names a program that root of the node executes, and its files"},
     {"ipam_dir", "names a program that root of the node executes, and its files"},
     {"take_node_netdevs", "can take the node off the network"},
@@ -192,7 +192,7 @@ bool is_nodes_own_index(const Json& index) {
          name == "." || name == "..";
 }
 
-// owner: the object that may have the key.
+// Refuses the key in `owner`, the object that may have it.
 bool refuse_key(ConfigReader& reader, const ConfigValue& owner, const char* key, const char* effect) {
   const auto value = ConfigReader::find(owner, key);
   if (value) reader.error(*value, fmt::format("{}: only the node's own files may set it", effect), kRemedy);

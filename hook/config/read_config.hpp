@@ -11,8 +11,9 @@ namespace hook {
 
 struct ParsedConfig {
   Config config;
-  std::vector<ConfigProblem> problems;  // in each file, in order; then in references between values (pool to network)
-  bool ok() const;                      // returns whether no problem is an error
+  std::vector<ConfigProblem>
+      problems;     // those of each file in order, then of references between values (pool to network)
+  bool ok() const;  // returns whether no problem is an error
 };
 
 // Parses and checks texts. Pure. Later texts override earlier ones: lists and scalars are replaced; networks one by

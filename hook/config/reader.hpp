@@ -42,7 +42,7 @@ class ConfigReader {
   struct Member {
     std::string_view name;
     Read read;
-    bool known = true;  // false: not a valid member; `read` only reports the reason
+    bool known = true;  // false: the member is invalid, and `read` only reports the reason
   };
   using Readers = std::vector<Member>;
 
@@ -62,7 +62,7 @@ class ConfigReader {
   // Returns the member; nullopt: missing.
   static std::optional<ConfigValue> find(const ConfigValue& object, const char* name);
 
-  // These three functions return the value. For another type, an empty text or a number out of range they note a
+  // The next three functions return the value. For another type, an empty text or a number out of range they note a
   // problem and return nullopt.
   std::optional<std::string> text(const ConfigValue& value);
   std::optional<std::uint64_t> number(const ConfigValue& value, std::uint64_t lowest, std::uint64_t highest);
@@ -160,8 +160,8 @@ void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<
 // Notes an error for each key that only a node's own files may have. Returns whether there is one.
 //
 // A user that may edit the cluster's ConfigMap decides which containers get which HCAs. This right must not suffice to
-// become root on the nodes or to disconnect them. These keys name programs that root executes, directories and files
-// that root trusts or writes, or can take the node off the network:
+// become root on the nodes or to disconnect them. The refused keys name programs that root executes, directories and
+// files that root trusts or writes, or can take the node off the network:
 //
 //   runtime                   runtimes and a hook; the engine, and so the trust in annotations; seccomp
 //   networks.NAME.ipam        a program that root executes, and its input: host-local's dataDir and whereabouts'

@@ -51,8 +51,8 @@ Booking::~Booking() {
     if (had_before_) undo();
     call.ledger->report(Releaser::kOther, call);
   } catch (...) {
-    // No memory is left for the roll-back. The grant stays pending, so the next call rolls it back when this process
-    // has ended.
+    // Without memory for the roll-back the grant stays pending, so the next call rolls it back when this process has
+    // ended.
   }
 }
 

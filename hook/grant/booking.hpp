@@ -34,7 +34,7 @@ struct Way {
 // The turn of one call for a bundle.
 struct Turn {
   base::UniqueFd bundle;
-  std::optional<LockFile> file;  // if users other than root can open the bundle
+  std::optional<LockFile> file;  // the lock file that is used if users other than root can open the bundle
 };
 
 // Writes the HCAs of the plan into the ledger, pending until Booking::finish(). For a plan without HCAs it writes
@@ -51,7 +51,7 @@ Result<bool> was_allocated_before(const Ledger& ledger, const Grantee& who);
 // ended. At its end, either way, the call reports the grants that it has released.
 class Booking {
  public:
-  // of.ledger: open. container and `of` must outlive this object.
+  // of.ledger must be open. `container` and `of` must outlive this object.
   Booking(const ContainerRequest& container, Grantee grantee, const Way& how, Call& of)
       : requesting(container), who(std::move(grantee)), way(how), call(of) {}
   Booking(const Booking&) = delete;
@@ -68,14 +68,14 @@ class Booking {
   const Way way;
   Call& call;
   Plan plan = {};
-  Adjustment adjustment = {};  // what the caller must still write; empty: nothing
+  Adjustment adjustment = {};  // the changes that the caller must still write
   Turn turn = {};              // ends with this object
 
  private:
   void undo() const;
   void note_grant() const;
 
-  std::optional<bool> had_before_;  // nullopt: before begin()
+  std::optional<bool> had_before_;  // whether the container had a grant before this call; nullopt: before begin()
   bool finished_ = false;
 };
 

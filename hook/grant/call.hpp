@@ -27,7 +27,7 @@ struct OpenLedger {
   Ledger ledger;
   // Opens the ledger, and makes it if it is missing. Errors: those of Ledger::open().
   static Result<OpenLedger> open(Call& call);
-  // Does the same, and leaves the ledger open in the call: the counters at its end use the directory.
+  // Opens the ledger as open() does, and leaves it open in the call: the counters at its end use the directory.
   static Result<const OpenLedger*> keep(Call& call);
   // Opens the ledger if it exists; nullopt: there is none.
   static Result<std::optional<OpenLedger>> open_existing(Call& call);
@@ -47,7 +47,7 @@ struct Call {
   IpamHelper* ipam = nullptr;  // nullptr: no network in the configuration uses a CNI plugin
   Timing timing = {};
   std::string container = {};  // its id, once it is known
-  std::string bundle = {};     // absolute; empty: not known
+  std::string bundle = {};     // absolute; empty: unknown
   // For grant_in_spec(), if no createRuntime hook will run: the runtime's state directory, which later shows whether
   // the container lives. nullopt: createRuntime will run, and records the container's init.
   std::optional<RuntimeState> state = {};

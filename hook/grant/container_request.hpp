@@ -23,14 +23,14 @@ struct ContainerRequest {
   Recognised caller = {};                  // the engine, which determines whether annotations are trusted
   std::optional<Request> request = {};     // nullopt: nothing is requested, or the request is not allowed
   std::vector<std::string> warnings = {};  // for example, that an annotation is ignored
-  Note note = {};                          // as ParsedRequest::note
-  std::string pod_note = {};               // as ParsedRequest::pod_note
+  Note note = {};                          // see ParsedRequest::note
+  std::string pod_note = {};               // see ParsedRequest::pod_note
 };
 
 // Reads the request of a container, from the text of its config.json.
-// admin: the administrator's configuration. If it cannot be read, this is an error for a container that requests HCAs,
-// and a warning for one that does not. root: prefix of the /sys that shows which dynamic device numbers in
-// linux.devices are uverbs nodes; nullopt: do not check.
+// admin: the administrator's configuration. A configuration that cannot be read is an error for a container that
+// requests HCAs, and a warning for one that does not. root: prefix of the /sys that shows which dynamic device numbers
+// in linux.devices are uverbs nodes; nullopt: the numbers are not checked.
 // Errors: the configuration or /sys cannot be read; the request is refused.
 Result<ContainerRequest> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller,
                                     const std::optional<std::string>& root = "");
@@ -48,11 +48,11 @@ bool needs_own_view(const ContainerRequest& requesting);
 struct Grantee {
   Owner owner;
   GrantUser user;
-  std::string token = {};  // value of the annotation by which createRuntime finds the grant; empty: not needed
+  std::string token = {};  // value of the annotation by which createRuntime finds the grant; empty: none is needed
 };
 
-// Returns owner and user of a new grant. user: all members but the key, which this function sets. place: as for
-// container_owner(); nullopt: the container does not exist yet, and the user is a new token until createRuntime.
+// Returns owner and user of a new grant. user: all members but the key, which this function sets. place: the parameter
+// of container_owner(); nullopt: the container does not exist yet, and the user is a new token until createRuntime.
 // Errors: those of owner_of(); no token can be made.
 Result<Grantee> grantee_of(const ContainerSpec& spec, GrantUser user, const std::optional<std::string>& place);
 

@@ -21,7 +21,7 @@ struct Granted {
   Engine engine;
   const std::vector<PlannedHca>& hcas;
   std::string_view source;                    // annotation, variable, device nodes or setting that requested the HCAs
-  const std::optional<NetworkRecord>& rails;  // nullopt: none
+  const std::optional<NetworkRecord>& rails;  // nullopt: the grant has no rails
   const std::vector<std::string>& no_rail;    // as in Plan
   // The field `require`: RDMA_INIT_REQUIRE, or "-:" and the reason why it is not set ("-:no-rail"). nullopt: the call
   // sets no variables.
@@ -55,7 +55,7 @@ struct Returned {
   Owner owner;
   std::vector<std::string> containers;  // ids of the users at the release; empty: all had left
   std::vector<PlannedHca> hcas;
-  std::optional<NetworkRecord> rails;  // as before the release
+  std::optional<NetworkRecord> rails;  // the rails before the release
   std::uint64_t held = 0;              // seconds
   ReturnReason reason = ReturnReason::kContainerEnded;
   // A container of a pod has left, and the pod's grant stays.

@@ -66,7 +66,7 @@ std::optional<Error> cannot_mount_copies(const ForeseeInput& input, std::vector<
                       is_known ? std::filesystem::path(input.bundle) / spec.root_path : std::filesystem::path());
 }
 
-// Finds the libraries for the HCAs in pools that lend them. Reads nothing if no pool does.
+// Finds the libraries for the HCAs in pools that lend them. Reads nothing if no pool lends libraries.
 Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
   std::set<std::string> providers;
   for (const NodeHca& node : among.node.hcas()) {

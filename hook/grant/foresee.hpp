@@ -24,7 +24,7 @@ struct ForeseeInput {
   bool variables = false;          // the caller can still set variables and mounts in the container's config.json
   std::string bundle = {};         // bundle of a container that does not exist yet; empty: unknown
   bool has_mounts = false;         // the container's config.json already has the mounts of its grant: plan none
-  Call* call = nullptr;            // gets the time of reading and notes on facts that cannot be read; nullptr: none
+  Call* call = nullptr;            // gets the time of reading, and notes on facts that cannot be read; may be nullptr
 };
 
 // Adds to the inventory the HCAs that moved into the owner's network namespace. Errors: those of add_own_hcas().
@@ -32,8 +32,8 @@ Result<void> add_moved_hcas(const ForeseeInput& input, fabric::Inventory& invent
 
 struct ForeseenPlan {
   Plan plan;
-  // Locks of all HCAs that the request or the shortlist can match. No other process decides about these HCAs as long as
-  // this object lives. nullopt: there is no ledger.
+  // Locks of all HCAs that the request or the shortlist can match. While this object lives, it is the only one that
+  // decides about these HCAs. nullopt: there is no ledger.
   std::optional<LockedHcas> locks = {};
   std::vector<std::string> own = {};  // names of the HCAs that the owner already holds
   // HCAs of the shortlist that the container cannot get. If there are any, nothing was decided, and `plan` is empty.

@@ -68,7 +68,7 @@ bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& device
 }
 
 // Warns about HCAs that a container gets beside those of its bound grant, because another program added their nodes or
-// the configuration changed. They are booked, so that no other container gets them exclusively, and the container
+// the configuration changed. Such HCAs are booked, so that no other container gets them exclusively, and the container
 // starts as if the nodes had come first. Its mounts exist already, so its view does not show them. VFs of an exclusive
 // HCA (Mode::kExclusive) have no node in the container.
 void warn_of_hidden(const std::vector<std::string>& own, Plan& plan) {

@@ -21,7 +21,7 @@ std::string number_of(const SpecDevice& device) {
 
 struct HcaNodes {
   std::string hca;
-  std::vector<PlannedNode> nodes;  // uverbsN first
+  std::vector<PlannedNode> nodes;  // the HCA's nodes, uverbsN first
   bool is_granted = false;
 };
 
@@ -82,7 +82,7 @@ Result<void> check_granted_nodes(const ContainerRequest& requesting, const std::
   names.reserve(granted.size());
   for (const PlannedHca& hca : granted)
     names.push_back(base::printable(hca.name));
-  // Second check: no uverbs node of the container, under any path, may belong to an HCA that is not granted.
+  // Second check: each uverbs node of the container, under any path, must belong to a granted HCA.
   for (const SpecDevice& device : requesting.request->granted_nodes) {
     const HcaNodes* const owner = owner_of_device(device, all);
     if (!owner || owner->is_granted) continue;

@@ -36,10 +36,10 @@ base::Result<void> add_granted_hcas(const Request& request, const Owner& owner, 
 
 struct KnownDevices {
   // A device has one of two forms, which both survive a rename of the HCA:
-  // - "0000.3b.00.0": the PCI function or auxiliary device of the HCA. It stays the same when the driver is bound again
-  // or the HCA moves to another network namespace. The number of the HCA's uverbs node changes then.
-  // - "guid.5054.00ff.fe12.3456": the node GUID of a software HCA, which has no device. It stays the same if the HCA is
-  // made again on its netdev. Software HCAs with one GUID, as rxe and siw on one netdev, count as one HCA.
+  // - "0000.3b.00.0": the PCI function or auxiliary device of the HCA. The function stays the same when the driver is
+  // bound again or the HCA moves to another network namespace, which changes the number of the HCA's uverbs node.
+  // - "guid.5054.00ff.fe12.3456": the node GUID of a software HCA, which has no device. The GUID stays the same if the
+  // HCA is made again on its netdev. Software HCAs with one GUID, as rxe and siw on one netdev, count as one HCA.
   // An HCA of a snapshot, or of a file tree without links or GUIDs, has no entry and is booked under its name.
   HcaDevices devices;
   std::map<std::string, std::string> unknown;  // HCA -> why its device is unknown; such an HCA counts as held

@@ -74,7 +74,7 @@ void add_others(const fabric::Inventory& survey, const std::vector<std::string>&
 }  // namespace
 
 Result<void> check_root(const std::string& root) {
-  // "/." fails for a file, and for a directory that this user cannot enter.
+  // Appends "/.", which fails for a file, and for a directory that this user cannot enter.
   if (root.empty() || ::access((root + "/.").c_str(), F_OK) == 0) return {};
   Error error = sys_error(errno, "--root `{}`", base::printable(root));
   error.hint = error.code == EACCES ? "run the command as root" : "name the directory that has the node's files";

@@ -44,8 +44,8 @@ class Search {
   }
 
  private:
-  // Reads what the ranking needs. Returns false if the request cannot be ranked: it has no count, or the list of HCAs
-  // is not complete.
+  // Reads the facts that the ranking needs. Returns false if the request cannot be ranked: it has no count, or the list
+  // of HCAs is not complete.
   Result<bool> survey() {
     const Request& request = *input_.requesting.request;
     const auto count = count_of(request);
@@ -105,7 +105,7 @@ class Search {
     return std::optional(std::move(found));
   }
 
-  // bound: the grant whose HCAs come first; nullptr: none.
+  // bound: the grant whose HCAs come first; may be nullptr.
   Result<ForeseenPlan> decide_among_all(const Grant* bound, const BookFound& book) {
     auto inventory = TRY(read_node_for(input_.requesting, input_.node, input_.variables));
     TRY_VOID(add_moved_hcas(input_, inventory));

@@ -185,7 +185,7 @@ struct RunningProcess {
   std::string name;  // "containerd", "crio", "dockerd", "rdma-nri"
   int pid = 0;
   std::optional<std::uint64_t> memlock;  // hard RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt: unknown
-  std::optional<std::uint64_t> start_ticks = {};  // as WriteTime::ticks
+  std::optional<std::uint64_t> start_ticks = {};  // start time, in the unit of WriteTime::ticks
   std::optional<std::int64_t> started = {};       // seconds since the epoch; moves if the clock is set
 };
 

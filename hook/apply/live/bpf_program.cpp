@@ -27,12 +27,12 @@ bool same(const bpf_insn& left, const bpf_insn& right) {
   return std::memcmp(&left, &right, sizeof left) == 0;
 }
 
-// The prologue keeps register r1, which points to the context (struct bpf_cgroup_dev_ctx). It may overwrite r0 and r2
-// to r5: the verifier accepts no program that reads them before it writes them.
+// The prologue keeps register r1, which points to the context (struct bpf_cgroup_dev_ctx). The prologue may overwrite
+// r0 and r2 to r5: the verifier accepts no program that reads them before it writes them.
 constexpr std::size_t kHeadLength = 7;
 constexpr std::size_t kRuleLength = 4;
 
-// Returns the head of the prologue. The head loads the fields of the access. It jumps over the rules unless a process
+// Returns the head of the prologue. The head loads the fields of the access, and jumps over the rules unless a process
 // opens a character device.
 std::array<bpf_insn, kHeadLength> head(std::size_t rules) {
   // Number of instructions to jump over, from the end of the head to the program behind the rules.
@@ -156,7 +156,7 @@ class Machine {
 
   bool arithmetic(const bpf_insn& insn, bool narrow) {
     Register& target = registers_[insn.dst_reg];
-    // Newer kernels have signed moves and signed divisions, which set `off`. They are not supported here.
+    // Newer kernels have signed moves and signed divisions, which set `off`. The interpreter does not support them.
     if (insn.off != 0) return false;
     // A 64-bit move may copy the pointer to the context, which has no known value.
     if (BPF_OP(insn.code) == BPF_MOV && BPF_SRC(insn.code) == BPF_X && !narrow) {

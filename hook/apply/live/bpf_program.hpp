@@ -21,7 +21,7 @@ namespace hook {
 inline constexpr int kAccessShift = 16;
 
 using BpfProgram = std::vector<bpf_insn>;
-// Returns an instruction. code: BPF_... of linux/bpf.h; all arguments are truncated to their fields.
+// Returns an instruction. code: BPF_... in linux/bpf.h; all arguments are truncated to their fields.
 bpf_insn instruction(int code, int dst = 0, int src = 0, int off = 0, std::int64_t imm = 0);
 
 struct DeviceAccess {

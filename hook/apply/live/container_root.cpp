@@ -105,7 +105,7 @@ class ActAs {
   ActAs& operator=(const ActAs&) = delete;
 
  private:
-  // A change of the file-system user clears the setting.
+  // Repeats die_with_parent(), because a change of the file-system user clears the setting.
   void keep_dying_with_parent() const {
     if (!die_with_parent(parent_)) _exit(1);
   }
@@ -361,8 +361,8 @@ Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree, 
   }
   UniqueFd destination = open_in_root(root_.get(), bind.destination, O_PATH | O_DIRECTORY);
   auto here = destination.ok() ? mounted(destination.get()) : std::nullopt;
-  // A killed call may have mounted a view whose directory the ledger has removed since (0 links). Nothing can be
-  // mounted on a removed directory, so unmount that view first.
+  // A killed call may have mounted a view whose directory the ledger has removed since (0 links). Unmount that view
+  // first, because a removed directory takes no mount.
   if (here && here->links == 0 && fchdir(destination.get()) == 0 && umount2(".", MNT_DETACH) == 0) {
     destination = open_in_root(root_.get(), bind.destination, O_PATH | O_DIRECTORY);
     here = destination.ok() ? mounted(destination.get()) : std::nullopt;

@@ -1,8 +1,8 @@
 // Accesses the file tree of a container from a process that has joined the container's mount namespace.
 //
 // openat2(2) (Linux 5.6) resolves all paths below one open descriptor of the container's root, without symlinks. If
-// openat2(2) is missing or forbidden, openat(2) with O_NOFOLLOW resolves each component. No file is created on a file
-// system that the node itself uses.
+// openat2(2) is missing or forbidden, openat(2) with O_NOFOLLOW resolves each component. Files are never created on a
+// file system that the node itself uses.
 #pragma once
 
 #include <sys/types.h>
@@ -28,7 +28,7 @@ struct ContainerMounts {
   std::string mountinfo;  // text of /proc/PID/mountinfo of the container's process
 };
 
-// The device and inode number of a file. They identify the file, whatever path leads to it.
+// The device and inode number of a file. The two numbers identify the file, whatever path leads to it.
 struct FileId {
   std::uint64_t dev = 0;
   std::uint64_t ino = 0;
@@ -78,7 +78,7 @@ base::UniqueFd open_in_root(int root, const std::string& path, int flags, Resolv
 // process leaves the node's mount namespace.
 struct NodeFiles {
   FileId root;                              // "/"
-  std::vector<std::uint64_t> file_systems;  // st_dev of /dev, /run and the like: no file is created on them
+  std::vector<std::uint64_t> file_systems;  // st_dev of /dev, /run and the like, on which files are never created
 };
 NodeFiles read_node_files();
 
@@ -93,7 +93,7 @@ class ContainerRoot {
   // Opens the container's root, in a process that has joined the container's mount namespace. path: path of the root
   // file system on the node, from the bundle. rootfs: the identity of that directory on the node. Before the runtime
   // has called pivot_root(2), the root is at `path`, afterwards at "/". Errors: rootfs is the node's root; `path` is
-  // another directory; none of the mounts of the container's config.json exists, so the runtime has not made them or
+  // another directory; the mounts of the container's config.json are all missing, so the runtime has not made them or
   // the process is not in the container.
   static Result<ContainerRoot> open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
                                     ContainerMounts mounts);
@@ -110,12 +110,12 @@ class ContainerRoot {
   // to the node.
   Result<void> bind_node(const MakeNode& node, int tree, const MappedRoot& owner) const;
   // Mounts a directory read-only, nosuid, nodev and, unless it has lent libraries, noexec. tree: detached mount of the
-  // source directory or of an overlay. owner: of the directories that are made for lent libraries.
+  // source directory or of an overlay. owner: owner of the directories that are made for lent libraries.
   Result<void> bind_directory(const BindDirectory& bind, int tree, const MappedRoot& owner = {}) const;
 
  private:
-  // The directory of the last device node. While the descriptor is open, it stays on this mount. So one check tells for
-  // all nodes of the directory whether the container owns it.
+  // The directory of the last device node. While the descriptor is open, it stays on this mount. So one check of the
+  // directory serves all its nodes.
   struct Parent {
     std::string path;
     base::UniqueFd fd;
@@ -125,7 +125,8 @@ class ContainerRoot {
   using Check = Result<void> (ContainerRoot::*)(int directory, const std::string& path) const;
   Result<base::UniqueFd> make_directories(const std::string& path, Check may_make) const;
   Result<void> check_writable(int directory, const std::string& path) const;
-  // For mount points: the directory must be on the root's mount, or on a tmpfs of config.json directly on that mount.
+  // Checks a directory for mount points: it must be on the root's mount, or on a tmpfs of config.json directly on that
+  // mount.
   Result<void> check_own(int directory, const std::string& path) const;
   bool is_own_tmpfs(int directory, const Mounted& here, const Mounted& root) const;
   // The directory /dev in which device nodes may be made, and its mount. The first call of node_directory() finds both.

@@ -26,7 +26,7 @@ constexpr char kName[] = "rdma_allow";
 
 bpf_attr zeroed() {
   bpf_attr attr;
-  std::memset(&attr, 0, sizeof attr);  // {} would not clear padding and unnamed members
+  std::memset(&attr, 0, sizeof attr);  // memset, because {} would not clear padding and unnamed members
   return attr;
 }
 
@@ -51,7 +51,7 @@ Result<void> read_info(int program, bpf_prog_info& info) {
   return {};
 }
 
-// Attaches a program. flags: BPF_F_... of BPF_PROG_ATTACH. old_program: the program to replace, used only with
+// Attaches a program. flags: BPF_F_... for BPF_PROG_ATTACH. old_program: the program to replace, used only with
 // BPF_F_REPLACE.
 Result<void> attach(int cgroup, int program, std::uint32_t flags, int old_program) {
   bpf_attr attr = zeroed();
@@ -103,7 +103,7 @@ Error refused(int code, const Cgroup& cgroup, const DeviceNumber& device) {
 // systemd or a runtime can replace a program between the query and the replacement, so the change is tried again.
 constexpr int kSwapAttempts = 10;
 
-// A device that a program does not surely allow, and the verdict of the program.
+// A device that a program denies or may deny, with the program's verdict.
 using Objection = std::pair<DeviceNumber, Verdict>;
 // Returns the first device that the program denies, otherwise the first one with an unknown verdict.
 std::optional<Objection> find_objection(const BpfProgram& program, std::span<const DeviceNumber> devices) {

@@ -68,7 +68,8 @@ Result<BpfProgram> read_program(int program);
 Result<base::UniqueFd> load_device_program(const BpfProgram& program);
 
 // Replaces an attached program by another. Since Linux 5.6 this is atomic. Before, both programs are attached for a
-// moment, and an access needs the consent of both. attach_flags: as queried. Errors: ENOENT, the old program is gone.
+// moment, and an access needs the consent of both. attach_flags: the result of the query. Errors: ENOENT, the old
+// program is gone.
 Result<void> replace_device_program(int cgroup, int program, int old_program, std::uint32_t attach_flags);
 
 // Attaches one more program. The cgroup then allows the same devices as before or fewer.

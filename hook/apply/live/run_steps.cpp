@@ -186,7 +186,7 @@ class StepRun {
                                                         : allow_devices_v2(cgroup, step.devices);
     if (!change) {
       const int code = change.error().code;
-      // For root this is an error: otherwise the container would start without access to its devices.
+      // Fails for root: otherwise the container would start without access to its devices.
       if ((code != EPERM && code != EACCES) || !is_rootless()) return std::move(change).error();
       warnings_.push_back(
           fmt::format("cannot change the device rules of the container's cgroup without root ({}): only the modes "
@@ -206,8 +206,8 @@ class StepRun {
 
   Result<void> allow(const AllowDevices& step) {
     const std::vector<Cgroup> cgroups = TRY(device_cgroups(container_.init.pid));
-    // The cgroups were looked up by PID. If the container's process still lives, the cgroups are the container's. If it
-    // has ended, another process may have had this PID.
+    // The cgroups were looked up by PID. If the container's process still lives, the cgroups are the container's. After
+    // the end of the process, another process may have had this PID.
     TRY_VOID(check_alive(container_));
     if (cgroups.empty()) {
       warnings_.emplace_back("no cgroup restricts the container's devices: only the modes of device nodes apply");

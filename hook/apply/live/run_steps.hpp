@@ -1,7 +1,7 @@
 // Runs the steps of live_steps() on a container that exists but has not started its program.
 //
 // All paths below the container's root are resolved from one open descriptor (open_in_root()), in a child process that
-// has joined the container's mount namespace. No symlink is followed, because the image controls them.
+// has joined the container's mount namespace. Symlinks are not followed, because the image controls them.
 #pragma once
 
 #include <sys/types.h>
@@ -34,7 +34,7 @@ struct LiveContainer {
   FileId rootfs;                   // identity of the directory root_path on the node
   NodeFiles node;
   ContainerMounts mounts;
-  std::optional<MappedRoot> owner;  // the node's uid and gid for 0 in the user namespace; nullopt: no user namespace
+  std::optional<MappedRoot> owner;  // the node's uid and gid for 0 in the user namespace; nullopt: there is none
 };
 
 // Checks the container that a runtime's state names, and opens descriptors that identify its process. Errors: the
@@ -66,7 +66,7 @@ Result<std::vector<std::string>> apply_live(const Adjustment& adjustment, const 
 
 // Raises RLIMIT_MEMLOCK of the container's first process, before it executes the container's program. Raises soft and
 // hard limit to `bytes` (UINT64_MAX: unlimited) and never lowers them. Without CAP_SYS_RESOURCE only the soft limit can
-// be raised, up to the hard one; the returned warning then has the resulting limit. Errors: as prlimit(2), except
+// be raised, up to the hard one; the returned warning then has the resulting limit. Errors: those of prlimit(2), except
 // EPERM.
 Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes, Engine engine);
 

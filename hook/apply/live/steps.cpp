@@ -31,7 +31,7 @@ std::string layers_of(const PlannedMount& mount) {
 }
 
 // Returns true if the runtime overwrites the limit after this hook. runc sets the limits of config.json after the
-// hooks, crun before them. Neither changes a limit that config.json does not list.
+// hooks, crun before them. Both leave a limit that config.json does not list.
 bool runtime_overwrites_memlock(const ContainerSpec& spec, const OciState& state) {
   return spec.memlock.has_value() && !state.from_crun;
 }
@@ -109,8 +109,8 @@ Result<LivePlan> live_steps(const Adjustment& adjustment, const ContainerSpec& s
     const bool lent = at == fabric::kLentDirectory || at == fabric::kNeededDirectory;
     live.steps.emplace_back(BindDirectory{mount.source, at, layers_of(mount), lent});
   }
-  // These steps come after the file steps, which fail if the process does not belong to the bundle. Otherwise a wrong
-  // process could get rights or limits.
+  // The limits and device rules come after the file steps, which fail if the process does not belong to the bundle.
+  // Otherwise a wrong process could get rights or limits.
   if (!adjustment.rdma_limits.empty()) live.steps.emplace_back(LimitRdma{adjustment.rdma_limits});
   if (!allow.devices.empty()) live.steps.emplace_back(std::move(allow));
   if (adjustment.memlock) add_memlock(*adjustment.memlock, spec, state, around, live);

@@ -35,8 +35,8 @@ struct MakeNode {
 struct BindDirectory {
   std::string source;
   std::string destination;
-  // If not empty: an overlay of these directories is mounted instead, "SOURCE:ANOTHER". Unlike a bind mount, an overlay
-  // without an upper directory cannot be remounted writable.
+  // "SOURCE:ANOTHER": an overlay of these directories is mounted instead; empty: a bind mount. Unlike a bind mount, an
+  // overlay without an upper directory cannot be remounted writable.
   std::string layers = {};
   bool lent = false;
   friend bool operator==(const BindDirectory&, const BindDirectory&) = default;
@@ -57,7 +57,7 @@ struct LimitRdma {
 
 struct SetMemlock {
   std::uint64_t bytes = 0;  // UINT64_MAX: unlimited
-  std::string note = {};    // warning to print after the limit was set; empty: none
+  std::string note = {};    // warning to print after the limit was set; empty: there is none
   friend bool operator==(const SetMemlock&, const SetMemlock&) = default;
 };
 
@@ -74,9 +74,9 @@ struct LiveNode {
   std::optional<Rlimit> memlock = {};  // present RLIMIT_MEMLOCK of the container's first process; nullopt: unknown
 };
 
-// Returns the steps and warnings for an adjustment. They include the nodes that config.json lists, because the step of
-// a node checks the file that is there, and config.json may lack its device rule. Pure. Errors: a device node with an
-// unknown number.
+// Returns the steps and warnings for an adjustment. The steps include the nodes that config.json lists, because the
+// step of a node checks the file that is there, and config.json may lack its device rule. Pure. Errors: a device node
+// with an unknown number.
 Result<LivePlan> live_steps(const Adjustment& adjustment, const ContainerSpec& spec, const OciState& state,
                             const LiveNode& around);
 
