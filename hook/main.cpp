@@ -16,7 +16,7 @@ constexpr int kExitUsage = 2;
 int main(int argc, char** argv) {
   // If a runtime has closed its end of a pipe, a write must fail and not kill the hook half-way.
   std::signal(SIGPIPE, SIG_IGN);
-  // crun runs hooks under the container's limits: a write beyond RLIMIT_FSIZE must be an error, not a signal.
+  // crun runs hooks under the container's limits: a write above RLIMIT_FSIZE must be an error, not a signal.
   std::signal(SIGXFSZ, SIG_IGN);
   // The log is opened only when it is needed, because a stage (createRuntime, poststop) first closes all descriptors.
   const auto log = [&] { return argc > 1 && hook::is_stage(argv[1]) ? base::Log::of_stage() : base::Log(); };

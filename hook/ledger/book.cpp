@@ -47,8 +47,8 @@ struct Looked {
 // that was checked last, also on error.
 Result<Looked> look_at(const LedgerFiles& files, const std::string& hca, const std::string& key,
                        std::string& looked_at) {
-  // The link is missing, or names a grant that is gone or does not hold the HCA exclusively. Then all grants show the
-  // state. The grant that they show may end meanwhile.
+  // Reads the state from all grants if the link is missing, or names a grant that is gone or does not hold the HCA
+  // exclusively. The grant in that state may end meanwhile.
   constexpr int kAttempts = 4;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const HcaState state = TRY(read_state(files, hca));
@@ -242,7 +242,7 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
                  .code = ESTALE,
                  .hint = "start the container again"};
   }
-  // A release of the owner needs no lock of the HCA. If one came after the check, it has set the link to "none".
+  // A release of the owner needs no lock of the HCA. A release after the check has set the link to "none".
   for (const std::string& hca : own)
     if (!held.contains(hca)) TRY_VOID(write_state(*files_, hca, {HcaState::Kind::kShared}));
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};

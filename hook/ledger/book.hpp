@@ -60,10 +60,10 @@ class LockedHcas {
   struct Free {
     bool is_free = false;    // its link in the index is "none"
     bool is_own = false;     // its link in the index names the asking owner
-    bool is_unused = false;  // no other owner holds it in any mode
+    bool is_unused = false;  // other owners do not hold it in any mode
   };
-  // The owner of the last holdings(), and the HCAs (Locked::key) that no other owner then held exclusively. This cannot
-  // change while the HCA is locked: only a call with its lock adds it to a grant.
+  // The owner of the last holdings(), and the HCAs (Locked::key) that no other owner then held exclusively. Both stay
+  // true while the HCA is locked: only a call with its lock adds it to a grant.
   mutable std::string asked_for_;
   mutable std::map<std::string, Free> free_;
   std::optional<std::set<std::string>> own_;

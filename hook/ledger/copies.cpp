@@ -30,7 +30,7 @@ struct Content {
     sum = checksum(block, sum);
   }
   std::string name() const { return fmt::format("{}{:016x}", prefix(size), sum); }
-  // Copies of this size have names that begin so.
+  // The beginning of the names of copies of this size.
   static std::string prefix(std::uint64_t size) { return fmt::format("{}-", size); }
 };
 
@@ -68,7 +68,7 @@ Result<void> check_same(int from, const ViewEntry& entry, const char* what) {
   return stale(entry, what);
 }
 
-// Does the same after `size` bytes of the file were read, and checks that these are all.
+// Checks the file as check_same() does after `size` bytes of it were read, and that they are the whole file.
 Result<void> check_read(int from, const ViewEntry& entry, std::uint64_t size) {
   constexpr const char* kChanged = "changed while it was copied";
   if (TRY(size_of(from, entry)) == size) return check_same(from, entry, kChanged);
@@ -76,7 +76,7 @@ Result<void> check_read(int from, const ViewEntry& entry, std::uint64_t size) {
 }
 
 // Returns whether the file of this name is a copy of `from`, byte by byte: another content can have the same size, and
-// a process of root can have changed the copy. size: of `from`.
+// a process of root can have changed the copy. size: the size of `from`.
 bool is_copy(int directory, const std::string& name, int from, std::uint64_t size) {
   const UniqueFd fd = base::open_to_read(directory, name.c_str(), O_NOFOLLOW);
   struct stat info {};
@@ -113,7 +113,7 @@ Result<Content> write_copy(int directory, const ViewEntry& entry, const std::str
     if (code == ENOSPC || code == EDQUOT) error.hint = "make room on the file system of /run";
     return error;
   }
-  // fchmod(2), because the umask changes the mode that open(2) sets.
+  // Sets the mode with fchmod(2), because the umask changes the mode that open(2) sets.
   return ::fchmod(to.get(), kViewFileMode) == 0 ? Result<Content>(written) : sys_error(errno, "cannot make `{}`", path);
 }
 
@@ -143,8 +143,8 @@ Result<void> Copies::add(int directory, const ViewEntry& entry, const std::strin
   }
   const Content content = TRY(write_copy(directory, entry, path, from.get()));
   TRY_VOID(check_read(from.get(), entry, content.size));
-  // Best effort: a view that cannot share its copy has it alone. A file of this name is damaged, or has another
-  // content.
+  // Best effort: a view keeps a copy of its own if it cannot be shared. A file that has this name already is damaged,
+  // or has another content.
   const std::string name = content.name();
   (void)remove_tree(directory_, name).has_value();
   (void)!::linkat(directory, entry.name.c_str(), copies, name.c_str(), 0);

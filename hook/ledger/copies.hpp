@@ -25,12 +25,12 @@ class Copies {
   // Opens the directory, and makes it if it is missing. timeout_ms: longest wait for the lock. Errors: as
   // open_directory(), as KeyLock::take().
   static Result<Copies> open(const LedgerFiles& files, int timeout_ms = kKeyLockTimeoutMs);
-  // Does the same as open() and remove_unused(). Succeeds if there is no directory.
+  // Opens the directory and calls remove_unused(). Succeeds if there is no directory.
   static Result<void> remove_unused(const LedgerFiles& files, int timeout_ms);
 
   // Adds the file entry.copy of the node to an open directory of a view, as entry.name. Reads the file in blocks.
-  // path: of the new entry, for messages. Errors: the file is another file than when it was found (entry.text), or was
-  // changed while it was copied; it cannot be read or copied. The directory may then have an incomplete entry.
+  // path: path of the new entry, for messages. Errors: the file is another file than when it was found (entry.text), or
+  // was changed while it was copied; it cannot be read or copied. The directory may then have an incomplete entry.
   Result<void> add(int directory, const ViewEntry& entry, const std::string& path) const;
   // Removes the copies that no view has. Errors: the directory cannot be listed; a copy cannot be removed.
   Result<void> remove_unused() const;

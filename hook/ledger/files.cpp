@@ -93,7 +93,7 @@ Result<std::optional<std::string>> noted_place(const LedgerDirectory& root) {
 // namespaces of DIR/place. An empty ledger can be used in other namespaces.
 Result<bool> has_facts(const LedgerFiles& files) {
   for (const LedgerDirectory* directory : {&files.grants, &files.pending}) {
-    if (!directory->fd.ok()) continue;  // missing in open_to_list()
+    if (!directory->fd.ok()) continue;  // pending/ may be missing after open_to_list()
     bool any = false;
     const bool read = base::each_name(directory->fd.get(), [&](std::string_view) { return !(any = true); });
     if (!read) return sys_error(errno, "cannot list `{}`", directory->path);
@@ -146,7 +146,7 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
   if (!note) return {};
   if (noted) TRY_VOID(remove_file(files.root, kPlace));
   if (::symlinkat(own.c_str(), files.root.fd.get(), kPlace) == 0) return {};
-  // Another process may have made the link DIR/place first. That is an error only if the link names other namespaces.
+  // Another process may have made the link DIR/place first. Such a link is an error only if it names other namespaces.
   if (errno == EEXIST && TRY(noted_place(files.root)) == own) return {};
   return ledger_error(errno, "write", files.root, kPlace);
 }
@@ -249,7 +249,7 @@ Result<void> replace_ledger_file(const LedgerDirectory& pending, const std::stri
                                  const LedgerDirectory& directory, const std::string& name, std::string_view text) {
   UniqueFd fd = base::create_file(pending.fd.get(), temporary.c_str());
   if (!fd.ok()) return ledger_error(errno, "write", pending, temporary);
-  int failed = write_all(fd.get(), text);  // no fsync(2): /run is in memory, so a crash of the node empties it
+  int failed = write_all(fd.get(), text);  // no fsync(2), because a crash of the node empties /run
   fd.reset();
   if (failed == 0 && ::renameat(pending.fd.get(), temporary.c_str(), directory.fd.get(), name.c_str()) != 0) {
     failed = errno;

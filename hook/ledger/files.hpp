@@ -25,7 +25,7 @@ namespace hook {
 inline constexpr std::size_t kLongestHcaName = 63;
 inline constexpr std::size_t kLargestLedgerFile = std::size_t{1} << 20;
 inline constexpr const char* kViews = "views";
-// Target of the link `exclusive` of a free HCA (HcaState). No grant has such a key: each key has a '-'.
+// Target of the link `exclusive` of a free HCA (HcaState). Grants have other keys, because each key has a '-'.
 inline constexpr const char* kFreeLink = "none";
 
 inline constexpr std::uint64_t kChecksumOfNothing = 0xcbf29ce484222325U;
@@ -53,7 +53,7 @@ Result<LedgerDirectory> open_directory(int parent, const std::string& name, std:
 
 class LedgerFiles {
  public:
-  // Opens the ledger's directories, and makes them if they are missing. Errors: those of open_directory();
+  // Opens the ledger's directories, and makes them if they are missing. Errors: those of open_directory() and
   // check_place().
   static Result<std::shared_ptr<const LedgerFiles>> open(const std::string& path,
                                                          std::shared_ptr<const GrantEffects> effects = nullptr,
@@ -70,8 +70,8 @@ class LedgerFiles {
   // This process. Its pid and start time are part of the names in pending/, so a child made by fork() must open its own
   // ledger.
   ProcessIdentity self;
-  // Id of the container for which the ledger is open; empty: none. It is written into the lock file of an HCA, so that
-  // a process that waits for the lock can print it.
+  // Id of the container for which the ledger is open; empty: there is none. A process that locks an HCA writes the id
+  // into the lock file, so that waiting processes can print it.
   std::string container;
   // The marker files in pending/ that calls through this object made and settle() has not removed yet, by the grant's
   // key.
@@ -84,7 +84,8 @@ class LedgerFiles {
   // removed a container.
   mutable std::vector<Released> released;
 
-  // These two functions call the functions of GrantEffects with the same name, if the ledger was opened with effects.
+  // The next two functions call the functions of GrantEffects with the same name, if the ledger was opened with
+  // effects.
   Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
                            const StoredGrant* grant) const {
     return effects_ ? effects_->undo_beyond(key, held, grant) : Result<void>();
@@ -93,8 +94,8 @@ class LedgerFiles {
     if (effects_) effects_->wait_until(deadline);
   }
 
-  // These two functions open the directory of one HCA and its subdirectory holders/. name: booked_as(). make: makes the
-  // directory if it is missing; holders/ is always made.
+  // The next two functions open the directory of one HCA and its subdirectory holders/. name: booked_as(). make: makes
+  // the directory if it is missing; holders/ is always made.
   Result<LedgerDirectory> open_hca(const std::string& name, bool make) const;
   Result<LedgerDirectory> open_entries(const LedgerDirectory& hca) const;
   // Makes the directory of an HCA that has none. The HCA gets the link of a free HCA if DIR/hca shows that no directory

@@ -52,11 +52,11 @@ struct GrantUser {
   std::string key;                         // Owner::key of the container, the token or the pod
   std::string id;                          // the container's id
   std::optional<ProcessIdentity> process;  // its init; before the init exists, the process that requests HCAs for it
-  std::string bundle = {};                 // absolute; empty: not known at booking
+  std::string bundle = {};                 // absolute; empty: it was unknown at booking
   // The container's own cgroup. Set if processes of the container can outlive its init, because the container has no
-  // PID namespace of its own: these processes still use the grant.
+  // PID namespace of its own: such processes still use the grant.
   std::optional<CgroupIdentity> cgroup = {};
-  std::string pod = {};  // id of its pod's sandbox; empty: none, or not known
+  std::string pod = {};  // id of its pod's sandbox; empty: the container has none, or it is unknown
   // The directory in which the runtime keeps the state of the container. After `process` has ended, the state shows
   // whether the container has ended too. Set only if `process` becomes the runtime by execve(2), because then no hook
   // reports the container's init to the ledger.
@@ -72,7 +72,7 @@ struct GrantUser {
 std::vector<std::string> views_of(const GrantUser& user);
 // Sets `view` and `more_views` of the user. views: empty names and later duplicates are left out.
 void set_views(GrantUser& user, const std::vector<std::string>& views);
-// Returns true if the user is this container or belongs to this pod. id: of a container or of a pod's sandbox.
+// Returns true if the user is this container or belongs to this pod. id: the id of a container or of a pod's sandbox.
 bool has_id(const GrantUser& user, std::string_view id);
 
 // A grant as readers of the ledger get it.
@@ -83,10 +83,10 @@ struct Grant {
   std::int64_t since = 0;                     // seconds since the epoch, for people: the node's time can jump
   std::optional<std::uint64_t> changed = {};  // StoredGrant::changed
   bool pending = false;
-  bool stale = false;  // result of is_stale()
+  bool stale = false;  // the result of is_stale()
 };
 
-// The process that makes an unfinished change (steps) of a user, and a number of that change. They form the name of a
+// The process that makes an unfinished change (steps) of a user, and a number of that change. Both form the name of a
 // marker file in pending/. The change is unfinished as long as this file exists.
 struct StepWorker {
   ProcessIdentity process;
@@ -121,12 +121,12 @@ struct StoredGrant {
 
 // Returns the HCAs that the grant holds: grant.hcas and the HCAs of unfinished changes, one entry for each HCA.
 std::vector<PlannedHca> held_hcas(const StoredGrant& grant);
-// Returns the HCA with booked_as() == booked that the grant holds; nullopt: none, or no grant.
+// Returns the HCA with booked_as() == booked that the grant holds; nullopt if there is none, or no grant.
 std::optional<PlannedHca> held_hca(const std::optional<StoredGrant>& grant, std::string_view booked);
 // Returns all HCAs for which the index may have an entry of this grant: held_hcas(), then grant.hcas and the HCAs of
 // unfinished changes. One HCA can occur several times, because each number of units has its own index entry.
 std::vector<PlannedHca> all_claims(const StoredGrant& grant);
-// Returns the HCA with booked_as() == booked; nullptr: none.
+// Returns the HCA with booked_as() == booked, nullptr if there is none.
 const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked);
 // Adds `more` to `into`. An HCA that is in both stays one entry, with the stronger mode and the larger number of units.
 void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more);
@@ -135,9 +135,9 @@ void settle_user(StoredGrant& grant, StoredUser& user);
 // Returns the grant as recorded: looks up no process and no namespace, and leaves `stale` false.
 Grant recorded_grant(const StoredGrant& grant);
 
-// Effects of a grant beyond the ledger's own files, such as netdevs in the container's network namespace. The ledger
+// Effects of a grant outside the ledger's own files, such as netdevs in the container's network namespace. The ledger
 // undoes the effects first when it releases a grant or rolls back the change of a dead process. Until the effects are
-// undone, the grant is held: no other container gets an HCA while its netdev is still in an earlier container.
+// undone, the grant is held, so that an HCA is not allocated again while its netdev is still in the earlier container.
 class GrantEffects {
  public:
   GrantEffects() = default;
@@ -155,9 +155,9 @@ class GrantEffects {
 
 // A grant that the ledger has released, or a pod's grant from which it has removed a container.
 struct Released {
-  Grant grant;                 // as it was
-  bool was_allocated = false;  // false: its start never finished
-  bool stays = false;          // a container has left; the pod's grant stays
+  Grant grant;                 // the grant before the release
+  bool was_allocated = false;  // false: the container's start never finished
+  bool stays = false;          // true: a container has left, and the pod's grant stays
   std::uint64_t undo_us = 0;   // duration of GrantEffects::undo_beyond()
 };
 

@@ -1,4 +1,4 @@
-// Identities of a container's network namespace and of its own cgroup. They have inode numbers and paths, so that a
+// Identities of a container's network namespace and of its own cgroup. An identity has inode number and path, so that a
 // later namespace or cgroup with the same number or name is not mistaken for the recorded one.
 #pragma once
 
@@ -15,7 +15,7 @@ struct NetnsIdentity {
   std::uint64_t ino = 0;
   std::string path;  // "/var/run/netns/cni-..." or "/proc/PID/ns/net"
   // The directory that contains the path. Another directory in its place proves nothing: in a mount namespace without
-  // the node's /var/run/netns, every path there is missing. 0: not recorded, as for a path in procfs.
+  // the node's /var/run/netns, every path there is missing. 0: it was not recorded, as for a path in procfs.
   std::uint64_t directory_dev = 0;
   std::uint64_t directory_ino = 0;
   friend bool operator==(const NetnsIdentity&, const NetnsIdentity&) = default;

@@ -66,7 +66,7 @@ Result<void> remove_from_list(const LedgerFiles& files, const std::string& path,
   return path_error(files.root, "remove", path);
 }
 
-// Returns the names that have the form of a key; none if there is no such directory.
+// Returns the names that have the form of a key; returns none if the directory does not exist.
 Result<std::vector<std::string>> names_at(const LedgerFiles& files, const std::string& path) {
   using Names = std::vector<std::string>;
   LedgerDirectory directory{base::open_to_list(files.root.fd.get(), path.c_str()), files.root.path + "/" + path};
@@ -286,7 +286,7 @@ Result<HcaState> read_state(const LedgerFiles& files, const std::string& hca) {
   char buffer[kLongestKey + 1];
   const ssize_t length = ::readlinkat(files.hca.fd.get(), path.c_str(), buffer, sizeof buffer);
   if (length < 0 && errno == ENOENT) return HcaState();
-  if (length < 0 && errno != EINVAL) return path_error(files.hca, "read", path);  // EINVAL: not a link
+  if (length < 0 && errno != EINVAL) return path_error(files.hca, "read", path);  // EINVAL: the file is not a link
   // readlink(2) cuts a longer target to the size of the buffer, kLongestKey + 1, and is_file_name() refuses that
   // length.
   std::string key(buffer, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));

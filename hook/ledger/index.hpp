@@ -1,9 +1,9 @@
 // The ledger's index: DIR/hca, DIR/ids and DIR/lent (ledger.hpp). A lookup costs one system call or the list of one
-// directory. It reads a grant only if the answer depends on that grant.
+// directory, and reads a grant only if the answer depends on that grant.
 //
-// The link `exclusive` (HcaState) is read by readlink(2) and replaced by write_state() only. It is there for each HCA,
-// also for a free one. So a link that was removed by hand does not look like a free HCA: the decision about the HCA
-// then reads all grants and makes its index again (rebuild_hca()). It does the same if the link is "shared" and a
+// The link `exclusive` (HcaState) is read by readlink(2) and replaced by write_state() only. Each HCA has the link,
+// also a free one. So a link that was removed by hand does not look like a free HCA: the decision about the HCA then
+// reads all grants and makes its index again (rebuild_hca()). The decision does the same if the link is "shared" and a
 // request for mode exclusive finds no entry. Only DIR/hca shows whether an HCA without a directory was never held
 // (LedgerFiles::begin_hca()). One removed entry of several grants that share an HCA is restored by recover() alone:
 // until then, it does not count for a limit.
@@ -70,14 +70,14 @@ Result<bool> correct_entry(const LedgerFiles& files, const std::string& hca, std
 struct HcaState {
   enum class Kind {
     kUnknown,    // there is no link: removed by hand, or not made by an earlier version
-    kFree,       // -> "none": no grant holds the HCA
+    kFree,       // -> "none": grants do not hold the HCA
     kShared,     // -> "shared": grants may hold the HCA, but none exclusively
     kExclusive,  // -> KEY: this grant holds the HCA exclusively, or has ended
   };
   Kind kind = Kind::kUnknown;
   std::string key = {};
 
-  // Returns the key; nullopt: no grant holds the HCA exclusively, as far as the link shows.
+  // Returns the key of the grant that holds the HCA exclusively by its link; nullopt: there is none.
   std::optional<std::string> exclusive_key() const;
 };
 // Errors: EBADMSG, the file is no link or its target is not a key.
@@ -97,7 +97,7 @@ using IsValid = std::function<bool(const IndexEntry&)>;
 // Returns nullopt if the directory of the entries is missing.
 Result<std::optional<unsigned>> count_others(const LedgerFiles& files, const std::string& hca, std::string_view key,
                                              UnitBounds bounds, const IsValid& is_valid);
-// Returns all entries of an HCA, stale ones too.
+// Returns all entries of an HCA, also stale ones.
 Result<std::vector<IndexEntry>> list_entries(const LedgerFiles& files, const std::string& hca);
 
 // Adds the grant to the index of each id and view that `after` has and `before` has not. Locks: the caller holds the
@@ -114,8 +114,8 @@ Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::strin
 // Returns the keys of the grants that the index lists for a view with copies, as keys_of_id().
 Result<std::vector<std::string>> keys_of_view(const LedgerFiles& files, const std::string& view);
 
-// Returns the directories of the index that list the grant: of the ids of its users and of their pods, and of their
-// views with copies. Paths below DIR.
+// Returns the directories of the index that list the grant, as paths below DIR: those for the ids of its users and of
+// their pods, and for their views with copies.
 std::set<std::string> lists_of(const std::optional<StoredGrant>& grant);
 // The result of lists_of() for each grant, by its key.
 using ListsOfKeys = std::map<std::string, std::set<std::string>>;

@@ -119,7 +119,7 @@ class Ledger {
   // Collects the errors of grants that cannot be read. If a function gets `unread`, it continues with the next grant.
   // Without `unread`, the first error ends the function.
   using Unread = std::vector<Error>;
-  // Calls use(grant) for each grant of list(), one at a time. The ledger may be read-only: nothing is made or written.
+  // Calls use(grant) for each grant of list(), one at a time. Makes and writes no file, so the ledger may be read-only.
   // Returns false if there is no ledger. Errors: those of list(); an error of use() ends the call.
   static Result<bool> for_each_at(const std::string& path, const std::function<Result<void>(const Grant&)>& use,
                                   Unread* unread = nullptr);
@@ -128,9 +128,9 @@ class Ledger {
   static Result<bool> for_each_recorded_at(const std::string& path,
                                            const std::function<Result<void>(const Grant&)>& use,
                                            Unread* unread = nullptr);
-  // Returns the grants with a user of this id. id: of a container or a pod. Reads no other grants.
+  // Returns the grants with a user of this id, which is the id of a container or a pod. Reads no other grants.
   Result<std::vector<Grant>> find_by_id(std::string_view id, Unread* unread = nullptr) const;
-  // Returns all grants, stale ones too. Reads every record: for commands that people run, not for the start of a
+  // Returns all grants, also stale ones. Reads every record: for commands that people run, not for the start of a
   // container.
   Result<std::vector<Grant>> list(Unread* unread = nullptr) const;
 
@@ -145,9 +145,9 @@ class Ledger {
   // itself becomes a user of the grant, so that the pod's id still leads to the grant. Succeeds if there is no such
   // grant or user.
   // passed_over: set to true if the user stays, because the poststop may belong to another container: it names only id
-  // and bundle, which two containers can share. The user stays while another process works on its start. It also stays
-  // while its process, or its container in the runtime's state, is not proven gone, unless that process is this one or
-  // an ancestor.
+  // and bundle, which two containers can share. The user stays while another process works on its start. The user also
+  // stays while its process, or its container in the runtime's state, is not proven gone, unless that process is this
+  // one or an ancestor.
   // Errors: EBUSY, a process is still in the user's cgroup; this is not checked while the user's start is rolled back.
   // If the release fails, the record notes that the user has ended. The grant is then held until recover(), or a later
   // request for its HCAs, can release it.
@@ -162,8 +162,8 @@ class Ledger {
   // is pending until settle(). If the token is a user of the pod's grant, the container replaces it. The container gets
   // the token's view. Returns nullopt if there is no such token: it is already bound, was released, or was never made.
   // Locks: takes the locks of the token's HCAs.
-  // Errors: the token was booked for a container of another id or, where both are known, of another bundle. Nothing is
-  // bound then.
+  // Errors: the token was booked for a container of another id or, where both are known, of another bundle. Then the
+  // token stays unbound.
   Result<std::optional<Grant>> bind(std::string_view token, const Owner& owner, const GrantUser& user) const;
 
   // Repairs the changes that killed processes left unfinished. Reads only pending/, which is empty unless a change is

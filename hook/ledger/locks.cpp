@@ -79,7 +79,8 @@ std::string process_with_hca_lock(int fd) {
 
 // Returns a text as process_with_hca_lock() for a lock on one byte (F_OFD_SETLK). The text has no container, and its
 // age is that of the process. F_OFD_GETLK does not name the process that holds the lock (fcntl(2)), so this function
-// searches the fdinfo files of all processes. It cannot read those of another user's processes without CAP_SYS_PTRACE.
+// searches the fdinfo files of all processes. Without CAP_SYS_PTRACE it cannot read the fdinfo files of another user's
+// processes.
 std::string process_with_byte_lock(int fd, off_t offset) {
   struct stat info {};
   const auto proc = base::Directory::open("/proc");

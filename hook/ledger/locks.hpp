@@ -14,7 +14,7 @@ namespace hook {
 inline constexpr int kKeyLockTimeoutMs = 10000;
 
 // Takes flock(2) on DIR/hca/DEVICE/lock. Returns the descriptor that holds the lock. A child made by fork() shares the
-// lock. Errors: those of check_hca_name(), open_directory(); EAGAIN, the lock is not free within timeout_ms. The
+// lock. Errors: those of check_hca_name() and open_directory(); EAGAIN, the lock is not free within timeout_ms. The
 // message of EAGAIN names the process that holds the lock. The name is only for the reader of the message: the process
 // may have ended meanwhile.
 Result<base::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms);

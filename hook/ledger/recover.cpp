@@ -25,7 +25,7 @@ namespace {
 
 Result<void> repair_returned(const LedgerFiles& files, const std::string& name, const std::string& key) {
   const auto text = TRY(read_ledger_file(files.pending, name));
-  if (!text) return {};  // another call has repaired it
+  if (!text) return {};  // another call has repaired the change
   return finish_return(files, name, TRY(parse_grant(*text, files.pending.path + "/" + name, key)));
 }
 
@@ -56,7 +56,7 @@ void repair_all(const LedgerFiles& files, const std::vector<std::string>& names,
   }
 }
 
-// Looks at the whole ledger, in rounds. A round continues after an error.
+// Repairs and releases in the whole ledger, in rounds. A round continues after an error.
 class Recovery {
  public:
   explicit Recovery(const LedgerFiles& files) : files_(files) {}

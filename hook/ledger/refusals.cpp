@@ -87,7 +87,8 @@ std::string group_of(const Refusal& entry) {
   return entry.container.pod.empty() ? " " + entry.reason : entry.container.pod_namespace;
 }
 
-// Removes the oldest entry of the group with the most entries; of several such groups, the oldest entry.
+// Removes the oldest entry of the group with the most entries. If several groups have the most, removes their oldest
+// entry.
 void drop_one(std::vector<Refusal>& entries) {
   std::map<std::string, std::size_t> counts;
   std::size_t most = 0;

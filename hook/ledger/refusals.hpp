@@ -3,8 +3,8 @@
 // container name identify it, because each attempt of the kubelet makes a new id. Containers without a pod have one
 // entry for each id, and one for each reason and message, with the id of the newest: each `podman run` makes a new id.
 // If the file is full, the group with the most entries loses its oldest one, so that a tenant that fails again and
-// again does not remove the entries of other tenants. A namespace is a group; of containers without a pod, a reason is
-// one, because a message may quote their texts.
+// again does not remove the entries of other tenants. A namespace is a group. For containers without a pod, a reason is
+// a group, because a message may quote their texts.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,9 @@ inline constexpr std::size_t kMostRefusals = 64;
 inline constexpr std::size_t kLargestRefusals = std::size_t{64} << 10;  // bytes of the file
 
 struct RefusedContainer {
-  std::string id;  // empty: not known
-  // Empty for a container without a pod, and if its engine's configuration of the container cannot be read.
+  std::string id;  // empty: unknown
+  // The members for the pod are empty for a container without a pod, and if the engine's configuration of the container
+  // cannot be read.
   std::string pod_namespace = {};
   std::string pod = {};
   std::string name = {};  // the container's name in its pod; empty: the pod itself
@@ -30,9 +31,9 @@ struct RefusedContainer {
 
 struct Refusal {
   std::uint64_t time = 0;  // seconds since 1970
-  std::string stage;       // as the label of the metrics, such as "createRuntime"
+  std::string stage;       // the label of the metrics, such as "createRuntime"
   RefusedContainer container;
-  std::string reason;  // as the label of the metrics, such as "busy"
+  std::string reason;  // the label of the metrics, such as "busy"
   std::string message;
   std::string remedy;  // may be empty
 };

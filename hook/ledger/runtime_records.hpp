@@ -34,7 +34,7 @@ void forget_runtime(const std::string& ledger, const std::string& key);
 // Marks the container for the next sweep_runtimes(), because it may be gone soon. Does nothing without a record.
 void mark_ending(const std::string& ledger, const std::string& key);
 enum class SweptRuntimes { kEnding, kAll };
-// Removes the records of gone containers: of all containers or only of those that mark_ending() marked. A container is
+// Removes the records of gone containers: all such records, or only those that mark_ending() marked. A container is
 // gone if the process that created it and its witness (see RuntimeRecord) are both proven gone. A container without a
 // known witness never counts as gone. Best effort; does nothing while another process runs this function or replaces a
 // record.

@@ -21,7 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns a user that stands for the pod itself. It has no process, so it stays until the pod's namespace is gone.
+// Returns a user that stands for the pod itself. Such a user has no process, so it stays until the pod's namespace is
+// gone.
 StoredUser pod_itself(const Owner& owner) {
   StoredUser pod;
   pod.user = {owner.key, "pod", {}};
@@ -29,8 +30,8 @@ StoredUser pod_itself(const Owner& owner) {
   return pod;
 }
 
-// Adds the grant to files.released, unless the grant has only an unfinished start that this process rolls back: no log
-// line has reported such a grant.
+// Adds the grant to files.released, unless the grant has only an unfinished start that this process rolls back, which
+// no log line has reported.
 void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stays, Clock::duration undoing) {
   const auto is_settled = [](const StoredUser& user) { return user.settled; };
   const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_absent; };

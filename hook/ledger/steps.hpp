@@ -16,7 +16,7 @@ namespace hook {
 
 // Adds a user with these HCAs as steps, an unfinished change that `worker` makes. If the user exists, adds the HCAs to
 // its steps. If the same process has already begun steps of this user, their first worker (with its change number)
-// stays. Returns the worker that is now recorded; nullopt: nothing changed, because the user has these HCAs already.
+// stays. Returns the worker that is now recorded; nullopt: the user has these HCAs already, and the grant is unchanged.
 // Errors (EBUSY): the grant has this user with another process, and check_ended() cannot prove that the earlier user is
 // gone.
 Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, const std::vector<PlannedHca>& hcas,

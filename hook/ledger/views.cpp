@@ -80,7 +80,7 @@ bool has_link(int directory, const ViewEntry& entry) {
   return size >= 0 && std::string_view(target, static_cast<std::size_t>(size)) == entry.target;
 }
 
-// path: of the entry, below the directory.
+// path: path of the entry, below the directory.
 bool has_file(int directory, const std::string& path, const ViewEntry& entry) {
   const UniqueFd fd = base::open_to_read(directory, path.c_str(), O_NOFOLLOW);
   struct stat info {};
@@ -106,7 +106,7 @@ bool is_whole(int view, const Layout& layout) {
   });
 }
 
-// Returns true if the directories have their files, with their content. For directories whose other entries are known.
+// Returns true if the directories have their files, with their content. The caller has checked their other entries.
 bool has_files(int view, const Layout& layout) {
   return std::all_of(layout.begin(), layout.end(), [&](const auto& part) {
     return std::all_of(part.second.begin(), part.second.end(), [&](const auto& entry) {
@@ -213,7 +213,7 @@ Result<std::vector<std::string>> fill(const LedgerFiles& files, const LedgerDire
   const UniqueFd view = TRY(make_directory(views.fd.get(), name, path));
   std::optional<Result<Copies>> copies;
   if (has_copies(layout)) copies = Copies::open(files);
-  // Makes room first. If this fails, the copies of earlier views only take memory.
+  // Removes unused copies first. If this fails, they only take memory.
   if (copies && *copies) (void)(*copies)->remove_unused().has_value();
   for (const auto& [directory_name, entries] : layout) {
     const std::string below = fmt::format("{}/{}", path, directory_name);
@@ -288,8 +288,8 @@ Result<std::vector<std::string>> make_locked(const LedgerFiles& files, const Led
   }
   if (filled && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_NOREPLACE) == 0) return filled;
   if (filled && errno == EEXIST && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_EXCHANGE) == 0) {
-    // Containers may have the former view mounted. It gets the name NAME@PID.START.N, and stays until no user has the
-    // view NAME.
+    // Containers may have the former view mounted. The former view gets the name NAME@PID.START.N, and stays until no
+    // user has the view NAME.
     (void)::renameat(fd, made.c_str(), fd, (name + made).c_str());
     if (lacks == 0)
       filled->push_back(

@@ -19,9 +19,9 @@ namespace hook {
 
 struct Caller {
   Engine engine = Engine::kPodman;
-  bool is_named = false;          // by the hook's arguments or the configuration; false: `engine` is the default
+  bool is_named = false;          // false: the default, because neither arguments nor configuration name it
   std::string bundle = {};        // absolute
-  std::string runtime_root = {};  // the value of --root; empty: not known
+  std::string runtime_root = {};  // the value of --root; empty: unknown
 };
 
 struct Recognised {

@@ -109,7 +109,7 @@ Result<void> read_capabilities(const Json& process, ContainerSpec& spec) {
   const Json* sets = TRY(find_object(process, "capabilities", "process.capabilities"));
   if (!sets) return {};
   for (const auto& [set, names] : sets->items()) {
-    if (!names.is_array()) continue;  // the runtime reports this error
+    if (!names.is_array()) continue;  // skips the list, because the runtime reports this error
     spec.may_remount = spec.may_remount || has_capability(names, "CAP_SYS_ADMIN");
     if (set == (spec.uid == 0 ? "effective" : "ambient")) spec.has_ipc_lock = has_capability(names, "CAP_IPC_LOCK");
   }
@@ -138,7 +138,7 @@ Result<void> read_device(const Json& element, const std::string& at, ContainerSp
   device.path = TRY(text(element, "path", at));
   const std::string type = TRY(text(element, "type", at));
   if (type.size() != 1) return make_error("`{}.type`: expected one letter", at);
-  device.type = type == "u" ? 'c' : type[0];  // mknod(2) makes a character device of both
+  device.type = type == "u" ? 'c' : type[0];  // mknod(2) makes a character device of `u` and `c`
   device.major = TRY(signed_number(element, "major", at));
   device.minor = TRY(signed_number(element, "minor", at));
   spec.devices.push_back(std::move(device));

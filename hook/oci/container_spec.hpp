@@ -22,9 +22,9 @@ struct SpecDevice {
   std::int64_t major = 0;
   std::int64_t minor = 0;
   // N of the node's uverbsN, if this major and minor number is one that the kernel assigned to uverbsN dynamically;
-  // nullopt: none, or not checked.
+  // nullopt: it is none, or was not checked.
   std::optional<unsigned> dynamic_uverbs = {};
-  // Returns N of the uverbsN that has this number, independent of the path; nullopt: none, or not known.
+  // Returns N of the uverbsN that has this number, independent of the path; nullopt: there is none, or it is unknown.
   std::optional<unsigned> uverbs() const;
   friend bool operator==(const SpecDevice&, const SpecDevice&) = default;
 };
@@ -32,7 +32,7 @@ struct SpecDevice {
 struct SpecMount {
   std::string destination;  // as written
   bool is_bind = false;     // a bind mount of a path that exists on the node
-  std::string source = {};  // absolute; for an overlay its first lower directory; empty: none
+  std::string source = {};  // absolute; for an overlay its first lower directory; empty: there is none
   friend bool operator==(const SpecMount&, const SpecMount&) = default;
 };
 
@@ -43,7 +43,7 @@ struct Rlimit {
 };
 
 struct ContainerSpec {
-  std::string root_path;  // as written; may be relative to the bundle
+  std::string root_path;  // the text of config.json; may be relative to the bundle
   std::map<std::string, std::string> annotations;
   std::vector<std::string> env;  // "NAME=value"; an image can set it
   std::vector<SpecDevice> devices;
@@ -62,8 +62,8 @@ struct ContainerSpec {
   // Netdevs of the node that the runtime moves into the container, with their addresses: linux.netDevices of
   // runtime-spec 1.3 (runc 1.4, crun 1.22).
   std::set<std::string> moved_netdevs = {};
-  // RLIMIT_MEMLOCK. nullopt: not listed. If NRI describes the container, that of the runtime, which the container
-  // inherits; nullopt: not known.
+  // RLIMIT_MEMLOCK; nullopt: config.json does not list it. If NRI describes the container, the limit of the runtime,
+  // which the container inherits; nullopt: unknown.
   std::optional<Rlimit> memlock;
   bool has_rdma_max = false;  // another NRI plugin or the engine sets rdma.max of the container's cgroup
   std::uint32_t uid = 0;      // process.user.uid
@@ -85,15 +85,16 @@ Result<std::string> read_bundle_config(const std::string& bundle);
 // ("linux.devices[2].major: expected a number").
 Result<ContainerSpec> read_container_spec(const Json& config);
 
-// Whether the container may write to a directory that the node's uid 0 owns and that is mounted read-only into it. For
-// this the container must be able to remount the directory, and must have the uid or the capabilities of that owner.
+// Returns whether the container may write to a directory that the node's uid 0 owns and that is mounted read-only into
+// it. For this the container must be able to remount the directory, and must have the uid or the capabilities of that
+// owner.
 enum class MayWrite { kNo, kYes, kUnknown };
 MayWrite may_write_to_mounts(const ContainerSpec& spec);
 
 // Returns true if a text of /proc/PID/uid_map maps the reader's uid 0 (user_namespaces(7)).
 bool maps_root(std::string_view uid_map);
 
-// Returns the first value of a variable in env; nullopt: not set.
+// Returns the first value of a variable in env; nullopt: it is not set.
 std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name);
 
 // The pod, as the engine itself wrote it into annotations. Empty for Podman, Docker and runc, because an image could
