@@ -12,7 +12,7 @@
 namespace hook {
 namespace {
 
-// Units of an HCA without a limit: no request may have a higher count.
+// Units of an HCA without a limit: the highest count of a request.
 constexpr unsigned kNoBound = kMaxCount;
 
 // Keeps the tighter bound and its reason.
@@ -30,7 +30,7 @@ std::string doubt_of(const Holding& holding) {
   return holding.doubtful.empty() ? "" : ", one of unknown state: " + holding.doubtful;
 }
 
-// Returns why other owners prevent the use of the HCA in this mode; "": they do not.
+// Returns why other owners prevent the use of the HCA in this mode, "" if they do not.
 std::string held_against(Mode mode, const Holding& holding) {
   // An exclusive owner excludes all modes, and any owner excludes mode exclusive.
   if (holding.exclusive_owner) return "is held by " + *holding.exclusive_owner;
@@ -64,7 +64,7 @@ constexpr const char* kWhoHolds =
     "grants";
 
 // Returns the preference of an HCA. 0, the best: the container or its pod has a grant of it, so that a container that
-// starts again keeps its HCAs. 1: linux.devices has its device node. 2: it has an ACTIVE port. 3: none of these.
+// starts again keeps its HCAs. 1: linux.devices has its device node. 2: it has an ACTIVE port. 3: all other HCAs.
 int tier(const NodeHca& node, const PlanInput& input) {
   const auto holding = input.holdings.find(node.name());
   if (holding != input.holdings.end() && holding->second.own_units > 0) return 0;

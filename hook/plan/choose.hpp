@@ -15,7 +15,7 @@ namespace hook {
 // How the container would use an HCA.
 struct Terms {
   Mode mode = Mode::kHca;
-  const Network* network = nullptr;  // nullptr: no network and no netdev
+  const Network* network = nullptr;  // nullptr: the container gets no netdev
   std::optional<unsigned> limit;     // maximal number of units (see Room) of one HCA over all owners
 };
 
@@ -29,7 +29,7 @@ struct GidSpace {
   unsigned slots = 0;
   unsigned used = 0;
   unsigned per_child = 2;
-  unsigned children() const { return (slots - used) / per_child; }  // child netdevs that still fit
+  unsigned children() const { return (slots - used) / per_child; }  // the number of child netdevs that still fit
   std::string text() const;                                         // "has 3 of 16 GID slots free, ..."
 };
 // Returns the GID space of the fullest port of the HCA, because a child netdev can be on any port. Returns nullopt if
@@ -40,7 +40,7 @@ std::optional<GidSpace> gid_space(const fabric::Hca& hca);
 // limit. A unit is one child netdev of the HCA in mode shared-multi, and the HCA itself in all other modes.
 struct Room {
   unsigned units = 0;
-  std::string why;    // predicate of the HCA: "is held by container web-1"; empty: no limit
+  std::string why;    // predicate of the HCA: "is held by container web-1"; empty: there is no limit
   bool held = false;  // other owners cause the limit
 };
 Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input);

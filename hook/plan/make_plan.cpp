@@ -42,7 +42,7 @@ void warn_of_unread(const fabric::Inventory& inventory, Plan& plan) {
   for (const fabric::Unread& unread : inventory.unread) {
     // Each other unread part causes an error in the function that needs the part (was_read()).
     if (unread.part != fabric::Unread::Part::kDetail && unread.part != fabric::Unread::Part::kPool) continue;
-    // Ports of several HCAs can have one netdev. It is then read once for each port and may fail each time.
+    // Ports of several HCAs can have one netdev. Such a netdev is read once for each port and may fail each time.
     add_once(sys_error(unread.code, "cannot read `{}`", unread.path).message, plan.warnings);
   }
 }

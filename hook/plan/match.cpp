@@ -24,7 +24,7 @@ bool has_glob(const Selector& selector, const Hcas& found) {
          (selector.kind == Selector::Kind::kRail && found.size() > 1);
 }
 
-// Returns the HCAs that the selector matches; none for `gpu`.
+// Returns the HCAs that the selector matches, none for `gpu`.
 Hcas taken_by(const Selector& selector, const Hcas& hcas) {
   const auto takes = [&](const NodeHca* node) {
     if (selector.kind == Selector::Kind::kIndex) return node->index == selector.number;
@@ -75,7 +75,7 @@ std::optional<std::string> dev_of(const fabric::Hca& hca) {
   return fmt::format("{}:{}", fabric::kUverbsMajor, fabric::kUverbsFirstMinor + *hca.uverbs);
 }
 
-// Returns the HCA with the uverbs node that the path of `device` names; nullptr: none.
+// Returns the HCA with the uverbs node that the path of `device` names, nullptr if there is none.
 const NodeHca* hca_named(const NodeMap& node, const SpecDevice& device) {
   const auto named = fabric::uverbs_number(device.path);
   const auto found =
@@ -83,8 +83,8 @@ const NodeHca* hca_named(const NodeMap& node, const SpecDevice& device) {
   return found == node.hcas().end() ? nullptr : &*found;
 }
 
-// Returns the HCA that this device node opens; nullptr: none. The device number decides. The name of the node decides
-// only if the number of the HCA is unknown.
+// Returns the HCA that this device node opens, nullptr if there is none. The device number decides. The name of the
+// node decides only if the number of the HCA is unknown.
 const NodeHca* hca_opened_by(const NodeMap& node, const SpecDevice& device) {
   const std::string dev = dev_of(device);
   const NodeHca* named = hca_named(node, device);
@@ -96,8 +96,9 @@ const NodeHca* hca_opened_by(const NodeMap& node, const SpecDevice& device) {
   return found == node.hcas().end() ? nullptr : &*found;
 }
 
-// Returns the HCA of a device node; nullptr: none. Errors: the path of `device` names the uverbs node of one HCA, but
-// its number belongs to another HCA or to none. Programs find the node by its name and would open the wrong device.
+// Returns the HCA of a device node, nullptr if there is none. Errors: the path of `device` names the uverbs node of one
+// HCA, but its number belongs to another HCA or to none. Programs find the node by its name and would open the wrong
+// device.
 Result<const NodeHca*> hca_of(const NodeMap& node, const SpecDevice& device) {
   const NodeHca* opened = hca_opened_by(node, device);
   const NodeHca* named = hca_named(node, device);
@@ -120,7 +121,7 @@ bool is_allowed(const NodeHca& hca, const std::optional<std::string>& pool) {
   return hca.pool && (!pool || hca.pool->name == *pool);
 }
 
-// The match of one request. shortlist: as for Candidates.
+// The match of one request. shortlist: see Candidates.
 class Matching {
  public:
   Matching(const fabric::Inventory& inventory, const NodeMap& node, const Request& request, const Config& config,

@@ -52,9 +52,9 @@ std::string pool_warning(const NodeHca& node);
 // not be read.
 std::vector<const NodeHca*> countable(const NodeMap& node, const Request& request, const Config& config);
 
-// The candidates of a request: the HCAs that it can get. They are computed once, before the HCAs are locked, and a plan
-// uses them after that. All arguments of the constructor must outlive the object. shortlist: the only HCAs from which a
-// count chooses (rank.hpp); nullptr: all.
+// The candidates of a request: the HCAs that it can get. The candidates are computed once, before the HCAs are locked,
+// and a plan uses them after that. All arguments of the constructor must outlive the object. shortlist: the only HCAs
+// from which a count chooses (rank.hpp); nullptr: all.
 class Candidates {
  public:
   Candidates(const fabric::Inventory& all, const Request& asked, const Config& admin,

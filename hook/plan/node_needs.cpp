@@ -65,9 +65,9 @@ fabric::HcaFacts facts_for(const Request& request, const Config& config) {
   return facts;
 }
 
-// Returns the facts to read of HCAs that are not requested; nullopt: none. Rails are numbered over all HCAs of the
-// node, and the selector `index:` counts all HCAs. If `rails` of config.json lists the requested HCAs by name, the
-// names of the other HCAs are enough. A VF of "pf:NAME" is found by the PCI function of NAME.
+// Returns the facts to read of HCAs that are not requested; nullopt: none are needed. Rails are numbered over all HCAs
+// of the node, and the selector `index:` counts all HCAs. If `rails` of config.json lists the requested HCAs by name,
+// the names of the other HCAs are enough. A VF of "pf:NAME" is found by the PCI function of NAME.
 std::optional<fabric::HcaFacts> facts_of_others(const Request& request, const Config& config,
                                                 const std::vector<std::string>& wanted, bool variables) {
   const bool rails = adds_network(request, config) || selects_by(request, Selector::Kind::kRail);
@@ -116,8 +116,8 @@ fabric::NodeReadOptions read_options(const Request& request, const Config& confi
   const bool brings_rails = in_own && !container.brings.empty();
   read.facts.own_gids = container.variables && container.in_nodes;
   read.facts.gid_types = gets_rails || brings_rails;
-  // In a container without rails, rdma-init may use GIDs of the node. It recognises them by the node's addresses, which
-  // RDMA_INIT_NODE_ADDRESSES has.
+  // In a container without rails, rdma-init may use GIDs of the node. rdma-init recognises such GIDs by the node's
+  // addresses, which RDMA_INIT_NODE_ADDRESSES has.
   const bool announces_addresses = in_own && !gets_rails;
   read.facts.netdevs |= announces_addresses || brings_rails;
   read.facts.addresses = announces_addresses || brings_rails || (in_own && may_bring_addresses(request, config));

@@ -31,8 +31,8 @@ unsigned plane_of(const NodeHca* node) {
 }
 
 // Returns as many HCAs of each plane as `chosen` has, in PCI order and ascending in planes. Takes the lowest PCI
-// address each time, which leaves most HCAs for the next planes. nullopt: there are none. spare: of one rail, in PCI
-// order.
+// address each time, which leaves most HCAs for the next planes. nullopt: there are none. spare: HCAs of one rail, in
+// PCI order.
 std::optional<Hcas> ascending(const Hcas& spare, const Hcas& chosen) {
   std::map<unsigned, std::size_t> wanted;
   for (const NodeHca* node : chosen)

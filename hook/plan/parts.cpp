@@ -152,7 +152,7 @@ void add_view_directory(const Config& config, const std::vector<const NodeHca*>&
 }
 
 // An overlay without an upper directory stays read-only with any mount option (overlayfs.rst, "Multiple lower layers").
-// It needs two lower directories; the second is empty.
+// Such an overlay needs two lower directories; the second is empty.
 PlannedMount view_mount(const PlanInput& input, const std::string& view, const std::string& directory) {
   const std::string source = fmt::format("{}/{}/{}", input.view_directory, view, directory);
   const bool is_overlay = input.view_mount == ViewMount::kOverlay;
@@ -169,7 +169,7 @@ void add_mounts_of_copies(const PlanInput& input, Plan& plan) {
     if (std::ranges::find(plan.view, folder, &ViewEntry::directory) == plan.view.end()) return;
     PlannedMount& mount = plan.mounts.emplace_back(view_mount(input, plan.view_name, folder));
     mount.destination = destination;
-    if (executes) mount.options.pop_back();  // noexec
+    if (executes) mount.options.pop_back();  // removes noexec
   };
   add(kLentFolder, fabric::kLentDirectory, true);
   add(kNeededFolder, fabric::kNeededDirectory, true);
@@ -308,7 +308,7 @@ Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>
     for (const NodeHca* node : granted)
       TRY_VOID(was_read(inventory, Part::kView, node->name()));
     directories = inventory.class_directories;
-    if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot has none
+    if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // for a snapshot
   }
   for (const fabric::ClassDirectory& directory : directories)
     add_view_directory(input.among.config, granted, directory, plan.view);

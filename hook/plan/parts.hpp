@@ -27,8 +27,8 @@ Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const
 std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node);
 
 // Sets plan.netdevs: one netdev per unit that has a network and a mode other than hca, except netdevs that moved to the
-// container or its pod before; none, with a warning, if the container is in the node's network namespace. Errors: an
-// HCA without a netdev on the node, a netdev that cannot move, a link layer that the network's kind of child netdev
+// container or its pod before. Plans none, with a warning, if the container is in the node's network namespace. Errors:
+// an HCA without a netdev on the node, a netdev that cannot move, a link layer that the network's kind of child netdev
 // does not support, a rail with an uncertain number.
 Result<void> plan_netdevs(const PlanInput& input, const Chosen& chosen, Plan& plan);
 
@@ -64,9 +64,9 @@ void set_site_values(const PlanInput& input, const Chosen& chosen, Plan& plan);
 void set_rails(const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Sets plan.mounts and plan.view: the view of sysfs, the topology file, and the libraries of input.lendable for granted
-// HCAs of pools that lend them. Libraries that cannot be lent cause a warning. No view of sysfs is made if config.json
-// disables it, if the RDMA subsystem is exclusive, or if the container gets all HCAs. With ViewMount::kLater, the
-// createRuntime hook makes it. Errors: an entry of the view could not be read.
+// HCAs of pools that lend them. Libraries that cannot be lent cause a warning. Leaves out the view of sysfs if
+// config.json disables it, if the RDMA subsystem is exclusive, or if the container gets all HCAs. With
+// ViewMount::kLater, the createRuntime hook makes it. Errors: an entry of the view could not be read.
 Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan);
 
 // Sets the new numbers of the plan's device nodes in one pass, because devices can swap numbers. plan.view needs no

@@ -113,7 +113,7 @@ std::string plan_text(const Plan& plan) {
   if (plan.memlock) line("memlock", memlock_text(*plan.memlock));
   for (const PlannedRdmaLimit& limit : plan.rdma_limits)
     line("rdma limit", fmt::format("{}  {}", limit.hca, rdma_limit_text(limit.limits)));
-  // Neither NRI nor a hook can add a capability.
+  // Only rdma-runtime can add a capability: NRI and a hook cannot.
   for (const std::string& capability : plan.capabilities)
     line("capability", capability + " (only with rdma-runtime)");
   for (const auto& [name, value] : plan.env)
@@ -136,7 +136,7 @@ std::string view_name(const std::vector<ViewEntry>& view) {
     has_copies = has_copies || !entry.copy.empty();
     std::string line;
     for (const std::string& part : {entry.directory, entry.name, entry.target, entry.text})
-      // The separator is a zero byte, which no name and no target has. So different entries have different lines.
+      // Different entries have different lines, because names and targets have no zero byte, which separates them.
       line += part + '\0';
     if (!entry.copy.empty()) line += entry.copy + '\0';
     lines.push_back(std::move(line));

@@ -70,7 +70,7 @@ struct PlannedRdmaLimit {
 struct ViewEntry {
   std::string directory;  // "infiniband", "infiniband_verbs", "infiniband_mad", "lib", "topology"
   std::string name;       // "mlx5_0"; empty: only the directory itself
-  std::string target;     // target of the kernel's link: "../../devices/..."; empty: no link, but a file with `text`
+  std::string target;     // target of the kernel's link: "../../devices/..."; empty: the entry is a file with `text`
   std::string text = {};
   std::string copy = {};  // a file of the node whose copy this is; `text` is then its fabric::file_identity()
   friend bool operator==(const ViewEntry&, const ViewEntry&) = default;
@@ -80,7 +80,7 @@ struct ViewEntry {
 // namespace. When the grant is released, the contexts that are open then are compared with this record: only contexts
 // that are not in the record can belong to the owner of the grant.
 struct OpenState {
-  std::optional<std::uint32_t> index;  // index of the RDMA device; nullopt: not read or not supported
+  std::optional<std::uint32_t> index;  // index of the RDMA device; nullopt: it was not read, or is not supported
   ContextIds contexts;
   std::optional<DeviceNumber> node;  // number of the uverbs node
   friend bool operator==(const OpenState&, const OpenState&) = default;
@@ -110,7 +110,7 @@ std::string view_name(const std::vector<ViewEntry>& view);
 bool is_lending_view(std::string_view name);
 
 struct Plan {
-  std::vector<PlannedHca> hcas;  // empty: no request, no change except variables in `env`
+  std::vector<PlannedHca> hcas;  // empty: without a request, the plan has only variables in `env`
   // HCAs that are booked but not granted. There are two kinds. The container can open HCAs of the first kind by nodes
   // in linux.devices, although its request does not select them: no other container may get them exclusively. The
   // second kind are the VFs of exclusive HCAs: no other container may get them at all.
@@ -124,7 +124,7 @@ struct Plan {
   std::map<std::string, std::string> env;
   std::string no_require;  // why RDMA_INIT_REQUIRE is not set, as a word for the log line; empty: it is set
   std::vector<PlannedMount> mounts;
-  std::vector<ViewEntry> view;                  // content of the mounts' sources
+  std::vector<ViewEntry> view;                  // the content of the mounts' sources
   std::string view_name = hook::view_name({});  // view_name(view)
   std::vector<std::string> warnings;
 };
@@ -146,16 +146,17 @@ struct Holding {
   std::string doubtful = {};                   // describes another owner of unknown state, for the message
   friend bool operator==(const Holding&, const Holding&) = default;
 };
-using Holdings = std::map<std::string, Holding>;  // by HCA name; missing: no grant
+using Holdings = std::map<std::string, Holding>;  // by HCA name; an HCA without grants is missing
 
-// The libraries that open the HCAs of a provider, or why they cannot be lent, by provider. Missing: not lent.
+// The libraries that open the HCAs of a provider, or why they cannot be lent, by provider. A provider whose libraries
+// are not lent is missing.
 using Lendable = std::map<std::string, base::Result<std::vector<fabric::LentFile>>>;
 
 // The mount of the sysfs view.
 enum class ViewMount {
   kBind,     // a read-only bind mount of directories that all containers with the same HCAs share
   kOverlay,  // a read-only overlay of the shared directories: the container could remount a bind mount writable
-  kLater,    // no mount in the plan: config.json has it already, or createRuntime makes it later
+  kLater,    // config.json has the mount already, or createRuntime makes it later; the plan does not list it
 };
 
 struct PlanInput {
@@ -186,8 +187,9 @@ std::string plan_text(const Plan& plan);
 // Returns a limit of locked memory: "unlimited" for UINT64_MAX, otherwise "N bytes".
 std::string memlock_text(std::uint64_t bytes);
 
-// Returns the plan of a container that gets no HCA. It sets RDMA_INIT_NOTE to `pod_note`, from which rdma-init tells
-// the pod's author why an annotation has no effect. An empty value sets no variable, and the plan changes nothing.
+// Returns the plan of a container that gets no HCA. The plan sets RDMA_INIT_NOTE to `pod_note`, by which rdma-init
+// reports to the pod's author why an annotation has no effect. An empty value sets no variable, and the plan changes
+// nothing.
 Plan plan_without_hcas(const std::string& pod_note);
 
 // Makes the plan. Pure. Errors are refusals, most of them with the remedy as hint: the errors of choose() and

@@ -188,8 +188,8 @@ void number_rails(const std::vector<RailEntry>& rails, const std::vector<NodeHca
     node->rail = keeps_gaps && node->entry ? node->entry->rail : next++;
 }
 
-// Returns the pools of config.json; if it has none, one pool "all" of all HCAs. A pool without modes allows all modes,
-// and its default is mode hca.
+// Returns the pools of config.json, or one pool "all" of all HCAs if there are none. A pool without modes allows all
+// modes, and its default is mode hca.
 std::vector<Pool> effective_pools(const Config& config) {
   std::vector<Pool> pools = config.pools;
   if (pools.empty()) pools.push_back({"all", {}, {}, {}, std::nullopt});

@@ -15,8 +15,8 @@ namespace hook {
 struct NodeHca {
   const fabric::Hca* hca = nullptr;
   const Pool* pool = nullptr;  // the first pool that matches; nullptr: none or unknown
-  // The read error that makes the pool unknown; nullptr: none. With an error no container can request the HCA, and each
-  // container that has the HCA's device node counts as a user of the HCA.
+  // The read error that makes the pool unknown; nullptr: there is none. After an error no container can request the
+  // HCA, and each container that has the HCA's device node counts as a user of the HCA.
   const fabric::Unread* pool_unread = nullptr;
   std::size_t index = 0;  // index in the inventory
   // Number of the rail. An entry of `rails` has its index there; in a list of names only, it has its index among the
@@ -27,7 +27,7 @@ struct NodeHca {
   // has a master (bond, bridge, netvsc), the master is used, because an enslaved netdev cannot have a macvlan.
   // nullopt: unknown.
   std::optional<std::string> netdev;
-  bool enslaved = false;             // `netdev` is such a master
+  bool enslaved = false;             // true: `netdev` is such a master
   const RailEntry* entry = nullptr;  // the first entry of `rails` that selects the HCA; nullptr: none or unknown
   // Why `entry` is unknown, as a clause: "mlx5_0 ..."; empty: it is known.
   std::string entry_unknown = {};
@@ -37,8 +37,8 @@ struct NodeHca {
   bool is_infiniband() const;  // link layer of the first ACTIVE port; without one, of the first port
 };
 
-// The HCAs of an inventory with their pools and rails. The inventory and the configuration must outlive the map. Not
-// copyable: the HCAs point to its pools.
+// The HCAs of an inventory with their pools and rails. The inventory and the configuration must outlive the map. The
+// map is not copyable, because the HCAs point to its pools.
 class NodeMap {
  public:
   NodeMap(const fabric::Inventory& inventory, const Config& config);
@@ -47,7 +47,7 @@ class NodeMap {
 
   const std::vector<NodeHca>& hcas() const { return hcas_; }  // in the order of the inventory
   const std::vector<const NodeHca*>& by_rail() const { return by_rail_; }
-  const NodeHca* find(std::string_view name) const;  // nullptr: no such HCA
+  const NodeHca* find(std::string_view name) const;  // nullptr: the node has no such HCA
   std::vector<std::string> names() const;
 
  private:

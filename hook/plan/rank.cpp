@@ -39,14 +39,14 @@ class Ranking {
     take(rest, window - 1 + missing(), [](const NodeHca&) { return true; });
   }
 
-  // Returns false if a better HCA than one of those taken looked held.
+  // Returns false if an HCA that is better than a taken one looked held.
   bool is_sure() const { return is_sure_; }
 
   std::size_t missing() const { return count_ - std::min(count_, names_.size()); }
   std::vector<std::string> names() && { return std::move(names_); }
 
  private:
-  // Takes as many HCAs as are missing from the first `most` accepted ones.
+  // Takes the HCAs that are still missing from the first `most` accepted ones.
   void take(const Hcas& hcas, std::size_t most, const std::function<bool(const NodeHca&)>& accept) {
     const Hcas found = first_near(hcas, gpus_, most, accept);
     const std::size_t taken = std::min(found.size(), missing());

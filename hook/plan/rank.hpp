@@ -38,10 +38,10 @@ struct RankInput {
 // Returns the number of HCAs if the request is a count that nothing but counts narrows; otherwise nullopt.
 std::optional<unsigned> count_of(const Request& request);
 
-// Returns as many HCAs as the request counts: those that choose() would choose, if the index is right and the HCAs are
-// usable. Returns nullopt if the request has no count, too few HCAs look free, or a better HCA than one of these looks
-// held: its grant may be stale. The decision must then be made among all candidates. Of equally good HCAs, one that
-// looks held comes last.
+// Returns as many HCAs as the request counts: the HCAs that choose() would choose, if the index is right and the HCAs
+// are usable. Returns nullopt if the request has no count, too few HCAs look free, or an HCA that is better than a
+// returned one looks held: its grant may be stale. The decision must then be made among all candidates. Among equally
+// good HCAs, an HCA that looks held comes last.
 std::optional<std::vector<std::string>> rank(const RankInput& input);
 
 }  // namespace hook

@@ -23,9 +23,9 @@ constexpr const char* kRequire = "RDMA_INIT_REQUIRE";
 struct Count {
   std::size_t hcas = 0;           // HCAs that rdma-init will use
   Lack lack = Lack::kActivePort;  // highest Lack of the unusable HCAs: the obstacle that needs the least work
-  // Upper bound of the HCAs that rdma-init can find, over all link layers. It includes an HCA without a rail, because
-  // another network may add a netdev to the container. It includes an HCA that has a rail without an address, because
-  // the kernel adds a link-local address to the rail.
+  // Upper bound of the HCAs that rdma-init can find, over all link layers. Counts an HCA without a rail, because
+  // another network may add a netdev to the container. Counts an HCA that has a rail without an address, because the
+  // kernel adds a link-local address to the rail.
   std::size_t at_most = 0;
   Lack hindrance = Lack::kActivePort;  // highest Lack of the HCAs that at_most does not count
 };
@@ -83,8 +83,8 @@ class Use {
         count.hindrance = std::max(count.hindrance, least);
       }
     }
-    // rdma-init uses ports of only one link layer. It calls the same link_layers_of(), so that both programs count the
-    // same HCAs.
+    // rdma-init uses ports of only one link layer. Both programs call link_layers_of(), so that they count the same
+    // HCAs.
     const fabric::LinkLayers layers = fabric::link_layers_of(usable);
     const auto is_used = [&](const Port& port) {
       return layers.takes(port) && std::ranges::find(usable, &port) != usable.end();
@@ -103,7 +103,7 @@ class Use {
 };
 
 struct Words {
-  const char* token;  // word for the log line
+  const char* token;  // a word for the log line
   const char* text;
 };
 
@@ -227,7 +227,7 @@ void announce_node_addresses(const PlanInput& input, const std::vector<const Nod
   for (const NodeHca* node : granted) {
     for (const Port& port : node->hca->ports) {
       if (!port.is_active() || !port.is_ethernet()) continue;
-      if (port.netdev && input.moved_netdevs.contains(*port.netdev)) continue;  // moves with its addresses
+      if (port.netdev && input.moved_netdevs.contains(*port.netdev)) continue;  // it moves with its addresses
       std::set<fabric::Address> addresses;
       for (const Netdev* netdev : netdevs_of(inventory, port)) {
         for (const fabric::InterfaceAddress& own : netdev->addresses)

@@ -31,8 +31,8 @@ void check_node_list(const std::string& path, ParsedConfig& parsed) {
     parsed.problems.push_back({path, 0, std::move(warning), kSeveralNumbersRemedy, false});
 }
 
-// Adds a warning for each pool that has no HCA of this node. It is no error, because one file serves many nodes. A node
-// that cannot be read is no problem of the file, except a snapshot that the caller named.
+// Adds a warning for each pool that has no HCA of this node. The finding is no error, because one file serves many
+// nodes. A node that cannot be read is no problem of the file, except a snapshot that the caller named.
 void check_pools_of_node(const NodeSettings& node, ParsedConfig& parsed) {
   const auto inventory = read_whole_node(parsed.config, node);
   if (!inventory) {

@@ -113,7 +113,7 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   const std::string text =
       TRY(is_empty ? Result<std::string>(empty_container(options.annotations, options.pod_namespace, node.engine))
                    : read_bundle_config(*options.bundle));
-  std::error_code failed;  // ignored: after a failure `bundle` is empty, and no engine is detected from it
+  std::error_code failed;  // ignored: after a failure `bundle` is empty, so no engine is detected from it
   const std::string bundle = is_empty ? "" : std::filesystem::canonical(*options.bundle, failed).string();
   const auto root = node.snapshot ? std::nullopt : std::optional(node.root);
   const auto config = read_config(node.config);
@@ -135,8 +135,7 @@ Result<void> dry_run(const Options& options, Call& call, DryRun& done) {
   return decided;
 }
 
-// A printed plan contains the warnings, and so does a refusal as JSON. A refusal as text does not, so the warnings are
-// logged.
+// Logs the warnings of a refusal as text. A printed plan and a refusal as JSON contain them.
 int run_plan(const Options& options, Log& log) {
   Call call{options.node, log};
   DryRun done;
@@ -277,7 +276,7 @@ int config_apply(const Options& options, const Log& log) {
   return done ? *done : exit_code(done.error(), log);
 }
 
-// names: gives each container its own series; nullptr: only sums.
+// names: the names for a series of each container; nullptr: only sums.
 Result<void> collect_metrics(const Options& options, GrantNames* names, const Write& write, Ledger::Unread& unread) {
   const std::string& ledger = options.node.ledger;
   Held held;
@@ -305,8 +304,8 @@ Result<void> show_metrics(const Options& options, const Log& log) {
 
 Result<void> listen_for_metrics(const Options& options) {
   const ListenAddress address = TRY(parse_listen_address(*options.listen));
-  // A server runs for months and parses requests of other users. It therefore keeps no descriptor and no environment of
-  // its caller.
+  // A server runs for months and parses requests of other users. The server therefore drops descriptors and environment
+  // of its caller.
   TRY_VOID(isolate());
   const Log log;
   GrantNames names(options.node.root);
@@ -316,7 +315,7 @@ Result<void> listen_for_metrics(const Options& options) {
     Ledger::Unread unread;
     auto done = collect_metrics(
         options, &names, [&](const std::string& part) { text += part; }, unread);
-    // Without this, the names of ended containers would fill memory over months.
+    // Forgets the names of ended containers, which would fill the memory over months.
     names.forget_others();
     const std::string first = unread.empty() ? "" : unread.front().message;
     // An error is logged only if it differs from the last one: otherwise a damaged record would be logged at each
@@ -362,7 +361,7 @@ Result<void> release_stale(const std::string& ledger) {
   return {};
 }
 
-// Grants name their owners by paths of network namespaces, cgroups and runtime directories on the node. These paths are
+// Grants name their owners by paths of network namespaces, cgroups and runtime directories on the node. Such paths are
 // valid only in the node's root, so a child process enters `root` first.
 Result<void> release_stale_in(const std::string& root) {
   TRY(run_in_child("release of stale grants in the node's root", [&](ChildFiles&) -> Result<void> {
@@ -528,8 +527,9 @@ Result<void> check_named_paths(const Options& options, const Log& log) {
   const NodeSettings& node = options.node;
   if (command == Command::kCreateRuntime || command == Command::kVerify || command == Command::kPoststop) return {};
   TRY_VOID(check_root(node.root));
-  // Without a ledger the commands print the same as with an empty one. That is right on each node that has booted since
-  // its last grant, so it is no error, but a misspelt path must be noticed. The report of doctor has a line for it.
+  // Without a ledger the commands print the same as with an empty one. A missing ledger is no error, because a node has
+  // none before its first grant since the boot. The message is for a misspelt path. The report of doctor has a line for
+  // it.
   const bool is_named = node.ledger != kLedgerPath || (command == Command::kMetrics && !options.listen);
   if (is_named && command != Command::kDoctor && ::access(node.ledger.c_str(), F_OK) != 0 && errno == ENOENT)
     log.info(

@@ -81,7 +81,7 @@ std::vector<std::string_view> engine_words() {
   return base::words_of(kEngineWords);
 }
 
-// runc and crun have no configuration that install could change.
+// Leaves out runc and crun, which have no configuration that install could change.
 std::vector<std::string_view> install_engine_words() {
   auto words = engine_words();
   std::erase(words, to_string(Engine::kRunc));
@@ -93,7 +93,7 @@ std::vector<std::string_view> install_engine_words() {
 
 Result<void> set_engine(Options& options, std::string_view value) {
   const bool installs = options.command == Command::kInstall;
-  // complete() refuses a distribution for other commands, with the reason.
+  // A distribution is stored for each command, so that complete() can refuse it for other commands with the reason.
   if (is_distribution(value) || (installs && value == kSlurm)) {
     options.install.distribution = std::string(value);
     return {};
@@ -294,7 +294,7 @@ Result<void> check_apply(Options& options) {
   return {};
 }
 
-// Options with which a command uses only `used` of its options.
+// An option with which a command uses only the options in `used`.
 struct OptionMode {
   std::string_view command;
   std::string_view option;
@@ -405,7 +405,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   TRY_VOID(check_second_word(options.command, arguments, first));
   const Command command = options.command;
   const bool has_modes = std::ranges::find(kModes, word, &OptionMode::command) != std::end(kModes);
-  std::vector<std::string_view> passed;  // for a command with modes
+  std::vector<std::string_view> passed;  // the names of the passed options, for commands with modes
   for (std::size_t i = first; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
     if (command == Command::kConfigApply && options.source.empty() && !argument.starts_with('-')) {

@@ -18,8 +18,8 @@
 namespace hook {
 namespace {
 
-// Returns the number of the link group of a grant's children. It depends only on the key, so that a later call finds
-// the children. It is never 0, the default group of all netdevs.
+// Returns the number of the link group of a grant's children. The number depends only on the key, so that a later call
+// finds the children, and is never 0, the default group of all netdevs.
 std::uint32_t group_of(const std::string& key) {
   return static_cast<std::uint32_t>(checksum(key)) | 0x40000000U;
 }
@@ -40,7 +40,7 @@ class RailAdder {
   Result<RailsReport> add(NetworkRecord record, const Plan& plan) {
     record_ = std::move(record);
     first_new_ = record_.rails.size();
-    if (!record_.handle)  // also if an older version added the rails before
+    if (!record_.handle)  // the record has no handle if an older version added rails before
       record_.handle = TRY(make_netns_handle(node_.route, node_.netns.get(), inside_.netns.get()));
     if (record_.handle->cookie == 0) record_.handle->cookie = netns_cookie(inside_.route.fd());
     TRY_VOID(append_rails(plan));

@@ -45,7 +45,7 @@ struct RailsInput {
 
 struct RailsReport {
   std::vector<std::string> warnings;
-  std::string alignment;  // "aligned rails at GID index 7: rail1 5->7"; empty: no GID moved
+  std::string alignment;  // "aligned rails at GID index 7: rail1 5->7"; empty: all GIDs stay
   // The device nodes of RDMA devices that moved or were made again: their device numbers can have changed.
   std::vector<NewNode> nodes;
 };
@@ -86,7 +86,7 @@ struct GidOptions {
 
 struct SettledGids {
   std::map<std::string, unsigned> indices;  // GID index by the name of the rail's netdev in the container
-  std::string alignment;                    // text about the GIDs that moved; empty: none moved
+  std::string alignment;                    // text about the GIDs that moved; empty: all stay
   std::vector<std::string> warnings;        // rails without a GID; rails that could not be aligned
 };
 

@@ -79,8 +79,8 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
   // All plugins are called at once, because each can take seconds.
   const auto results = ipam->run(calls);
   for (std::size_t i = 0; i < rails.size(); ++i) {
-    // The record has the leases of all plugins (note_leases()), so a roll back also releases the leases of plugins that
-    // succeeded.
+    // A roll back also releases the leases of plugins that succeeded, because the record has the leases of all plugins
+    // (note_leases()).
     if (!results[i]) return results[i].error();
     rails[i]->rail.addresses = results[i]->addresses;
     if (rails[i]->rail.addresses.empty()) {
@@ -131,10 +131,10 @@ Result<void> take_for_functions(const Config& config, const Ledger& ledger, cons
     if (!network || (!network->vf_macs && !network->vf_guids) || rail.host.pf.empty()) continue;
     if (!pool) pool = TRY(AddressPool::open(ledger_directory));
     const auto take = [&](const std::vector<AddressRange>& ranges) {
-      // All networks allocate MAC addresses and GUIDs from one set (kStockOfAll), so that two networks cannot allocate
+      // All networks allocate MAC addresses and GUIDs from one set (kVfValues), so that two networks cannot allocate
       // the same value.
-      const auto once = [&] { return pool->take(kStockOfAll, rail.rail.rail, 0, ranges, record.key); };
-      return take_or_release(once, kStockOfAll, record.key, ledger, ledger_directory);
+      const auto once = [&] { return pool->take(kVfValues, rail.rail.rail, 0, ranges, record.key); };
+      return take_or_release(once, kVfValues, record.key, ledger, ledger_directory);
     };
     TRY_VOID(take_vf_values(config, *network, take, rail.rail));
   }
@@ -210,8 +210,8 @@ Result<void> release_rail_addresses(const std::string& ledger_directory, IpamHel
   std::vector<RailRecord*> leased;
   std::vector<IpamCall> calls;
   for (RailRecord& rail : rails) {
-    // A rail with a lease can also have a MAC address or GUIDs from a range (kStockOfAll).
-    if (!rail.host.pf.empty()) places.push_back({kStockOfAll, rail.rail.rail});
+    // A rail with a lease can also have a MAC address or GUIDs from a range (kVfValues).
+    if (!rail.host.pf.empty()) places.push_back({kVfValues, rail.rail.rail});
     if (!rail.lease) {
       places.push_back({rail.network, rail.rail.rail});
       continue;

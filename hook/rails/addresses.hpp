@@ -46,7 +46,7 @@ Result<void> release_rail_addresses(const std::string& ledger_directory, IpamHel
 
 // Returns the keys of grants that have addresses, MAC addresses or GUIDs from ranges, even if the grant is stale or
 // missing.
-// network: only of this network; empty: of all networks.
+// network: leaves out all other networks; empty: returns the keys of all networks.
 Result<std::set<std::string>> address_owners(const std::string& ledger_directory, const std::string& network = {});
 // Releases the rails and addresses of this key, unless Ledger::release() finds that its grant is in use. Returns false
 // if the grant is in use, or if rails or leases of the key stay in the record. The addresses then stay allocated.

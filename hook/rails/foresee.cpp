@@ -65,8 +65,8 @@ Result<void> find_addresses(const ForesightInput& input, const NodeNetwork& node
   const Network* network = find_network(input.config, one.network);
   if (!network) return {};
   // Whether a VF gets a MAC address and a GUID depends on the node's part of the ranges, and not on the values.
-  const auto any_value = [](const std::vector<AddressRange>& stock) {
-    return Result(std::vector<RailAddress>{{stock.at(0).from, stock.at(0).prefix, std::nullopt}});
+  const auto any_value = [](const std::vector<AddressRange>& ranges) {
+    return Result(std::vector<RailAddress>{{ranges.at(0).from, ranges.at(0).prefix, std::nullopt}});
   };
   Rail rail = one.rail;
   TRY_VOID(take_vf_values(input.config, *network, any_value, rail));

@@ -62,7 +62,7 @@ Result<IpamResult::Route> parse_route(const Json& entry) {
   const auto destination = parse_prefixed(text);
   if (!destination) return make_error("`{}` is no destination of a route", quote_output(text));
   const auto gateway = TRY(parse_gateway(text_member(entry, "gw"), destination->address));
-  // The bits beyond the prefix are cleared, because the kernel refuses a destination that has such bits.
+  // The bits after the prefix are cleared, because the kernel refuses a destination that has such bits.
   return IpamResult::Route{fabric::masked(destination->address, destination->prefix), destination->prefix, gateway};
 }
 

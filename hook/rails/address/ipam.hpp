@@ -30,12 +30,12 @@ struct IpamCall {
   std::string container_id;  // CNI_CONTAINERID: the grant's key; [A-Za-z0-9_.-]
   std::string netns;         // CNI_NETNS: a path; may be empty for kDel
   std::string ifname;        // CNI_IFNAME
-  std::string args = {};     // CNI_ARGS as cni_args() returns it; empty: not set
+  std::string args = {};     // CNI_ARGS as cni_args() returns it; empty: CNI_ARGS is not set
 };
 
 struct IpamResult {
   std::vector<RailAddress> addresses;
-  // A route that the plugin returned. nullopt as `gateway` means the gateway of the address.
+  // A route that the plugin returned. Without `gateway`, the gateway of the address counts.
   struct Route {
     fabric::Address destination;
     unsigned prefix = 0;
@@ -62,8 +62,8 @@ struct IpamProgram {
   std::string network;
   Json ipam;
   std::vector<std::string> directories;  // searched in this order
-  bool may_allocate = false;  // true: config.json names the plugin, so kAdd is allowed; false: only a record names the
-                              // plugin, so only kDel is allowed
+  bool may_allocate = false;  // true: config.json names the plugin, so kAdd is allowed; false: only a record names
+                              // the plugin, so only kDel is allowed
 };
 
 // Returns CNI_ARGS for a call of an IPAM plugin, with the pod's identity:

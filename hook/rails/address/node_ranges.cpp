@@ -82,13 +82,13 @@ Result<std::uint64_t> index_for(const NodeIndex& by, const AddressRange& range, 
   }
 }
 
-constexpr unsigned kStockPrefix = 64;
+constexpr unsigned kVfPrefix = 64;
 constexpr std::size_t kKindByte = 7;  // the last byte of the prefix
 constexpr std::size_t kFirstByte = 8;
 
 // Converts a MAC address or GUID to an IPv6 address, fd00:0:0:1::MAC or fd00:0:0:2::GUID, because AddressPool books
 // only IP addresses. The two prefixes differ, so that a MAC address and a GUID with the same number can both be booked.
-Address to_stock(VfRange::Kind kind, std::uint64_t value) {
+Address booked_address_of(VfRange::Kind kind, std::uint64_t value) {
   Address address;
   address.bytes[0] = 0xfd;
   address.bytes[kKindByte] = kind == VfRange::Kind::kMac ? 1 : 2;
@@ -97,7 +97,7 @@ Address to_stock(VfRange::Kind kind, std::uint64_t value) {
   return address;
 }
 
-std::uint64_t from_stock(const Address& address) {
+std::uint64_t value_of_booked(const Address& address) {
   std::uint64_t value = 0;
   for (std::size_t i = kFirstByte; i < address.bytes.size(); ++i)
     value = value << 8 | address.bytes[i];
@@ -111,9 +111,9 @@ std::vector<Address> named_values(const Config& config) {
   std::vector<Address> named;
   for (const auto& entry : config.networks) {
     const VfAttributes& vf = entry.second.vf;
-    if (vf.mac) named.push_back(to_stock(Kind::kMac, to_number(*vf.mac)));
+    if (vf.mac) named.push_back(booked_address_of(Kind::kMac, to_number(*vf.mac)));
     for (const auto& guid : {vf.node_guid, vf.port_guid})
-      if (guid) named.push_back(to_stock(Kind::kGuid, *guid));
+      if (guid) named.push_back(booked_address_of(Kind::kGuid, *guid));
   }
   return named;
 }
@@ -125,23 +125,23 @@ Error used_up(const VfRange& range, const Network& network, const Rail& rail) {
                EADDRNOTAVAIL, "run `rdma-hook recover`, or widen the range in config.json"};
 }
 
-Result<std::uint64_t> take_one(const Config& config, const Network& network, VfRange range, const TakeOfStock& take,
+Result<std::uint64_t> take_one(const Config& config, const Network& network, VfRange range, const TakeVfValue& take,
                                const Rail& rail) {
   if (range.per_node) {
     auto slice = slice_of(range, TRY(node_number(config)));
     if (!slice) return base::wrap(std::move(slice).error(), fmt::format("network `{}`", network.name));
     range = *slice;
   }
-  AddressRange stock;
-  stock.subnet = fabric::masked(to_stock(range.kind, 0), kStockPrefix);
-  stock.prefix = kStockPrefix;
-  stock.from = to_stock(range.kind, range.from);
-  stock.to = to_stock(range.kind, range.to);
-  stock.own = named_values(config);  // take() never allocates these values
-  const auto taken = take({stock});
+  AddressRange booked;
+  booked.subnet = fabric::masked(booked_address_of(range.kind, 0), kVfPrefix);
+  booked.prefix = kVfPrefix;
+  booked.from = booked_address_of(range.kind, range.from);
+  booked.to = booked_address_of(range.kind, range.to);
+  booked.own = named_values(config);  // take() never allocates these values
+  const auto taken = take({booked});
   if (!taken && taken.error().code == EADDRNOTAVAIL) return used_up(range, network, rail);
   if (!taken) return taken.error();
-  return from_stock(taken->at(0).address);
+  return value_of_booked(taken->at(0).address);
 }
 
 }  // namespace
@@ -179,7 +179,7 @@ std::vector<Address> addresses_on(const std::vector<fabric::Netdev>& netdevs, co
   return addresses;
 }
 
-Result<void> take_vf_values(const Config& config, const Network& network, const TakeOfStock& take, Rail& rail) {
+Result<void> take_vf_values(const Config& config, const Network& network, const TakeVfValue& take, Rail& rail) {
   // A child has no VF of its own, so it gets no MAC address or GUID of a VF.
   if (rail.kind != RailKind::kMove) return {};
   if (network.vf_macs && !rail.vf.mac)

@@ -97,8 +97,8 @@ constexpr const char* kEveryRail = "all";
 constexpr std::size_t kLongestNetwork = 63;
 
 Result<LedgerDirectory> open_network(const LedgerDirectory& root, const std::string& network, bool make) {
-  // No network can have the name kStockOfAll, because is_file_name() refuses '@'.
-  if (network != kStockOfAll && !is_file_name(network, kLongestNetwork)) {
+  // Accepts kVfValues, which is no network's name, because is_file_name() refuses '@'.
+  if (network != kVfValues && !is_file_name(network, kLongestNetwork)) {
     return make_error("cannot use network `{}`: that is no name of a network",
                       base::printable(network.substr(0, kLongestNetwork)));
   }
@@ -298,7 +298,7 @@ Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*
 }
 
 // Releases the addresses of the key in all directories of a network.
-// rails: only of these rails; nullptr: of all rails.
+// rails: releases only the addresses of these rails; nullptr: those of all rails.
 Result<void> release_in(const LedgerDirectory& root, const std::string& name, const std::set<unsigned>* rails,
                         std::string_view key, int timeout_ms) {
   const auto network = open_network(root, name, false);

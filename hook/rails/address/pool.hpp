@@ -25,8 +25,8 @@
 namespace hook {
 
 // Used in place of a network's name for the MAC addresses and GUIDs of VFs. All networks allocate these values from one
-// set, so that no two VFs get the same value (take_vf_values()). No network can have this name.
-inline constexpr const char* kStockOfAll = "@vf";
+// set, so that no two VFs get the same value (take_vf_values()). A network cannot have this name.
+inline constexpr const char* kVfValues = "@vf";
 
 class AddressPool {
  public:
@@ -47,7 +47,7 @@ class AddressPool {
                                         const std::vector<AddressRange>& ranges, std::string_view key) const;
   // Releases the addresses of this key. A key without addresses is no error. Continues after an error and returns the
   // first one. The cost is proportional to the addresses in use on these rails.
-  // where: only on these rails; empty: on all rails of all networks.
+  // where: releases only the addresses of these rails; empty: those of all rails of all networks.
   struct NetworkRail {
     std::string network;
     unsigned rail = 0;
