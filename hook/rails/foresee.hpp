@@ -18,7 +18,7 @@ namespace hook {
 struct ForeseenRail {
   // A rail that the grant already has has its addresses, and a netdev that would move has those that move with it.
   Rail rail;
-  // A new rail would get one address of each of these ranges. Whether all addresses of a range are in use is not
+  // The ranges of a new rail, which would get one address of each. Whether all addresses of a range are in use is not
   // checked.
   std::vector<AddressRange> ranges = {};
   std::string network;

@@ -135,10 +135,10 @@ class LiveRails : public AlignLink {
     const auto& records = own.config.addresses;
     const auto found =
         std::ranges::find_if(records, [&](const NetRecord& record) { return address_of(record) == own.address; });
-    return *found;  // always found, because gid_address() chose the address from these records
+    return *found;  // is always found, because gid_address() chose the address from these records
   }
-  // Makes the record of a placeholder address, which takes a GID slot like any other address. It has host scope and no
-  // prefix route, so that the kernel adds only a local route for it.
+  // Makes the record of a placeholder address, which takes a GID slot like any other address. The record has host scope
+  // and no prefix route, so that the kernel adds only a local route.
   NetRecord placeholder_record(std::size_t rail, unsigned number) const {
     return address_record((*rails_)[rail].placed.ifindex, placeholder(number), 32,
                           {.no_prefix_route = true, .host_scope = true});
@@ -269,7 +269,7 @@ Result<SettledGids> settle_rail_gids(const Ledger& ledger, NetworkNamespace& ins
   const base::UniqueFd sysfs(::open(options.sys.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   LiveRails live(inside, rails, sysfs.get());
   SettledGids settled = await_gids(live, rails, patience(rails, options));
-  const bool complete = settled.indices.size() == rails.size();  // false: the index of a rail is unknown
+  const bool complete = settled.indices.size() == rails.size();  // false: the index of at least one rail is unknown
   const bool wanted = std::ranges::all_of(rails, [](const GidRail& rail) { return rail.placed.network->align_gids; });
   const std::vector<GidRail> first = first_of_each_hca(rails);
   if (options.align && wanted && complete && !agree(first, settled.indices)) {

@@ -23,8 +23,8 @@ struct NodeSockets {
   Netlink route;
   std::optional<Netlink> rdma;  // nullopt: the kernel has no RDMA netlink
   base::UniqueFd netns;
-  // The sysfs of the node's network namespace, from open_sysfs(). It is open only if the identity of a netdev is read
-  // (netdev_identity()), or if settings in sysfs are restored.
+  // The sysfs of the node's network namespace, from open_sysfs(). The descriptor is open only if the identity of a
+  // netdev is read (netdev_identity()), or if settings in sysfs are restored.
   base::UniqueFd sysfs{};
   Ethtool ethtool{};  // its socket is opened when the first netdev moves
 };

@@ -27,7 +27,7 @@ class Netlink;
 // Errors: the kernel refuses the number, or a descriptor is of no network namespace.
 Result<NetnsHandle> make_netns_handle(Netlink& route, int node, int netns);
 
-// Returns the number that the namespace of the socket `route` has for the namespace `netns`; nullopt: none.
+// Returns the number that the namespace of the socket `route` has for the namespace `netns`; nullopt: it has none.
 Result<std::optional<std::uint32_t>> netns_number(Netlink& route, int netns);
 
 // Returns the cookie of the socket's network namespace (SO_NETNS_COOKIE); 0: the kernel is older than Linux 5.14.
@@ -39,9 +39,9 @@ struct KeptNetns {
   bool has_path = false;  // a path leads to it, so an engine may still use netdevs in it
 };
 
-// Opens the namespace of the record by its handle: by a mount, by a TUN netdev, or by a process that keeps it. It is
-// proven gone if no living namespace has the number, or another one has it, because the kernel can use a number again
-// that it has chosen itself.
+// Opens the namespace of the record by its handle: by a mount, by a TUN netdev, or by a process that keeps it. The
+// namespace is proven gone if its number belongs to no living namespace, or to another one: the kernel can use a number
+// again that it has chosen itself.
 // record: has a handle; the path of `netns` is not used.
 // proc: the node's /proc.
 // wait_ms: limit on waiting for the end of a namespace without a mount: the kernel frees sockets of ended processes
@@ -51,8 +51,8 @@ struct KeptNetns {
 Result<KeptNetns> open_netns_by_handle(Netlink& route, int node, const NetworkRecord& record, const std::string& proc,
                                        int wait_ms);
 
-// Returns a text for messages that names a process which keeps the namespace: "process 4711 (`python3`)"; empty: none
-// was found. A socket that is being passed has no process.
+// Returns a text for messages that names a process which keeps the namespace: "process 4711 (`python3`)"; empty if none
+// was found: a socket that is being passed has no process.
 std::string keeper_of_netns(const NetnsIdentity& identity, const std::string& proc);
 
 }  // namespace hook

@@ -56,7 +56,7 @@ Result<void> NodeRails::release_rails(const std::string& key, const std::vector<
   if (leaving.empty() && !staying.empty()) return {};  // if both are empty, the record has no rail and is removed below
   auto node = TRY(open_node_sockets());
   TRY_VOID(RailUndo(std::move(node), *record, deadline_, warnings_).restore_rails(leaving, store, root_ + "/proc"));
-  // Addresses are released last: no other container may get an address while a netdev of this grant answers for it.
+  // Addresses are released last, so that an address is not allocated again while a netdev of this grant answers for it.
   // After an error the rails with a lease of an IPAM plugin stay in the record. Rails with addresses from ranges do not
   // stay: recover() and take_addresses() find these addresses in AddressPool.
   const auto returned = release_rail_addresses(directory_, ipam_, *record, leaving, deadline_);

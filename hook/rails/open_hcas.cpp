@@ -41,8 +41,7 @@ class DescriptorSearch {
 
  private:
   // Checks the descriptor tables of a process. /proc/PID/fd is empty after the first thread of the process has ended,
-  // but the other threads still have the table. In that case the tables of the threads are checked, until one has a
-  // descriptor.
+  // but the other threads still have the table. Then the tables of the threads are checked, until one has a descriptor.
   Result<void> check_tables(std::string_view name, pid_t pid) {
     if (TRY(check_table(pid, fmt::format("{}/fd", name)))) return {};
     const auto tasks = proc_.open_at(fmt::format("{}/task", name).c_str());
@@ -253,7 +252,7 @@ Result<FoundDescriptors> find_descriptors(const std::vector<DeviceNumber>& devic
 }
 
 bool is_container_cgroup(std::string_view cgroup) {
-  // If a cgroup is outside of the reader's cgroup namespace, its path begins with "/..". These parts are removed.
+  // If a cgroup is outside of the reader's cgroup namespace, its path begins with "/..", which is removed.
   while (cgroup.starts_with("/.."))
     cgroup.remove_prefix(3);
   while (cgroup.starts_with('/'))

@@ -28,7 +28,7 @@ struct OpenProcess {
 
 struct OpenContext {
   std::uint32_t id = 0;
-  std::vector<OpenProcess> processes;  // empty: no process is known
+  std::vector<OpenProcess> processes;  // empty: the processes are unknown
 };
 
 // The contexts and descriptors of one HCA at one moment.

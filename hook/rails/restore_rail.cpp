@@ -144,9 +144,9 @@ Result<void> RailUndo::move_netdev(const RailRecord& rail) {
   auto moved = change_link(route, link->ifindex, home);
   if (moved || moved.error().code != EEXIST) return moved;
   // The node has another netdev with the name or an alternative name of this netdev. The kernel moves a netdev before
-  // it renames the netdev, so this netdev is usually on the node already, under its name in the container. If it is
-  // still in the container, it is moved without alternative names and under a unique name. restore_netdev() restores
-  // the names.
+  // it renames the netdev, so this netdev is usually on the node already, under its name in the container. A netdev
+  // that is still in the container is moved without alternative names and under a unique name. restore_netdev()
+  // restores the names.
   if (!TRY(find_link(route, link->ifindex))) return {};
   repair_link(route, link->name, link_removals(link->ifindex, link->name, {}, whole->settings));
   home.name = fmt::format("rail{:x}", link->ifindex);

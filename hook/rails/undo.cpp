@@ -119,7 +119,7 @@ Result<void> RailUndo::remove_rules(const std::vector<RailRecord>& leaving) {
 
 // Reads the netdevs of the container's namespace once, before the first of them is deleted.
 Result<void> RailUndo::read_links() {
-  if (!links_.empty()) return {};  // each namespace has `lo`
+  if (!links_.empty()) return {};  // skips a second read: each namespace has at least `lo`
   links_ = TRY(all_links(inside_->route));
   // The kernel has given the node's namespace a number when it reported the first child of the node's netdevs.
   if (std::ranges::any_of(links_, [](const Link& link) { return link.lower_netns.has_value(); }))
@@ -190,7 +190,7 @@ bool RailUndo::is_staying(const Link& link) const {
 // group, and make children beside it. In a namespace that outlives the container they would keep its addresses on the
 // network. Children of other grants stay, which have rails in this namespace because containers share it.
 Result<void> RailUndo::remove_further_children(const std::vector<RailRecord>& leaving) {
-  if (staying_.empty()) return {};  // it could not be read
+  if (staying_.empty()) return {};  // the records could not be read
   for (const Link& link : links_) {
     const bool is_further =
         std::ranges::any_of(leaving, [&](const RailRecord& rail) { return is_on_parent(link, rail); });

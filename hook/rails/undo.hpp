@@ -80,9 +80,9 @@ class RailUndo {
   Deadline deadline_;
   std::vector<std::string>& warnings_;
   std::optional<NetworkNamespace> inside_;  // the container's namespace; nullopt: gone or dying
-  // No path leads to the namespace: only processes, descriptors or sockets of other containers keep it.
+  // True if no path leads to the namespace, which only processes, descriptors or sockets of other containers keep.
   bool is_left_ = false;
-  std::vector<NetworkRecord> staying_;        // result of read_staying(); empty: not read
+  std::vector<NetworkRecord> staying_;        // result of read_staying(); empty: before read_staying()
   std::vector<Link> links_;                   // result of read_links()
   std::optional<std::uint32_t> node_number_;  // number of the node's namespace in the container's; nullopt: unknown
   int wait_ms_ = 0;                           // limit on each wait for the present rail

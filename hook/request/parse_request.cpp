@@ -178,9 +178,9 @@ Result<RequestedBy> settle_selection(const RequestParts* parts, bool has_all, co
   return RequestedBy::kContainer;
 }
 
-// Reads NVIDIA_VISIBLE_DEVICES, which an image can set. It may request HCAs or stop the container only if config.json
-// lets variables request. Otherwise its UUIDs only narrow the GPUs of device nodes, and the choice among HCAs that
-// another source requests.
+// Reads NVIDIA_VISIBLE_DEVICES, which an image can set. The variable may request HCAs or stop the container only if
+// config.json lets variables request. Otherwise its UUIDs only narrow the GPUs of device nodes, and the choice among
+// HCAs that another source requests.
 Result<void> read_gpu_variable(const ContainerSpec& spec, const Config& config, RequestedBy by, ParsedRequest& asked) {
   Request& request = *asked.request;
   if (by == RequestedBy::kDefault && request.gpu_nodes.empty() && !config.env_may_request) return {};
@@ -231,7 +231,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   if (by == RequestedBy::kNobody) return asked;
   TRY_VOID(check_pod_namespace(spec, engine));
 
-  // If device nodes exist, check_nics() has compared their number with the annotation's NICs: nothing to narrow.
+  // Narrows nothing if device nodes exist: check_nics() has compared their number with the annotation's NICs.
   if (!trusted && parts.selection && (!parts.nics || request.granted_nodes.empty()))
     request.narrowed_by.push_back(*parts.selection);
   if (by != RequestedBy::kVariable) {  // the variable does not narrow its own request
@@ -240,9 +240,11 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   if (std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), is_none)) {
     request.selection.kind = HcaSelection::Kind::kNone;
   }
-  // The HCAs of given nodes are booked even if no HCA is requested: no other container may get them exclusively.
+  // The HCAs of the container's nodes are booked even without a request for HCAs, so that no other container gets them
+  // exclusively.
   if (is_none(request.selection) && request.granted_nodes.empty()) return asked;
-  // A source that selects all HCAs narrows nothing. It is removed, so that named_hcas() can still return names.
+  // A source that selects all HCAs narrows nothing. Such a source is removed, so that named_hcas() can still return
+  // names.
   std::erase_if(request.narrowed_by,
                 [](const HcaSelection& selection) { return selection.kind == HcaSelection::Kind::kAll; });
 

@@ -42,7 +42,7 @@ bool is_own_key(std::string_view key) {
          (key.starts_with(kOwnDevices) && key.substr(kOwnDevices.size()).starts_with('.'));
 }
 
-// Returns a warning about unknown keys. It returns only one, because an image may have any number of such keys.
+// Returns a warning about unknown keys. One warning is enough, because an image may have any number of such keys.
 std::optional<std::string> unknown_own_keys(const ContainerSpec& spec) {
   for (auto it = spec.annotations.lower_bound(std::string(kOwnPrefix));
        it != spec.annotations.end() && it->first.starts_with(kOwnPrefix); ++it) {

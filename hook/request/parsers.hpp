@@ -28,7 +28,7 @@ struct RequestParts {
   std::optional<HcaSelection> selection;
   std::optional<SourcedText> mode;
   std::optional<SourcedText> network;
-  std::string network_of_pool;  // as in Request
+  std::string network_of_pool;  // see Request
   // The number of NICs that the pod also requests from a device plugin, one for each entry (k8s.volcengine.com). If the
   // plugin added uverbs nodes, these are the request, and their number must equal `nics`.
   std::optional<unsigned> nics;
@@ -58,8 +58,8 @@ Result<RequestParts> spiderpool_annotations(const ContainerSpec& spec, const Con
 std::vector<SpecDevice> granted_uverbs_nodes(const ContainerSpec& spec);
 // Returns the paths of the GPU nodes ("/dev/nvidia0", "/dev/dri/renderD128").
 std::vector<std::string> granted_gpu_nodes(const ContainerSpec& spec);
-// Returns the UUIDs of the GPUs in a value of NVIDIA_VISIBLE_DEVICES, each once: of "GPU-UUID", and of the older form
-// of MIG devices, "MIG-GPU-UUID/GI/CI". The newer form, "MIG-UUID", does not name the GPU.
+// Returns the UUIDs of the GPUs in a value of NVIDIA_VISIBLE_DEVICES, each once, from the forms "GPU-UUID" and, for MIG
+// devices, "MIG-GPU-UUID/GI/CI". The newer form, "MIG-UUID", does not name the GPU.
 std::vector<std::string> gpu_uuids(std::string_view value);
 // Returns the PCI addresses or netdev names of PCIDEVICE_*, in their order, except variables named _INFO, which are
 // JSON about the same devices.

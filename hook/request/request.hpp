@@ -26,8 +26,8 @@
 namespace hook {
 
 struct Request {
-  // The requested HCAs; kAll if the nodes in `granted_nodes` are the request. kNone occurs only if `granted_nodes` is
-  // not empty: no HCA is granted, but the HCAs that the container can open are booked.
+  // The requested HCAs; kAll if the nodes in `granted_nodes` are the request. kNone occurs only with `granted_nodes`:
+  // the HCAs that the container can open are booked, and none is granted.
   HcaSelection selection;
   // The uverbs nodes in linux.devices. Empty for a container that may use all devices: it has them because it is
   // privileged, not for RDMA.
@@ -37,7 +37,8 @@ struct Request {
   std::vector<std::string> order;         // PCI addresses or netdev names of PCIDEVICE_*, which order the HCAs
   std::optional<Mode> mode;
   std::optional<std::string> network;
-  // The source that requests rails and names no network: the HCAs' pools choose the network. Empty: no such source.
+  // The source that requests rails and names no network: the HCAs' pools choose the network. Empty: there is no such
+  // source.
   std::string network_of_pool;
   // Paths of the GPU nodes in linux.devices ("/dev/nvidia0", "/dev/dri/renderD128"), for the selector `gpu`.
   std::vector<std::string> gpu_nodes;

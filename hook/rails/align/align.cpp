@@ -12,7 +12,7 @@ namespace {
 constexpr unsigned kMostPlaceholders = 256;
 constexpr unsigned kOutOfReach = std::numeric_limits<unsigned>::max();
 
-// The GID indices to which placeholders can bring the v2 GID of a rail.
+// The GID indices to which placeholder addresses can bring the v2 GID of a rail.
 struct Reach {
   unsigned from = 0;
   // fill[i]: number of placeholders that bring the GID to index i; 0: the GID has index i now; kOutOfReach: impossible.

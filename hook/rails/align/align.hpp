@@ -44,8 +44,7 @@ struct AlignRail {
 
 // The steps for one rail: remove the address, add `fill` placeholders, remove the placeholders in `release` (numbered
 // from 0 in the order of adding), add the address, remove all placeholders. The last placeholder is in the target slot
-// until the address replaces it, so that no other container's GID gets this slot. It is the only placeholder in
-// `release`.
+// until the address replaces it, so that no other container's GID gets this slot. `release` has only that placeholder.
 struct AlignMove {
   std::size_t rail = 0;  // position in the list of rails
   unsigned from = 0;     // index of the v2 GID before the move
@@ -71,15 +70,15 @@ unsigned gid_types(const GidTable& table);
 // Plans no moves if all rails already have the same index. On a port with v1 and v2 an address takes two free slots,
 // the second one for its v2 GID. The v2 GID can therefore reach only every second free slot. The time is proportional
 // to the slots that were read. Pure.
-// Errors: an address has no v2 GID, or more than one; two rails with different addresses are on one port; no index is
-// possible for all rails, because the tables are too full (the message has the numbers of slots).
+// Errors: an address has no v2 GID, or more than one; two rails with different addresses are on one port; all rails can
+// have no common index, because the tables are too full (the message has the numbers of slots).
 Result<Alignment> plan_alignment(const std::vector<AlignRail>& rails, unsigned max_placeholders = 256);
 
 // Returns "aligned rails at GID index 7: rail1 5->7, rail3 6->7"; an empty text without moves.
 std::string to_string(const Alignment& alignment, const std::vector<AlignRail>& rails);
 
-// Returns the placeholder address with number n, below 256: 192.0.2.n, as an IPv4-mapped IPv6 address. No network uses
-// these addresses (RFC 5737).
+// Returns the placeholder address with number n, below 256: 192.0.2.n, as an IPv4-mapped IPv6 address. Such addresses
+// are free on each network (RFC 5737).
 fabric::Address placeholder(unsigned n);
 
 // Moves the address of one rail to a GID index: one method for each step of AlignMove.
@@ -97,15 +96,15 @@ class AlignLink {
   virtual Result<void> add_placeholders(std::size_t rail, unsigned from, unsigned to) = 0;
   // Removes one placeholder. A missing placeholder is no error.
   virtual Result<void> remove_placeholder(std::size_t rail, unsigned number) = 0;
-  // Reads the GID table of the rail's port, as read_gid_table().
+  // Reads the GID table of the rail's port as read_gid_table() does.
   virtual Result<GidTable> read(std::size_t rail, const std::vector<fabric::Address>& wanted, unsigned at_least) = 0;
   // Pauses for about a millisecond between two reads.
   virtual void wait() = 0;
   virtual Clock::time_point now() { return Clock::now(); }
 };
 
-// Upper bounds of an alignment on live rails: placeholders, rounds and time. They are needed because other containers
-// of the node start and end during the alignment, and change the same tables.
+// Upper bounds of an alignment on live rails: placeholders, rounds and time. The bounds are needed because other
+// containers of the node start and end during the alignment, and change the same tables.
 //
 // The kernel changes a GID table some time after the netlink call that changed an address, but in the order of the
 // calls: one ordered work queue serves the whole node (roce_gid_mgmt.c, gid_cache_wq, Linux 6.12). Therefore all calls
@@ -122,7 +121,7 @@ struct AlignLimits {
 };
 
 struct AlignReport {
-  Alignment done;             // the moves of all rounds together; no moves: all rails had the same index already
+  Alignment done;             // the moves of all rounds together; empty: all rails had the same index already
   std::string text;           // to_string(done)
   unsigned rounds = 0;        // rounds that changed a table
   unsigned slots_moved = 0;   // GIDs of addresses that now have another index

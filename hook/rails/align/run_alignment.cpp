@@ -224,7 +224,7 @@ class RailMove {
   unsigned first_ = 0;          // number of the first placeholder
   unsigned next_ = 0;
   std::optional<unsigned> in_target_;
-  bool is_out_ = false;  // true from before remove_address() until add_address() succeeded
+  bool is_out_ = false;  // true from the call of remove_address() until add_address() has succeeded
 };
 
 class Run {
@@ -301,7 +301,7 @@ class Run {
                          silent_[move.rail]);
     }
     auto reached = move_all(alignment, moves);
-    auto back = restore(moves);  // called after success too, because no placeholder may stay in a GID table
+    auto back = restore(moves);  // called after success too, because placeholders must not stay in a GID table
     for (std::size_t i = 0; i < moves.size(); ++i) {
       AlignMove& all = moved_.try_emplace(alignment.moves[i].rail, alignment.moves[i]).first->second;
       all = alignment.moves[i];

@@ -72,7 +72,7 @@ void put_link_data(RequestBuilder& request, const NewChild& child) {
   } else if (child.kind == RailKind::kIpvlan) {
     // The child has L2 mode, because a child in L3 mode does not use ARP (IFF_NOARP).
     request.put(IFLA_IPVLAN_MODE, std::uint16_t{IPVLAN_MODE_L2});
-    request.put(IFLA_IPVLAN_FLAGS, std::uint16_t{0});  // bridge mode: neither private nor VEPA
+    request.put(IFLA_IPVLAN_FLAGS, std::uint16_t{0});  // bridge mode, which is neither private nor VEPA
   } else {
     if (child.pkey) request.put(IFLA_IPOIB_PKEY, *child.pkey);
     request.put(IFLA_IPOIB_MODE, std::uint16_t{IPOIB_MODE_DATAGRAM});
@@ -176,7 +176,7 @@ Result<std::optional<Link>> find_link(Netlink& route, int ifindex) {
 }
 
 Result<std::vector<Link>> all_links(Netlink& route) {
-  // RTEXT_FILTER_VF is not set: with it every driver would report all its VFs.
+  // Leaves out RTEXT_FILTER_VF, by which every driver would report all its VFs.
   RequestBuilder request(RTM_GETLINK, NLM_F_DUMP, link_header(0));
   request.put(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_SKIP_STATS});
   std::vector<Link> links;
@@ -254,7 +254,7 @@ Result<void> create_child(Netlink& route, const NewChild& child) {
   auto made = make(route, child);
   if (made || made.error().code != EEXIST || child.netns < 0) return made;
   // EEXIST can be wrong: older kernels search the socket's namespace for the name, and not the child's. If no netdev
-  // there has the name, EEXIST is right. Otherwise the request is repeated with a free index: these kernels then search
+  // there has the name, EEXIST is right. Otherwise the request is repeated with a free index: older kernels then search
   // for the index instead of the name (rtnl_newlink(), Linux 6.1).
   if (!TRY(find_link(route, child.name))) return made;
   return make(route, child, TRY(free_ifindex(route)));

@@ -22,7 +22,8 @@ struct Link {
   std::string name;
   std::string kind;               // IFLA_INFO_KIND; empty: hardware
   std::vector<std::uint8_t> mac;  // 6 bytes for Ethernet, 20 for IPoIB
-  // The MAC address of the hardware. The kernel reports it since Linux 5.6. Empty: none, as for most software netdevs.
+  // The MAC address of the hardware. The kernel reports it since Linux 5.6. Empty: the netdev has none, as most
+  // software netdevs.
   std::vector<std::uint8_t> permanent_mac;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
@@ -58,8 +59,8 @@ Result<std::vector<Link>> all_links(Netlink& route);
 Result<std::optional<base::Directory>> open_netdev(int sysfs, const Link& link);
 
 // Returns a number that identifies the netdev among all netdevs since the node's start, in any namespace and after any
-// change. It is the inode number of the netdev's directory in sysfs: the kernel assigns it once and keeps it when the
-// netdev moves. Returns 0 if the netdev is gone or has been renamed since `link` was read.
+// change. The number is the inode number of the netdev's directory in sysfs: the kernel assigns it once and keeps it
+// when the netdev moves. Returns 0 if the netdev is gone or has been renamed since `link` was read.
 // sysfs: a descriptor of the sysfs of its namespace.
 // Source: kernfs_new_node(), kernfs_rename_ns(), fs/kernfs/dir.c, Linux 6.12.
 Result<std::uint64_t> netdev_identity(int sysfs, const Link& link);

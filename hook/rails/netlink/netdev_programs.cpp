@@ -40,7 +40,7 @@ struct TcxQuery {
 
 template <typename Part>
 int call(int command, Part& part) {
-  // The kernel gets a zeroed union with at least its own size, because Linux 6.17 to 7.1 write beyond the end of a
+  // The kernel gets a zeroed union with at least its own size, because Linux 6.17 to 7.1 write after the end of a
   // shorter argument.
   union {
     bpf_attr known;
@@ -75,7 +75,7 @@ bool detach_program(std::uint32_t ifindex, std::uint32_t attach_type, std::uint3
 struct TcxProgram {
   std::uint32_t attach_type;
   std::uint32_t program;
-  std::uint32_t link;  // ID of the BPF link that attaches the program; 0: none
+  std::uint32_t link;  // ID of the BPF link that attaches the program; 0: there is none
 };
 
 Result<void> query_tcx(int ifindex, const std::string& name, std::uint32_t attach_type,
@@ -88,7 +88,7 @@ Result<void> query_tcx(int ifindex, const std::string& name, std::uint32_t attac
   query.programs = reinterpret_cast<std::uint64_t>(programs.data());
   query.links = reinterpret_cast<std::uint64_t>(links.data());
   query.count = kMostPrograms;
-  // These errors mean that there are no programs. EINVAL: the kernel has no tcx. ENOENT: no program was ever attached.
+  // After three errors there are no programs. EINVAL: the kernel has no tcx. ENOENT: the netdev never had a program.
   // ENODEV: the netdev is gone, and its programs with it.
   if (call(BPF_PROG_QUERY, query) != 0) {
     if (errno == EINVAL || errno == ENOENT || errno == ENODEV) return {};

@@ -250,7 +250,7 @@ Result<void> remove_record(Netlink& route, const NetRecord& record) {
                               fmt::format("remove {} `{}`", to_word(kRecordWords, record.type), to_string(record)));
   if (removed) return removed;
   const int code = removed.error().code;
-  // These errors mean that the record is gone. ENOENT: rule or neighbour; ESRCH: route; EADDRNOTAVAIL: address; ENODEV:
+  // Four errors mean that the record is gone. ENOENT: rule or neighbour; ESRCH: route; EADDRNOTAVAIL: address; ENODEV:
   // netdev.
   const bool absent = code == ENOENT || code == ESRCH || code == EADDRNOTAVAIL || code == ENODEV;
   return absent ? Result<void>() : std::move(removed);

@@ -265,8 +265,8 @@ std::vector<std::string> lost_programs(const std::string& name, const LinkSettin
 
 std::vector<std::string> repair_link(Netlink& route, const std::string& name, std::vector<LinkRepair> repairs) {
   std::vector<std::string> refused;
-  // Kinds of repair that have a warning already. A container can add thousands of alternative names, and one warning
-  // for all of them is enough.
+  // The kinds of repair that have a warning already. A container can add thousands of alternative names, and one
+  // warning for all of them is enough.
   std::set<std::string> reported;
   for (LinkRepair& repair : repairs) {
     const auto done = route.change(repair.message, fmt::format("{} `{}`", repair.what, name));
@@ -376,7 +376,7 @@ std::vector<std::string> restore_sysfs_settings(const Directory& netdev, std::st
   return refused;
 }
 
-// Returns true for the characters of a number or of a mask with commas. No other value is written to sysfs.
+// Returns true for the characters of a number or of a mask with commas, the only values that are written to sysfs.
 bool is_sysfs_value(std::string_view text) {
   constexpr std::size_t kLongest = 4096;
   return !text.empty() && text.size() <= kLongest &&

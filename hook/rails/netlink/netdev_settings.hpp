@@ -52,7 +52,7 @@ struct LinkSettings {
   std::vector<std::uint8_t> broadcast;                                         // link-layer address; empty: unknown
   std::vector<std::string> other_names;                                        // alternative names (Linux 5.5)
   std::array<std::optional<std::uint32_t>, kLinkNumbers.size()> numbers = {};  // nullopt: unknown to the kernel
-  std::array<std::uint32_t, kXdpModes.size()> xdp = {};                        // IDs of XDP programs; 0: none
+  std::array<std::uint32_t, kXdpModes.size()> xdp = {};                        // IDs of XDP programs; 0: there is none
   friend bool operator==(const LinkSettings&, const LinkSettings&) = default;
 };
 
@@ -66,13 +66,13 @@ struct LinkRepair {
   std::string remedy;  // arguments of `ip` that do the same
   RequestBuilder message;
 };
-// Returns the repairs that are sent before a move or a rename. They remove alternative names and XDP programs that are
-// not in `before`, because such names and programs can block a move, a rename or a change of the MTU. Pure.
+// Returns the repairs that are sent before a move or a rename. The repairs remove alternative names and XDP programs
+// that are not in `before`, because such names and programs can block a move, a rename or a change of the MTU. Pure.
 // name: the netdev's name in the remedies.
 std::vector<LinkRepair> link_removals(int ifindex, const std::string& name, const LinkSettings& before,
                                       const LinkSettings& now);
-// Returns the repairs of all settings that link_removals() does not repair. They are sent after the netdev has its name
-// again. Pure.
+// Returns the repairs of all settings that link_removals() does not repair. The repairs are sent after the netdev has
+// its name again. Pure.
 std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const LinkSettings& before,
                                      const LinkSettings& now);
 // Returns a warning for each XDP program of the node that is not attached any more: rdma-hook cannot attach it again.
@@ -81,7 +81,7 @@ std::vector<std::string> lost_programs(const std::string& name, const LinkSettin
 // Sends all repairs. Returns a warning for each kind of repair that was refused.
 std::vector<std::string> repair_link(Netlink& route, const std::string& name, std::vector<LinkRepair> repairs);
 
-// Features of a netdev (`ethtool -K`). They move with the netdev and are read by ethtool netlink
+// Features of a netdev (`ethtool -K`), which move with the netdev and are read by ethtool netlink
 // (net/ethtool/features.c, Linux 5.8).
 
 // One bit for each feature, by its number in the running kernel.
@@ -94,7 +94,7 @@ struct NetdevFeatures {
   friend bool operator==(const NetdevFeatures&, const NetdevFeatures&) = default;
 };
 
-// A client of ethtool netlink. It works in the network namespace of its first call, which opens the socket.
+// A client of ethtool netlink for the network namespace of its first call, which opens the socket.
 class Ethtool {
  public:
   // Reads the features of a netdev; nullopt if the kernel has no ethtool netlink or does not report features of this
@@ -111,7 +111,7 @@ class Ethtool {
   unsigned family_ = 0;            // 0: the kernel has no ethtool netlink
 };
 
-// Settings of a netdev that can be read and written only in sysfs. They move with the netdev. A process with
+// Settings of a netdev that can be read and written only in sysfs, and that move with the netdev. A process with
 // CAP_NET_ADMIN in the netdev's network namespace can change them (net/core/net-sysfs.c, Linux 6.12).
 
 struct SysfsSetting {

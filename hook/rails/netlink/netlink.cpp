@@ -212,8 +212,8 @@ Result<UniqueFd> open_sysfs(SysfsAccess access) {
   UniqueFd sysfs;
   if (context.ok() && fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0)
     sysfs.reset(fsmount(context.get(), FSMOUNT_CLOEXEC, access == SysfsAccess::kRead ? kReadOnly : 0));
-  // These errors mean that the kernel does not support this mount (before Linux 5.2) or does not permit it. Callers
-  // continue without the mount.
+  // ENOSYS, EPERM and EACCES mean that the kernel does not support this mount (before Linux 5.2) or does not permit it.
+  // Callers continue without the mount.
   if (sysfs.ok() || errno == ENOSYS || errno == EPERM || errno == EACCES) return sysfs;
   return sys_error(errno, "cannot mount the sysfs of a network namespace");
 }

@@ -101,10 +101,10 @@ ifinfomsg link_header(int ifindex);
 struct NetworkNamespace {
   base::UniqueFd netns;         // descriptor of /proc/PID/ns/net or a pod's path
   Netlink route;                // NETLINK_ROUTE
-  std::optional<Netlink> rdma;  // NETLINK_RDMA; nullopt: the kernel has none
+  std::optional<Netlink> rdma;  // NETLINK_RDMA; nullopt: the kernel has no RDMA netlink
   base::UniqueFd packet;  // AF_PACKET, SOCK_RAW, protocol 0 (bind it before use); empty: not requested, or refused
-  // A detached, read-only mount of the namespace's sysfs (fsopen, Linux 5.2), for openat(2). It is empty if it was not
-  // requested or not permitted, or if the kernel is older.
+  // A detached, read-only mount of the namespace's sysfs (fsopen, Linux 5.2), for openat(2). The descriptor is empty if
+  // the mount was not requested or not permitted, or if the kernel is older.
   base::UniqueFd sysfs;
 };
 

@@ -133,7 +133,7 @@ Result<std::optional<std::vector<RdmaUse>>> rdma_use() {
     if (device) devices.push_back(std::move(*device));
     return !answer.ends();
   };
-  // It never waits, because the kernel prepares each part within the calls of send(2) and recvmmsg(2).
+  // recvmmsg(2) never waits here, because the kernel prepares each part within the calls of send(2) and recvmmsg(2).
   constexpr std::size_t kRoom = kBatch * kLongestMessage;
   const auto room = std::make_unique_for_overwrite<std::uint8_t[]>(kRoom);
   const int code = base::netlink::receive_messages<kBatch>(

@@ -97,7 +97,7 @@ RequestBuilder rdma_unlink_request(std::uint32_t index) {
 
 Error explain_rdma_move(Error refusal, std::optional<bool> shared_mode) {
   switch (refusal.code) {
-    case EOPNOTSUPP:  // has two causes, which older kernels do not report separately
+    case EOPNOTSUPP:  // EOPNOTSUPP has two causes, which older kernels do not report separately
       if (shared_mode.value_or(false)) {
         refusal.message += "; the RDMA subsystem is shared between network namespaces";
         refusal.hint = fmt::format("set `options ib_core netns_mode=0` in /etc/modprobe.d and reboot, or: {}", kReload);

@@ -27,14 +27,14 @@ struct RdmaDevice {
   friend bool operator==(const RdmaDevice&, const RdmaDevice&) = default;
 };
 
-// Reads the devices that the socket's namespace shows: if the RDMA subsystem is exclusive, the devices of the
-// namespace; if it is shared, all devices of the node.
+// Reads the devices that the socket's namespace shows: all devices of the node if the RDMA subsystem is shared,
+// otherwise those of the namespace.
 Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma);
 // Returns the device with this name; nullopt if there is none.
 Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name);
 // Returns the device with this name, with the index and GUID by which find_rdma_device(rdma, known) finds it later;
-// nullopt if there is none. node_guid is set only if it identifies the device: no other device has the GUID, and a
-// container cannot make a software device that has it.
+// nullopt if there is none. node_guid is set only if it identifies the device: the GUID is unique, and a container
+// cannot make a software device that has it.
 Result<std::optional<RdmaDevice>> describe_rdma_device(Netlink& rdma, std::string_view name);
 // Returns the device that describe_rdma_device() returned earlier, even if it was renamed; nullopt if it is gone.
 // Compares the index first, then the node GUID.

@@ -77,8 +77,8 @@ NetRecord address_for(const Message& message, int ifindex, std::string_view name
     }
     return true;
   });
-  // The kernel does not choose a deprecated address as source. It ignores IFA_F_DEPRECATED in a request, and sets this
-  // flag if the preferred lifetime is zero.
+  // The kernel does not choose a deprecated address as source. The kernel ignores IFA_F_DEPRECATED in a request, and
+  // sets this flag if the preferred lifetime is zero.
   const ifa_cacheinfo deprecated{.ifa_prefered = 0, .ifa_valid = kForever, .cstamp = 0, .tstamp = 0};
   if ((flags & IFA_F_DEPRECATED) != 0) made.put(IFA_CACHEINFO, deprecated);
   return record_of(made);
@@ -147,7 +147,7 @@ NetRecord route_record(const RouteSpec& route) {
   header.rtm_dst_len = static_cast<std::uint8_t>(prefix);
   // The header has one byte for the table. Only RTA_TABLE can have a larger number.
   header.rtm_table = static_cast<std::uint8_t>(route.table <= 0xff ? route.table : unsigned{RT_TABLE_UNSPEC});
-  header.rtm_protocol = RTPROT_BOOT;  // as `ip route add`
+  header.rtm_protocol = RTPROT_BOOT;  // the protocol that `ip route add` uses
   header.rtm_scope = !route.ipv6 && !route.gateway ? RT_SCOPE_LINK : RT_SCOPE_UNIVERSE;
   header.rtm_type = RTN_UNICAST;
   RequestBuilder made(RTM_NEWROUTE, 0, header);

@@ -30,7 +30,7 @@ struct NetRecord {
 // "10.1.0.9 lladdr 02:00:00:00:00:01 PERMANENT". Leaves out the netdev, because a record has only its index.
 std::string to_string(const NetRecord& record);
 
-inline constexpr std::size_t kLongestPayload = 32 << 10;  // no message of a dump is longer (netlink_dump(), Linux 6.12)
+inline constexpr std::size_t kLongestPayload = 32 << 10;  // limit of a dump's message (netlink_dump(), Linux 6.12)
 
 base::netlink::Message message_of(const NetRecord& record);
 
@@ -90,12 +90,12 @@ std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view hex);
 
 // The configuration of a netdev that can move to another namespace, for IPv4 and IPv6: permanent addresses except
 // link-local ones; routes by the netdev, in all tables; rules that name the netdev or one of its addresses; permanent
-// neighbours. Without routes that the kernel makes itself (table local, proto kernel, cached) or learns from routers
+// neighbours. Leaves out routes that the kernel makes itself (table local, proto kernel, cached) or learns from routers
 // (proto ra, redirect).
 struct NetdevRecords {
-  // The records as dumped; for_netdev() prepares them for adding. They are in an order in which the kernel accepts
-  // them: addresses, routes (on-link routes first), rules, neighbours. The oldest address is first, because the order
-  // decides GID indices and IPv6 source addresses.
+  // The records as dumped; for_netdev() prepares them for adding. The kernel accepts the records in this order:
+  // addresses, routes (on-link routes first), rules, neighbours. The oldest address is first, because the order decides
+  // GID indices and IPv6 source addresses.
   std::vector<NetRecord> records;
   // The configuration that cannot move, as `ip` writes it: IPv4 addresses that expire (DHCP); routes that expire, or
   // use nexthop objects (RTA_NH_ID) or several nexthops; rules that also name another netdev.

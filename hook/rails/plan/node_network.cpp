@@ -69,7 +69,7 @@ Result<void> add_multipath(NodeNetwork& node) {
   for (const int family : {AF_INET, AF_INET6}) {
     rtmsg header{};
     header.rtm_family = static_cast<unsigned char>(family);
-    // Nothing is discarded when the dump is repeated, because add_default_hops() adds a route only once.
+    // Keeps all routes when the dump is repeated, because add_default_hops() adds a route only once.
     TRY_VOID(netlink::dump(
         RTM_GETROUTE, netlink::bytes_of(header), [] {},
         [&](const auto& message) { return add_default_hops(message, node); }));

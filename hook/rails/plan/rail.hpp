@@ -57,7 +57,7 @@ struct Rail {
   std::optional<std::uint16_t> pkey;   // only of kind kIpoib
   std::optional<unsigned> mtu;         // bytes; nullopt: a child gets its parent's MTU, a moved netdev keeps its MTU
   std::vector<RailAddress> addresses;  // empty: a moved netdev keeps its addresses
-  std::optional<unsigned> table;       // routing table of the rail; nullopt: no policy routing
+  std::optional<unsigned> table;       // routing table of the rail; nullopt: the rail has no policy routing
   VfAttributes vf;                     // attributes that are set if a VF moves
   bool move_rdma = false;              // true: the RDMA device moves too, because the RDMA subsystem is exclusive
   // "rxe", "siw": type of a software device, which cannot move and is therefore made again in the container.

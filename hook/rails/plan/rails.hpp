@@ -46,8 +46,8 @@ struct RailConfig {
 
 // Computes the configuration of a rail. Pure.
 // ifindex: index of the netdev in the container.
-// carried: records of the netdev on the node. A rail without allocated addresses gets these records. If it has its own
-// table, it also gets routes and rules for that table.
+// carried: records of the netdev on the node. A rail without allocated addresses gets these records. A rail with its
+// own table also gets routes and rules for that table.
 RailConfig configure_rail(const Rail& rail, int ifindex, unsigned rule_priority, const std::vector<NetRecord>& carried);
 
 // Returns the address whose GID NCCL uses: IPv4 before IPv6, never a link-local or loopback address; nullopt if there

@@ -24,7 +24,7 @@ struct Probe {
   std::string netdev;      // name of the netdev, for messages
   int ifindex = 0;         // index of an Ethernet netdev that is up
   MacAddress mac{};        // MAC address of the netdev
-  fabric::Address source;  // kGateway: the address of the rail; kDuplicate: not used
+  fabric::Address source;  // kGateway: the address of the rail; kDuplicate: unused
   fabric::Address target;  // the gateway, or the address that should be free
 };
 
@@ -45,8 +45,8 @@ struct ProbeAnswer {
 // socket cannot be used for anything else afterwards. Closing the socket waits for an RCU grace period.
 // Ignores frames with a VLAN tag, because they are from another network. Ignores frames of the probed netdevs, because
 // the rails of a container can answer for each other (arp_ignore 0). This also ignores other children of an ipvlan
-// parent, because they share the MAC address of the parent. No duplicate is missed: the kernel itself refuses an
-// address that another child of the parent has (EADDRINUSE).
+// parent, because they share the MAC address of the parent. Such a duplicate is not missed: the kernel itself refuses
+// an address that another child of the parent has (EADDRINUSE).
 // Errors name the netdev: the socket fails; the netdev is gone, or is no Ethernet netdev (IPoIB has other frames). If a
 // netdev is down or its queue is full, the try counts as unanswered.
 // System calls: bind, getsockname, setsockopt, sendto, ppoll, recvfrom.
@@ -64,8 +64,8 @@ struct AddressClaim {
 };
 
 // Makes a broadcast ARP request for `target`, which is IPv4.
-// source: the rail's address. If it is nullopt or not IPv4, the frame is a probe of RFC 5227, from which no host learns
-// an address.
+// source: the rail's address. Without an IPv4 source, the frame is a probe of RFC 5227, from which hosts learn no
+// address.
 std::vector<std::uint8_t> arp_request(const MacAddress& mac, const std::optional<fabric::Address>& source,
                                       const fabric::Address& target);
 
@@ -86,8 +86,8 @@ std::uint16_t icmpv6_checksum(const fabric::Address& source, const fabric::Addre
                               std::span<const std::uint8_t> message);
 
 // Makes a neighbour solicitation for `target`, which is IPv6, to its solicited-node group.
-// source: the rail's address, to which hosts answer. If it is nullopt or IPv4, the frame has no source, and hosts
-// answer to the multicast group of all nodes, as for duplicate address detection.
+// source: the rail's address, to which hosts answer. Without an IPv6 source, hosts answer to the multicast group of all
+// nodes, as for duplicate address detection.
 std::vector<std::uint8_t> neighbour_solicitation(const MacAddress& mac, const std::optional<fabric::Address>& source,
                                                  const fabric::Address& target);
 

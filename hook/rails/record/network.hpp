@@ -1,6 +1,6 @@
 // The record of a grant's rails: the state of the node's netdevs before the hook changed them. The record is written
-// before the first change and removed after the last change is undone. It describes a state ("the netdev is on the
-// node, under this name") and no steps. A later call can therefore restore this state, whatever the last step of a
+// before the first change and removed after the last change is undone. The record describes a state ("the netdev is on
+// the node, under this name") and no steps. A later call can therefore restore this state, whatever the last step of a
 // killed call was.
 #pragma once
 
@@ -28,7 +28,7 @@ struct HostNetdev {
   std::vector<std::uint8_t> mac;
   std::vector<std::uint8_t> permanent_mac;
   // netdev_identity() of a moving netdev that has no bus address. Without it, a netdev of the same kind and MAC address
-  // that a container makes could be taken for this netdev. 0: not recorded.
+  // that a container makes could be taken for this netdev. 0: it was not recorded.
   std::uint64_t identity = 0;
   unsigned mtu = 0;
   unsigned tx_queue_length = 0;
@@ -39,7 +39,7 @@ struct HostNetdev {
   std::optional<SysfsSettings> sysfs;      // nullopt: the netdev does not move, or is not in sysfs
   // IDs of the netdev's tcx programs; nullopt: unknown.
   std::optional<std::vector<std::uint32_t>> tcx;
-  std::optional<RdmaDevice> rdma;  // the RDMA device that moves with the netdev; nullopt: none
+  std::optional<RdmaDevice> rdma;  // the RDMA device that moves with the netdev; nullopt: none moves
   std::vector<VfAttributes> vfs;   // attributes of the VFs of a physical function, by number
   // For a VF: the netdev of its physical function, the number of the VF, and the old values of the attributes that the
   // hook changes.
@@ -68,8 +68,8 @@ struct RailRecord {
   unsigned rule_priority = 0;         // priority of the rules for the rail's own table
   std::optional<unsigned> gid_index;  // nullopt: unknown, or add_rails() has not read it yet
   std::string device = {};            // PlannedHca::device of the rail's HCA; empty: its name counts
-  // ifindex of the child in the container's namespace. It stays when the child gets another name or group. 0: the
-  // netdev moves, the start did not end, the child was deleted, or an older version made the record.
+  // ifindex of the child in the container's namespace. The ifindex stays when the child gets another name or group. 0:
+  // the netdev moves, the start did not end, the child was deleted, or an older version made the record.
   int child = 0;
   friend bool operator==(const RailRecord&, const RailRecord&) = default;
 };
