@@ -21,8 +21,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxSnapshotSize = 64 << 20;
 constexpr int kSnapshotTimeoutMs = 5000;
 constexpr std::int64_t kSchema = 1;
-// These limits bound the cost of the choice of ports, which compares every GID with every address and every HCA with
-// every netdev. Real machines stay below them.
+// The limits of a snapshot bound the cost of the choice of ports, which compares every GID with every address and every
+// HCA with every netdev. Real machines stay below the limits.
 constexpr std::size_t kMaxDevices = 1024;
 constexpr std::size_t kMaxPorts = 255;  // a port number is a byte in verbs
 constexpr std::size_t kMaxGids = 4096;

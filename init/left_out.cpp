@@ -12,8 +12,8 @@
 
 #ifdef __GLIBC__
 
-// These definitions are weak. If another glibc has other names, or links the object file anyway, its own definition is
-// used: the program is larger, and behaves the same.
+// The definitions below are weak. If another glibc has other names, or links the object file anyway, its own definition
+// is used: the program is larger, and behaves the same.
 extern "C" {
 
 // Prints a failed assertion of glibc, in its words. glibc's function also translates the text and writes to wide

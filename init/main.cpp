@@ -159,7 +159,7 @@ int run_command(const Options& options, char* const* environment) {
 }  // namespace init
 
 int main(int argc, char** argv) {
-  // This is the first call, because every later call may open descriptors.
+  // guard_standard_descriptors() must be the first call, because every later call may open descriptors.
   init::guard_standard_descriptors();
   const init::Log log(init::LogLevel::kInfo);
   // A privileged program must not read variables that its unprivileged caller controls.

@@ -234,7 +234,7 @@ void check_together(ConfigReader& reader, const ConfigValue& place, const Addres
                    "write ranges that do not overlap");
       return;
     }
-    // This is only a warning: two addresses of one family on a rail are unusual, but valid.
+    // Two such ranges are only a warning: two addresses of one family on a rail are unusual, but valid.
     const bool one_rail = !range.rail || !other.rail || range.rail == other.rail;
     if (one_rail && range.subnet.family() == other.subnet.family()) {
       reader.warning(place, "a rail gets an address from each of these two ranges, so two of this family",

@@ -51,7 +51,7 @@ Result<bool> was_allocated_before(const Ledger& ledger, const Grantee& who);
 // ended. At its end, either way, the call reports the grants that it has released.
 class Booking {
  public:
-  // of.ledger must be open. `container` and `of` must outlive this object.
+  // The ledger in `of` must be open. `container` and `of` must outlive this object.
   Booking(const ContainerRequest& container, Grantee grantee, const Way& how, Call& of)
       : requesting(container), who(std::move(grantee)), way(how), call(of) {}
   Booking(const Booking&) = delete;

@@ -60,7 +60,7 @@ Result<Grantee> grantee_of(const ContainerSpec& spec, GrantUser user, const std:
 // `otherwise` in any other case, also if the path does not exist.
 // Errors: the path cannot be read.
 Result<Owner> owner_of(const ContainerSpec& spec, Owner otherwise);
-// Returns true if the container has no network namespace of its own, or joins the node's by path. Errors: as
+// Returns true if the container has no network namespace of its own, or joins the node's by path. Errors: those of
 // owner_of().
 Result<bool> uses_host_network(const ContainerSpec& spec);
 

@@ -44,8 +44,8 @@ struct ForeseenPlan {
 
 // Locks the HCAs and decides. inventory: from read_node_for() and add_moved_hcas(). The plan leaves out mounts that the
 // container's config.json already has. If the caller can still edit that config.json and config.json mounts nothing at
-// /sys, the plan has no mounts. Errors: the ledger's; EAGAIN, another process keeps a lock; as make_plan(),
-// uses_host_network(), rdma_controller(). shortlist: decides among these HCAs only, for a count of so many HCAs
+// /sys, the plan has no mounts. Errors: those of the ledger, make_plan(), uses_host_network() and rdma_controller();
+// EAGAIN, another process keeps a lock. shortlist: decides among these HCAs only, for a count of so many HCAs
 // (rank.hpp), and locks only these and the HCAs of their PFs and VFs.
 Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory& inventory,
                              const std::vector<std::string>* shortlist = nullptr);

@@ -14,8 +14,8 @@
 namespace hook {
 
 // Books HCAs for a container, and makes its rails and view. requesting: must have a request. call.ledger: open. Errors:
-// as find_plan(); with the reason kNetwork, as add_rails(), or the namespace or the ledger cannot be read; the
-// ledger's.
+// those of find_plan() and the ledger; with the reason kNetwork, those of add_rails(), or the namespace or the ledger
+// cannot be read.
 Result<std::unique_ptr<Booking>> grant(const ContainerRequest& requesting, const Grantee& who, const Way& way,
                                        Call& call);
 

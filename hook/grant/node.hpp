@@ -38,7 +38,7 @@ base::Result<void> check_root(const std::string& root);
 
 // Reads the part of the node that the request needs. requesting: must have a request. variables: the caller can still
 // set the container's environment variables, which state the number of usable ports, so the ports are read too. Errors:
-// the snapshot or the list of HCAs cannot be read; as uses_host_network().
+// the snapshot or the list of HCAs cannot be read; those of uses_host_network().
 base::Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting, const NodeSettings& node,
                                               bool variables);
 

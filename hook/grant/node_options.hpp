@@ -54,7 +54,7 @@ inline constexpr base::Option<Options> kVersionOption = {"version", "", "print t
                                                            return Result<void>();
                                                          }};
 
-// Applies the arguments of a program without subcommands, up to --help or --version. Errors (EINVAL): as
+// Applies the arguments of a program without subcommands, up to --help or --version. Errors (EINVAL): those of
 // apply_option().
 template <typename Options>
 Result<void> apply_options(std::span<const base::Option<Options>> table, std::span<char* const> arguments,

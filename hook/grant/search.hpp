@@ -26,8 +26,8 @@ inline constexpr std::size_t kMostLost = 32;  // HCAs
 using BookFound = std::function<Result<void>(ForeseenPlan& found)>;
 
 // Finds the plan of a container and books it. bound: a grant that was booked for this container before its creation: if
-// its HCAs suffice (foresee_bound()), nothing is booked; nullptr: none. Locks: returns without locks. Errors: as
-// read_node_for(), add_moved_hcas() and foresee(); those of `book`.
+// its HCAs suffice (foresee_bound()), nothing is booked; nullptr: none. Locks: returns without locks. Errors: those of
+// read_node_for(), add_moved_hcas(), foresee() and `book`.
 Result<ForeseenPlan> find_plan(const ForeseeInput& input, const Grant* bound, const BookFound& book);
 
 }  // namespace hook

@@ -22,8 +22,8 @@ inline constexpr mode_t kViewFileMode = 0444;
 // another process. Locks: the caller may hold the lock of one view, and takes no lock afterwards.
 class Copies {
  public:
-  // Opens the directory, and makes it if it is missing. timeout_ms: longest wait for the lock. Errors: as
-  // open_directory(), as KeyLock::take().
+  // Opens the directory, and makes it if it is missing. timeout_ms: longest wait for the lock. Errors: those of
+  // open_directory() and KeyLock::take().
   static Result<Copies> open(const LedgerFiles& files, int timeout_ms = kKeyLockTimeoutMs);
   // Opens the directory and calls remove_unused(). Succeeds if there is no directory.
   static Result<void> remove_unused(const LedgerFiles& files, int timeout_ms);

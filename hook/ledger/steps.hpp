@@ -57,7 +57,7 @@ Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, con
 Result<void> restore_entry(const LedgerFiles& files, const std::string& hca, const std::string& key,
                            int timeout_ms = kKeyLockTimeoutMs);
 // Makes the index of this HCA again, from all grants. looked_at: receives the key of the grant that was read last, on
-// error. Errors: a grant cannot be read, so that it may hold the HCA. Locks: as restore_entry().
+// error. Errors: a grant cannot be read, so that it may hold the HCA. Locks: those of restore_entry().
 Result<void> rebuild_hca(const LedgerFiles& files, const std::string& hca, std::string& looked_at);
 
 }  // namespace hook

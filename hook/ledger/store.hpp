@@ -36,7 +36,7 @@ std::string grant_path(const LedgerFiles& files, const std::string& key);
 // Returns the keys of all grants, in no order.
 Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);
 // Reads a grant as it was written: checks no process and no marker. Returns nullopt if there is no such grant. Errors:
-// as read_ledger_file() and parse_grant().
+// those of read_ledger_file() and parse_grant().
 Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key);
 // Reads a grant. Steps (an unfinished change) count as done if their marker file is missing. If the caller does not
 // hold the key's lock, steps that another process is rolling back may count as done, because that process removes the

@@ -45,7 +45,7 @@ struct ForesightInput {
 // limits the checks, and each limit adds a warning. Without netdevs in the snapshot no new rail can be planned, and no
 // rails are returned. Without routes the default route of a moving netdev is not checked. Addresses of kubelet and sshd
 // are not checked with any snapshot.
-// Errors: plan_rails() refuses; as ranges_of() and node_ranges(); the record or the node's network cannot be read.
+// Errors: those of plan_rails(), ranges_of() and node_ranges(); the record or the node's network cannot be read.
 base::Result<Foreseen> foresee_rails(const ForesightInput& input);
 
 }  // namespace hook

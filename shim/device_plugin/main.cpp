@@ -80,7 +80,7 @@ int run(int argc, char** argv) {
   }
   if (settings->probe) return base::print_probe(kProgram, base::probe_daemon(settings->node.ledger, kProgram));
   const base::Log log = plugin_log();
-  // This comes before any other call of gRPC, because gRPC would write to stderr.
+  // silence_grpc() comes before any other call of gRPC, because gRPC would write to stderr.
   shim::silence_grpc();
   const auto done = shim::run_device_plugin(*settings, log);
   if (done) return 0;

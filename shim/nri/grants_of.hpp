@@ -38,8 +38,8 @@ struct Doubtful {
 // Errors: those of the ledger.
 Result<Doubtful> doubtful_containers(const hook::Ledger& ledger);
 
-// Returns the container's part in the pod's grant, or its own grant, without a token; nullopt: it has none. Errors: of
-// the ledger.
+// Returns the container's part in the pod's grant, or its own grant, without a token; nullopt: it has none. Errors:
+// those of the ledger.
 Result<std::optional<hook::Grantee>> find_grant_of(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
                                                    const std::string& id);
 

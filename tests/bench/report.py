@@ -15,8 +15,8 @@ import document
 SKIP = 77
 FEW = 500  # turns, below which a p99 has no meaning
 
-# ours: the beginning of the names of our contestants. kind: of the chart. compared: (left, operator, right, name of the result).
-# figures: of the tables in docs/cost.md, which compare each contestant with `beside`, by `/` or `-`.
+# ours: the beginning of the names of our contestants. kind: the chart's. compared: (left, operator, right, name of the result).
+# figures: those of the tables in docs/cost.md, which compare each contestant with `beside`, by `/` or `-`.
 Section = collections.namedtuple("Section", ("title", "what", "aims", "ours", "kind", "figures", "beside", "compared"))
 TIME = "milliseconds"
 

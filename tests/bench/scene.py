@@ -21,7 +21,7 @@ from harness import PATH, must, write  # noqa: E402
 from node import Node  # noqa: E402
 
 MOST = Node.HCAS = 8
-SLOTS = 256  # of a port's GID table, for rdma-init
+SLOTS = 256  # slots of a port's GID table, for rdma-init
 FEW_SLOTS = 16  # in place of SLOTS, for a machine with many HCAs
 MANY_NETDEVS = 516
 FIRST_POD = 1000  # ifindex of the first pod's netdev

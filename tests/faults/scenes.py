@@ -522,7 +522,7 @@ def in_order(text):
 
 
 class RuntimeScene(Scene):
-    not_ours = ".*/runtime/settings.json"  # of runtime-with-settings
+    not_ours = ".*/runtime/settings.json"  # runtime-with-settings tests this file
 
     def begin(self):
         super().begin()

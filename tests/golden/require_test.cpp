@@ -33,7 +33,7 @@ using base::Json;
 
 struct Setting {
   const char* engine = "";
-  const char* mode = "";  // of the pool's network; "hca": no network
+  const char* mode = "";  // mode of the pool's network; "hca": no network
   const char* child = "macvlan";
   const char* addresses = "all";  // rails with addresses in the network; "others": only rails of another node
   bool host_network = false;

@@ -116,7 +116,7 @@ inline std::vector<Netdev> parse_netdevs(const std::string& text) {
 }
 
 // The files of a question about nccl.conf: the first fields have their texts, in this order; empty: the file is absent.
-inline constexpr const char* kPasswdHome = "/home/passwd";      // of the user database
+inline constexpr const char* kPasswdHome = "/home/passwd";      // home in the user database
 inline constexpr const char* kHomeVariable = "/home/variable";  // $HOME
 inline constexpr const char* kConfFiles[] = {"/home/passwd/.nccl.conf", "/home/variable/.nccl.conf", "/etc/nccl.conf",
                                              "/opt/nccl.conf"};

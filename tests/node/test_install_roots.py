@@ -877,7 +877,7 @@ def failed_unit():
                         node.unchanged(words, *arguments)
                 node.put("usr/bin/systemctl", broken.format("ActiveState=inactive\nSubState=dead"), 0o755)
 
-            leftover = node.put(RECORD + ".rdma-init", "{")  # of a call that was killed
+            leftover = node.put(RECORD + ".rdma-init", "{")  # a killed call leaves this file
             all_unchanged()
             leftover.unlink()
             node.done(*node.chosen)

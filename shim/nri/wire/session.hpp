@@ -98,7 +98,7 @@ class NriSession {
   // runtime waits 5 s from its accept, unless configured otherwise. Errors: those of Connection::call().
   Result<void> register_as(const PluginIdentity& identity, std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
-  // Calls UpdateContainers to evict a container. The runtime accepts it only after Synchronize. Errors: as
+  // Calls UpdateContainers to evict a container. The runtime accepts it only after Synchronize. Errors: those of
   // Connection::call().
   Result<void> evict(const std::string& container_id, const std::string& reason);
 

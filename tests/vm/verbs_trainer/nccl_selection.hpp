@@ -39,7 +39,7 @@ struct GidSlot {
 struct GidRules {
   struct Range {
     Gid prefix{};
-    int bits = 0;  // of the 128, IPv4 as ::ffff:a.b.c.d
+    int bits = 0;  // bits of 128, IPv4 as ::ffff:a.b.c.d
   };
   std::optional<int> index;
   bool ipv6 = false;

@@ -665,7 +665,7 @@ class BoundContainer : public GrantTest {
   // The spec lacks this limit, so createRuntime decides again.
   static void demand_memlock(ContainerRequest& later) { later.admin.memlock = UINT64_MAX; }
 
-  Plan plan_;  // of the last call
+  Plan plan_;  // plan of the last call
   std::string view_;
 };
 

@@ -494,7 +494,7 @@ Request narrowed() {
   return request;
 }
 
-// Of other HCAs only the names are read: 32 bytes of a listing each.
+// Only the names of other HCAs are read: 32 bytes of a listing each.
 constexpr long kListing = (kMany - kFew) * 48 / 8192 + 1;
 
 // A request that can match all HCAs reads few facts of each. A request with names reads these HCAs only.

@@ -206,7 +206,8 @@ TEST(LedgerContention, RecoverCleansUpAfterKilledProcesses) {
   EXPECT_EQ(ledger_problems(path), "");
 }
 
-// They all wait for one lock. With 64 containers, sanitizers and a loaded machine came near its limit of ten seconds.
+// The containers all wait for one lock. With 64 containers, sanitizers and a loaded machine came near its limit of ten
+// seconds.
 constexpr int kContainersOfPod = 24;
 
 // Hooks of one pod run at once: each finds its own user, and the HCAs of all.

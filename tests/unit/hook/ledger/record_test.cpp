@@ -86,7 +86,7 @@ std::string outcome(const std::string& line) {
   return grant ? grant_text(*grant) : fmt::format("{} {}", grant.error().message, grant.error().code);
 }
 
-// As outcome(), but the fast scan does not read the line: it does not know spaces.
+// Returns outcome() of a line that the fast scan does not read, because it does not know spaces.
 std::string outcome_of_document(const std::string& line) {
   constexpr std::string_view kQuotedSpace = "last read: ' ";
   std::string text = outcome(" " + line);

@@ -287,7 +287,7 @@ class LentLibraries : public LedgerViews {
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "needs files of root";
   }
-  // Returns a view with the library as it is now. hca: of a set of its own.
+  // Returns a view with the library as it is now. hca: the HCA of a set of its own.
   std::vector<ViewEntry> lent(const std::string& hca = "") const { return lent_from(library_, hca); }
   static std::vector<ViewEntry> lent_from(const std::string& path, const std::string& hca = "") {
     const base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -138,7 +138,7 @@ TEST(Caller, CrioPodOfTrustedNamespaceMayRequest) {
   }
 }
 
-// It has all device nodes of the node. Its annotation counts only if it may request.
+// A privileged pod has all device nodes of the node. Its annotation counts only if it may request.
 TEST(Caller, PrivilegedCrioPodRequestsByAnnotationOnly) {
   Json config = recorded("crio-privileged.config.json");
   ASSERT_EQ(config["annotations"]["io.kubernetes.pod.namespace"], "kube-system");

@@ -158,7 +158,7 @@ std::vector<std::string> planes_for_nccl(const PlanesScene& scene, const Plan& p
 
 struct Measured {
   unsigned crossed = 0;
-  unsigned warned = 0;    // of them: of a container with a warning
+  unsigned warned = 0;    // those of a container with a warning
   unsigned possible = 0;  // with a warning although free HCAs in the right order exist
 };
 
@@ -175,7 +175,7 @@ bool has_ascending_pair(const PlanesScene& scene) {
 // 1,000 times, two containers on two nodes get two VFs each. The VFs of a card have random PCI functions, and some are
 // in use. NCCL connects the first with the first and the second with the second.
 Measured measure(bool with_rails) {
-  constexpr unsigned kVfs = 8;  // of each plane
+  constexpr unsigned kVfs = 8;  // VFs of each plane
   constexpr unsigned kAllocations = 1000;
   std::mt19937 random(1);
   const auto node = [&] {

@@ -468,7 +468,7 @@ TEST(Plan, RestrictsHcasToPools) {
   EXPECT_EQ(decide(scene)->hcas[1].mode, Mode::kHca);
   EXPECT_EQ(hcas(scene, "mlx5_3"), "x: `mlx5_3` is in no pool");
   scene.request.selection = *parse_selection("3", "x");
-  EXPECT_EQ(hcas(scene, Mode::kExclusive), "x: requests 3 HCAs, 2 are free");  // of the pool that allows it
+  EXPECT_EQ(hcas(scene, Mode::kExclusive), "x: requests 3 HCAs, 2 are free");  // counts the pool that allows it
   PlanScene nodes = granted({3});
   nodes.config = scene.config;
   nodes.inventory = scene.inventory;

@@ -19,7 +19,7 @@ constexpr int kContainerNetns = 1;
 
 // The physical function, 0000:1a:00.0 with mlx5_0, then the virtual functions by number.
 struct IbFunction {
-  int netns = kNodeNetns;  // of its RDMA device
+  int netns = kNodeNetns;  // namespace of its RDMA device
   std::uint64_t node_guid = 0;
   std::uint64_t port_guid = 0;
   std::uint32_t index = 0;
@@ -34,7 +34,7 @@ struct IbLink {
   int parent = 0;     // ifindex; of a child only
   std::uint16_t pkey = 0xffff;
   std::uint32_t queue_pair = 0;
-  std::uint64_t guid = 0;  // of its hardware address
+  std::uint64_t guid = 0;  // GUID in its hardware address
   unsigned mtu = 0;
   unsigned group = 0;
   bool up = false;

@@ -27,9 +27,9 @@ using Strings = std::vector<std::string>;
 using Steps = Strings;
 
 constexpr std::uint32_t kGroup = 0x40000007;
-constexpr std::uint64_t kNodeGuid = 0x0011223344550001;  // of the container's VF
+constexpr std::uint64_t kNodeGuid = 0x0011223344550001;  // GUID of the container's VF
 constexpr std::uint64_t kPortGuid = 0x0011223344550002;
-constexpr std::uint64_t kOwnPortGuid = 0x0002c90000bb0004;  // of the same VF on the node
+constexpr std::uint64_t kOwnPortGuid = 0x0002c90000bb0004;  // GUID of the same VF on the node
 
 Netlink open_scripted(int protocol, int netns) {
   auto socket = Netlink::adopt(InfinibandNode::open_socket(protocol, netns), protocol);
@@ -389,7 +389,7 @@ TEST(Infiniband, RestoresNodeAfterARefusedMove) {
     Scene scene;
     const RailRecord rail = vf_rail();
     scene.kernel.state().is_shared = is_shared;
-    scene.kernel.state().rdma_move_refusal = EBUSY;  // of a driver; a shared subsystem returns EOPNOTSUPP before
+    scene.kernel.state().rdma_move_refusal = EBUSY;  // a driver's errno; a shared subsystem returns EOPNOTSUPP before
     const auto placed = place(rail);
     EXPECT_EQ(error_code(placed), is_shared ? EOPNOTSUPP : EBUSY);
     EXPECT_TRUE(has_text(error_hint(placed), is_shared ? "netns_mode=0" : "rdma resource show"));

@@ -247,7 +247,7 @@ TEST_F(DevicePluginAway, DoesNotAnnounceHcaWithoutItsFunctionOrItsName) {
   EXPECT_EQ(announced(), "mlx5_0") << "another HCA has its name now";
 }
 
-// Holds of HCAs for Kubernetes: of its own pods, and of foreign containers.
+// The HCAs that Kubernetes' own pods hold, and those of foreign containers.
 
 hook::Grant grant_of(Mode mode, unsigned units) {
   hook::Grant grant;

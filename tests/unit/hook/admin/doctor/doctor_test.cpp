@@ -269,7 +269,7 @@ TEST(Doctor, ReportsPrivilegedQkeys) {
 TEST(Doctor, ReportsInstallationWithoutEngine) {
   struct Row {
     const char* name;
-    const char* engine;  // of the record; empty: no record
+    const char* engine;  // engine of the record; empty: no record
     const char* process;
     bool has_slurm;
     const char* message;

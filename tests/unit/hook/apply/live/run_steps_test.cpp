@@ -175,7 +175,7 @@ TEST(ContainerMounts, FindsSharedMount) {
 TEST(ContainerMounts, FindsBindOfPath) {
   const struct {
     std::vector<SpecMount> mounts;
-    bool expected;  // of /dev/infiniband
+    bool expected;  // for /dev/infiniband
   } rows[] = {{{}, false},
               {{{"/dev", false}}, false},
               {{{"/dev", true}}, true},

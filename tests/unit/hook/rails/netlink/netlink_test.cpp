@@ -125,7 +125,7 @@ TEST_F(Links, IgnoresAnswersToOtherRequests) {
 TEST_F(Links, IgnoresMessagesOfOtherProcesses) {
   Netlink route = open_route();
   EXPECT_EQ(index_of(route, "lo"), 1);         // binds the socket
-  constexpr std::uint32_t first_sequence = 2;  // of the next request: easy to guess
+  constexpr std::uint32_t first_sequence = 2;  // number of the next request: easy to guess
   sockaddr_nl victim{};
   socklen_t size = sizeof victim;
   ASSERT_EQ(getsockname(route.fd(), reinterpret_cast<sockaddr*>(&victim), &size), 0);
@@ -648,7 +648,7 @@ TEST(RdmaDevices, ExplainRefusals) {
 
 // The kernel would cut a name that is too long, and rename or make another device.
 TEST(RdmaDevices, CheckNamesBeforeSending) {
-  auto socket = Netlink::open(NETLINK_ROUTE);  // of another protocol, because no request may be sent
+  auto socket = Netlink::open(NETLINK_ROUTE);  // another protocol, because no request may be sent
   if (!socket) GTEST_SKIP() << socket.error().message;
   for (const std::string& name : {std::string(), std::string(64, 'a'), std::string("a b"), std::string("../a"),
                                   std::string("rxe%d"), std::string(".."), std::string("a\n")}) {
