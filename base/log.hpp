@@ -38,8 +38,8 @@ class Log {
   void set_container(std::string_view id);
   // Sets the text, a constant of the program, for an error that neither syslog nor stderr takes: one line on stderr has
   // it in place of the message, because an image may have chosen the file of stderr. A stderr that was opened for
-  // append, as crun opens the path of an image, gets no line. Lasts until set_container(): before, no runtime is known
-  // to call.
+  // append, as crun opens the path of an image, gets no line. Lasts until set_container(), which proves that a runtime
+  // calls.
   void set_own_text(std::string_view text);
   // Keeps later messages that are no warning or error, until write_held(): the caller does not wait for their writes.
   void hold();
@@ -52,7 +52,7 @@ class Log {
   void note(const Note& note) const;
 
  private:
-  enum class Severity { kError = 3, kWarning = 4, kInfo = 6, kDebug = 7 };  // RFC 5424, table 2
+  enum class Severity { kError = 3, kWarning = 4, kInfo = 6, kDebug = 7 };  // the severities of RFC 5424, table 2
   enum class Stderr { kNone, kPolled, kOwn, kSocket };
   void write(Severity severity, std::string_view message) const;
   void put(Severity severity, const std::string& text) const;
@@ -64,7 +64,7 @@ class Log {
   std::string container_;
   std::string_view own_text_;
   bool warns_once_ = false;
-  mutable std::vector<std::string> warned_;  // with warns_once_: the warnings already written
+  mutable std::vector<std::string> warned_;  // the warnings that were written, if warns_once_ is set
   bool holds_ = false;
   mutable std::vector<std::pair<Severity, std::string>> held_;
 };

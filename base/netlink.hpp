@@ -163,8 +163,8 @@ class Socket {
  public:
   using Handler = std::function<bool(const Message&)>;
 
-  // Sets the receive timeout. An answer that is missing after it will not arrive, because the kernel makes an answer
-  // during send(2); a container must start even then.
+  // Sets the receive timeout. The kernel makes an answer during send(2), so an answer that is missing later never
+  // arrives; a container must start even then.
   explicit Socket(UniqueFd fd);
   // Opens a socket. protocol: NETLINK_ROUTE or NETLINK_RDMA. Errors: the errno of socket(2), such as EPROTONOSUPPORT,
   // or EPERM under seccomp.

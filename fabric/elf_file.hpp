@@ -47,7 +47,7 @@ class ElfFile {
   // Returns the versions of the file's own symbols: "GLIBC_2.2.5", ..., and its SONAME, which is the first by
   // convention.
   std::vector<std::string> versions();
-  std::string soname();  // empty: none
+  std::string soname();  // empty: the file has no SONAME
 
   // Returns the names of the symbols that the file needs of this library, without weak symbols.
   std::set<std::string> symbols_of(const std::string& library);

@@ -93,7 +93,7 @@ struct Hca {
   std::optional<std::string> physfn;  // PCI address of the PF; set for VFs only
   std::optional<std::string> fw_ver;
   std::optional<std::string> parent;      // rxe only: its netdev, by the name in the netdev's netns
-  std::optional<unsigned> uverbs;         // N of uverbsN
+  std::optional<unsigned> uverbs;         // the number N of uverbsN
   bool uverbs_unknown = false;            // true: the snapshot has no key `uverbs`; only `accessible` counts
   std::optional<std::string> uverbs_dev;  // "MAJ:MIN" from sysfs; from uverbs32 on it is dynamic
   std::optional<bool> accessible;         // whether open() of /dev/infiniband/uverbsN succeeded
@@ -109,7 +109,7 @@ struct Hca {
   std::optional<std::string> class_link;  // target of the link /sys/class/infiniband/NAME
   std::optional<std::string> verbs_link;  // target of the link /sys/class/infiniband_verbs/uverbsN
   std::vector<MadNode> mad_nodes;
-  bool is_pf = false;                    // it can have VFs
+  bool is_pf = false;                    // true: the function can have VFs
   std::vector<std::string> vfs;          // names of the HCAs of its VFs
   std::optional<std::string> unseen_vf;  // for messages: a VF that may be in use though its HCA is not visible
   std::vector<std::string> pfs;          // names of the HCAs of its PF
@@ -131,9 +131,9 @@ struct InterfaceAddress {
   std::string text;                // original text, for snapshots
   // Snapshots have these members as one text, by the words of ip-address(8).
   std::optional<Address> peer = {};  // the other end of a point-to-point link
-  bool tentative = false;            // its duplicate detection has not ended, and it is not optimistic
+  bool tentative = false;            // the address's duplicate detection has not ended, and it is not optimistic
   bool dad_failed = false;           // the duplicate detection found the address on another host
-  bool deprecated = false;           // its preferred lifetime has ended
+  bool deprecated = false;           // the address's preferred lifetime has ended
   std::string label = {};            // IPv4: the name that getifaddrs() gives it; empty: the netdev's name
 
   // Returns the address of which the kernel makes a GID: on IPv4 the peer (enum_netdev_ipv4_ips() of
@@ -249,8 +249,8 @@ struct Inventory {
   std::optional<std::string> about;  // JSON text, copied without interpretation
   std::optional<bool> rdma_cm;
   std::optional<std::string> rdma_cm_dev;         // "MAJ:MIN"; only read_node() sets it
-  std::vector<ClassDirectory> class_directories;  // only read_node() sets it
-  std::vector<Unread> unread;                     // only read_node() and read_hcas_elsewhere() set it
+  std::vector<ClassDirectory> class_directories;  // empty unless read_node() read the inventory
+  std::vector<Unread> unread;  // empty unless read_node() or read_hcas_elsewhere() read the inventory
   std::vector<Hca> hcas;
   std::vector<Netdev> netdevs;
   std::optional<std::vector<Gpu>> gpus;
@@ -274,7 +274,7 @@ struct Inventory {
 struct LinkLayers {
   // True if the set has both InfiniBand ports and Ethernet ports.
   bool mixed = false;
-  double infiniband = 0;  // total in Gb/s
+  double infiniband = 0;  // the total rate in Gb/s
   double ethernet = 0;
   // Returns true if a training program uses this port of the set: the set is not `mixed`, or the port has the link
   // layer with the higher total rate. InfiniBand wins a tie.

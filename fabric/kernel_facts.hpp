@@ -13,9 +13,9 @@
 namespace fabric {
 
 struct SeenNode {
-  bool is_device = false;  // a character device
+  bool is_device = false;  // true: the node is a character device
   std::string number;      // "231:192"
-  unsigned mode = 0;       // permissions
+  unsigned mode = 0;       // permissions of the node
 };
 
 struct ExpectedNode {
@@ -55,7 +55,7 @@ struct GpuFacts {
   // By bridge of bridges_between(): the ACS control register (PCI Express 5.0, 7.7.8.3); 0: the bridge has no ACS. For
   // callers other than root the register is Unreadable, because the kernel truncates the configuration space.
   std::map<std::string, Attr<unsigned>> acs;
-  std::map<std::string, std::string> iommu;  // by HCA: type of its IOMMU group, "identity" or "DMA"; missing: no group
+  std::map<std::string, std::string> iommu;  // "identity" or "DMA", the type of the HCA's IOMMU group, by HCA
 };
 
 // Returns the ACS control register of a PCI configuration space. Returns Unreadable with EMSGSIZE if the text ends

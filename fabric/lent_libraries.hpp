@@ -22,7 +22,7 @@ inline constexpr long kLargestLent = 64 << 20;  // bytes; libmlx5 of rdma-core 5
 
 struct LentFile {
   std::string name;       // "libibverbs.so.1": the name by which the loader or libibverbs searches the file
-  std::string path;       // on the node, below the root of its file tree
+  std::string path;       // path on the node, below the root of its file tree
   std::string identity;   // file_identity() of the file when it was found
   bool of_verbs = false;  // libibverbs, or a library that needs it; a container uses all such libraries or none
   friend bool operator==(const LentFile&, const LentFile&) = default;

@@ -17,7 +17,7 @@ namespace fabric {
 // The netdevs on which an inventory depends. On a node with pods, most events are about other
 // netdevs.
 struct NetdevsOfInventory {
-  bool all = false;  // each event matters, because the index of a netdev is unknown
+  bool all = false;  // true: each event matters, because the index of a netdev is unknown
   std::set<unsigned> indexes;
   std::set<std::string, std::less<>> names;
 };

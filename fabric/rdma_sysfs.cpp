@@ -46,7 +46,7 @@ struct ClassLink {
 struct NotedDirectory {
   const Scan& scan;
   const Directory& directory;
-  std::string path;      // below the mount of sysfs
+  std::string path;      // path of the directory below the mount of sysfs
   std::string hca = {};  // empty: the reads concern all HCAs
 
   // Records a failed read. name: empty for the directory itself.

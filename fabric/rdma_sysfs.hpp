@@ -120,7 +120,7 @@ struct Scan {
   const std::vector<std::string>* wanted = nullptr;
   HcaFacts other_facts = {};
   bool mad_nodes = false;                 // with hand_out: umad and issm nodes
-  std::vector<Unread>* unread = nullptr;  // with hand_out
+  std::vector<Unread>* unread = nullptr;  // receives the failed reads, with hand_out
 };
 
 // Returns true if the netdev represents a VF or subfunction. In switchdev mode, phys_port_name is "pf0vf3" or "pf0sf88"

@@ -25,8 +25,8 @@ struct Selector {
   enum class Kind { kName, kNetdev, kPci, kGuid, kIndex, kRail, kGpu, kPf };
   Kind kind = Kind::kName;
   std::string pattern;
-  std::optional<unsigned> port;  // kName only
-  unsigned number = 0;           // kIndex, kRail
+  std::optional<unsigned> port;  // only for kName
+  unsigned number = 0;           // only for kIndex and kRail
   friend bool operator==(const Selector&, const Selector&) = default;
 };
 

@@ -28,7 +28,7 @@ constexpr std::size_t kMaxPorts = 255;  // a port number is a byte in verbs
 constexpr std::size_t kMaxGids = 4096;
 constexpr std::size_t kMaxNetdevs = 4096;
 constexpr std::size_t kMaxRoutes = 65536;
-constexpr std::size_t kMaxAddresses = 4096;  // limit for one netdev
+constexpr std::size_t kMaxAddresses = 4096;  // limit of the addresses of one netdev
 
 // Returns true if the nesting stays within the limit. Destroying and printing a JSON value recurses, so the depth is
 // checked before any value is built.
@@ -66,7 +66,7 @@ struct Wrong {
 // The form of a member in JSON. Plain stands for the default form of the member's type.
 struct Plain {};
 
-// A list of objects with a limit.
+// The form of a list of objects, with its limit of elements.
 struct AtMost {
   std::size_t entries = 0;
 };
@@ -130,7 +130,7 @@ constexpr std::pair<bool InterfaceAddress::*, std::string_view> kAddressFlags[] 
 // cannot differ.
 class Members {
  public:
-  explicit Members(const Json* source) : source_(source) {}  // nullptr: write
+  explicit Members(const Json* source) : source_(source) {}  // source: nullptr to write
 
   // Reads or writes one member. Reading: a missing or null key leaves the member unchanged, and after the first wrong
   // member no further member is read.

@@ -81,9 +81,9 @@ enum class Obstacle {
   kTableUnreadable,
   kNoNetdev,   // the table is empty: no netdev of the HCA is in this netns
   kForeign,    // every GID belongs to another netns
-  kNoAddress,  // its netdev is here, and the GID is made of its MAC address only
+  kNoAddress,  // the port's netdev is here, and the GID is made of its MAC address only
   kNetdevDown,
-  kAddress,  // its address does not serve: a peer, a duplicate, or not tested yet
+  kAddress,  // the port's address does not serve: a peer, a duplicate, or not tested yet
   kTypeUnreadable,
   kOnlyV1,
   kIndexTooHigh,
@@ -100,7 +100,7 @@ struct Candidate {
   const fabric::Hca* hca = nullptr;
   const fabric::Port* port = nullptr;
   Obstacle obstacle = Obstacle::kNone;
-  std::string reason;                // one line, if there is an obstacle
+  std::string reason;                // the obstacle in one line; empty: there is none
   std::string remedy;                // may be empty
   std::vector<UsableGid> gids;       // RoCE: GIDs that the filter allows, ascending index
   std::vector<std::string> netdevs;  // names of the port's netdev in this netns, and of its bond

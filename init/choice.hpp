@@ -14,7 +14,7 @@ namespace init {
 
 struct Choice {
   std::vector<std::size_t> ports;         // chosen candidates, by index
-  std::vector<std::string> drop_reasons;  // per candidate; empty for a chosen one
+  std::vector<std::string> drop_reasons;  // why each candidate was dropped; empty for a chosen one
   std::optional<GidRank> rank;            // kind of GID that all chosen RoCE ports use; nullopt: no RoCE port is chosen
   bool efa = false;                       // an EFA device can be opened, so no port is chosen
   std::vector<std::string> warnings;

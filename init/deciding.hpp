@@ -64,7 +64,7 @@ struct Deciding {
 // A value of the user that NCCL before some version reads differently.
 struct OlderReading {
   std::string name;
-  std::string what;      // one line
+  std::string what;      // the reading in one line
   nccl::Version before;  // NCCL reads the value as intended from this version on
 };
 

@@ -19,8 +19,8 @@
 namespace init {
 
 struct Provider {
-  std::string driver;  // "mlx5"
-  unsigned abi = 0;    // 34 for libmlx5-rdmav34.so
+  std::string driver;  // driver of the provider: "mlx5"
+  unsigned abi = 0;    // private ABI: 34 for libmlx5-rdmav34.so
   fabric::ImageFile file;
 };
 
@@ -28,7 +28,7 @@ struct Image {
   std::vector<std::string> distributions;  // ID and ID_LIKE of os-release
   bool ngc = false;                        // the image has NVIDIA's entrypoint
   bool is_static = false;                  // programs are linked statically: no C library in the image loads libraries
-  fabric::ImageFile verbs;                 // libibverbs.so.1
+  fabric::ImageFile verbs;                 // the image's libibverbs.so.1
   std::optional<unsigned> abi;             // private ABI that libibverbs needs; nullopt: not found in its file
   std::vector<std::string> drivers;        // drivers in /etc/libibverbs.d and the environment
   std::vector<Provider> providers;

@@ -26,12 +26,12 @@ inline constexpr Version kToleratesUnreadable{2, 26, 0};       // before, an unr
 inline constexpr Version kEmptyPortIsAny{2, 30, 5};            // before, an empty port is port 0, which no HCA has
 inline constexpr Version kReadsRails{2, 30, 5};                // NCCL_IB_HCA=dev:port:rail:plane
 inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, NCCL queries that GID on InfiniBand too
-inline constexpr Version kConfFile{2, 23, 0};                  // NCCL_CONF_FILE
+inline constexpr Version kConfFile{2, 23, 0};                  // from here on, NCCL reads NCCL_CONF_FILE
 inline constexpr Version kTrimsCr{2, 30, 0};                   // NCCL trims CR at the end of a line in nccl.conf
 inline constexpr Version kHomeVariable{2, 30, 0};              // ~/.nccl.conf is in $HOME; before, see getpwuid(3)
 inline constexpr Version kTimeout18{2, 14, 0};                 // before, NCCL_IB_TIMEOUT is 14 if it is not set
-inline constexpr Version kTimeout20{2, 23, 0};                 // before, 18
-inline constexpr Version kEnvPlugin{2, 29, 0};                 // NCCL_ENV_PLUGIN
+inline constexpr Version kTimeout20{2, 23, 0};                 // before, NCCL_IB_TIMEOUT is 18 if it is not set
+inline constexpr Version kEnvPlugin{2, 29, 0};                 // from here on, NCCL reads NCCL_ENV_PLUGIN
 inline constexpr Version kMinusOneIsDefault{2, 26, 0};  // NCCL_IB_TC and _SL: -1 is the default; before, -1 is 255
 inline constexpr Version kInvertsSubnet{2, 29, 2};      // to kRightSubnet: rule of NCCL_COMM_ID (PR 2047)
 inline constexpr Version kRightSubnet{2, 30, 3};
@@ -61,7 +61,7 @@ struct HcaList {
   };
   bool exclude = false;
   bool exact = false;
-  std::vector<Entry> entries;  // at most kMaxPorts
+  std::vector<Entry> entries;  // at most kMaxPorts entries
 
   // Returns true if NCCL uses this port under the list.
   bool matches(std::string_view hca, unsigned port) const;

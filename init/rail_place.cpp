@@ -9,7 +9,7 @@
 namespace init {
 namespace {
 
-constexpr std::size_t kMostRails = 4096;     // more than any node has HCAs
+constexpr std::size_t kMostRails = 4096;     // above the number of HCAs of any node
 constexpr unsigned kHighestNumber = 9999;    // NCCL 2.30.7 stores a plane in 14 bits
 constexpr std::size_t kLongestHcaName = 63;  // IB_DEVICE_NAME_MAX without the zero byte
 

@@ -14,7 +14,7 @@ struct RailPlace {
   friend bool operator==(const RailPlace&, const RailPlace&) = default;
 };
 
-using Rails = std::map<std::string, RailPlace, std::less<>>;  // by HCA
+using Rails = std::map<std::string, RailPlace, std::less<>>;  // rail and plane by HCA
 
 // Parses "mlx5_4=0,mlx5_9=1.0". An image can set the variable too, so a text that the node cannot have written is
 // refused as a whole: nullopt.

@@ -32,7 +32,7 @@ struct Resolved {
   Settings settings;
   Decision decision;
   std::optional<int> stopped_by;  // the signal that ended the wait: exit with 128+n
-  Lent lent = {};                 // applied to the decision
+  Lent lent = {};                 // the lent libraries, applied to the decision
 };
 
 // Reads, waits and decides. Errors: an unreadable snapshot. All other failures are in the decision.

@@ -39,7 +39,7 @@ struct Setting {
   bool of_policy = false;  // with_policy() added it: this run exports it
   bool of_node = false;    // read_node_values() added it, also if an earlier run exported it: --override keeps it
   // Kept sets the next members:
-  std::optional<std::string> problem = {};  // one line
+  std::optional<std::string> problem = {};  // why the value is wrong, in one line
   bool irreplaceable = false;               // wrong, and no better value is known: --override keeps it
 };
 
@@ -101,7 +101,7 @@ std::vector<std::string> conf_homes(const std::optional<nccl::Version>& version,
 std::vector<std::string> conf_paths(const Settings& settings, const std::vector<std::string>& homes);
 
 struct ConfFiles {
-  std::vector<std::string> paths;            // conf_paths()
+  std::vector<std::string> paths;            // the result of conf_paths()
   std::map<std::string, std::string> texts;  // the texts of the readable files, by path
   std::vector<std::string> problems;         // a line for each unreadable file that exists or that NCCL_CONF_FILE names
 };

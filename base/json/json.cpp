@@ -43,7 +43,7 @@ class Position {
 
  private:
   const char* begin_;
-  const char* read_;        // after the last character read
+  const char* read_;        // the position after the last character that was read
   const char* counted_;     // the line ends before it are counted in next_line_
   unsigned next_line_ = 1;  // line of *counted_
 };
@@ -140,8 +140,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   // An object or array whose end was not read yet.
   struct Level {
     bool is_array;
-    std::size_t first;  // its values in values_ begin here
-    std::string key;    // its own key in the object above
+    std::size_t first;  // index of its first value in values_
+    std::string key;    // the object's or array's own key in the object above
     std::string pointer;
     std::set<std::string> long_keys = {};
   };

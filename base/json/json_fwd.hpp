@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 struct JsonLimits {
   std::size_t bytes = std::size_t{16} << 20;
   std::size_t depth = 64;
-  std::size_t values = std::size_t{1} << 18;  // each takes a few hundred bytes of memory
+  std::size_t values = std::size_t{1} << 18;  // limit of the values; each takes a few hundred bytes of memory
 };
 
 }  // namespace base

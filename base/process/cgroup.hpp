@@ -62,7 +62,7 @@ std::optional<std::string> path_below(const CgroupMount& mount, std::string_view
 struct Cgroup {
   CgroupKind kind = CgroupKind::kV2;
   std::string mount_point;
-  std::string path;  // below the mount: "/" or "/a/b"
+  std::string path;  // the group's path below the mount: "/" or "/a/b"
   std::string directory() const { return path == "/" ? mount_point : mount_point + path; }
   friend bool operator==(const Cgroup&, const Cgroup&) = default;
 };

@@ -27,10 +27,11 @@ bool is_roots(const struct stat& status) {
 // A component of a path below the root of an installation.
 struct Component {
   const std::string& root;
-  const std::string& path;  // below root
+  const std::string& path;  // the component's path below root
 };
 
-// Opens a component without following a symbolic link, and checks its owner and mode. name: in `directory`.
+// Opens a component without following a symbolic link, and checks its owner and mode. name: the component's name in
+// `directory`.
 Result<UniqueFd> open_step(const UniqueFd& directory, const std::string& name, const Component& at,
                            struct stat& status) {
   UniqueFd fd(::openat(directory.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));

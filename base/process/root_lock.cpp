@@ -47,7 +47,7 @@ bool holds_lock(const std::string& pid, ino_t inode) {
 // lines such as "1: FLOCK  ADVISORY  WRITE 123 08:02:4711 0 EOF". Descriptors of a process with more capabilities than
 // this one cannot be read.
 std::vector<std::string> takers_of_lock(ino_t inode) {
-  constexpr std::size_t kPid = 4;  // the field, counted from 0
+  constexpr std::size_t kPid = 4;  // position of the PID, counted from 0
   std::vector<std::string> pids;
   const auto locks = value_or(read_file("/proc/locks", kLargestLocks), std::string());
   const std::string end = fmt::format(":{} 0 EOF", inode);

@@ -31,7 +31,7 @@ struct Adjustment {
   std::optional<std::uint64_t> memlock = {};  // at least this RLIMIT_MEMLOCK; nullopt: the container's is high enough
   std::vector<std::string> capabilities = {};
   std::vector<PlannedRdmaLimit> rdma_limits = {};
-  std::map<std::string, std::string> env = {};  // to add, or to replace the container's own value
+  std::map<std::string, std::string> env = {};  // variables to add, or to replace the container's own value
   std::vector<PlannedMount> mounts = {};
   std::string token = {};  // value of the annotation kGrantAnnotation; empty: none
   friend bool operator==(const Adjustment&, const Adjustment&) = default;

@@ -115,13 +115,13 @@ MacAddress to_mac(std::uint64_t value);
 // include/uapi/linux/if_link.h). nullopt: unchanged.
 struct VfAttributes {
   std::optional<MacAddress> mac;
-  std::optional<unsigned> vlan;  // 0: none
+  std::optional<unsigned> vlan;  // VLAN id; 0: no VLAN
   std::optional<unsigned> qos;
   std::optional<std::uint16_t> vlan_protocol;  // 0x8100, 0x88a8; host byte order
   std::optional<bool> trust;
   std::optional<bool> spoofchk;
   std::optional<unsigned> link_state;   // IFLA_VF_LINK_STATE_AUTO, _ENABLE, _DISABLE
-  std::optional<unsigned> min_tx_rate;  // Mb/s; 0: none
+  std::optional<unsigned> min_tx_rate;  // Mb/s; 0: there is no minimum
   std::optional<unsigned> max_tx_rate;
   std::optional<std::uint64_t> node_guid;  // InfiniBand; host byte order
   std::optional<std::uint64_t> port_guid;
@@ -174,8 +174,8 @@ struct Network {
   bool macvlan_private = false;            // "macvlan_mode": "private"; else bridge
   std::optional<std::uint16_t> pkey = {};  // partition of ipoib children; the kernel adds 0x8000 (full member)
   std::optional<unsigned> mtu = {};        // bytes; nullopt: the MTU of the node's netdev
-  VfAttributes vf = {};                    // for VFs in mode exclusive
-  std::optional<VfRange> vf_macs = {};     // MAC addresses for these VFs
+  VfAttributes vf = {};                    // attributes of VFs in mode exclusive
+  std::optional<VfRange> vf_macs = {};     // MAC addresses for VFs in mode exclusive
   std::optional<VfRange> vf_guids = {};    // GUIDs for these VFs, as node and port GUID
   std::vector<AddressRange> ranges = {};   // "addresses": allocated by rdma-hook; ranges do not overlap
   std::optional<std::string> ipam = {};    // "ipam": the JSON text of a CNI plugin's "ipam" object, "type" included
@@ -308,14 +308,14 @@ bool runs_ipam_plugins(const Config& config);
 // An error or warning about a configuration.
 struct ConfigProblem {
   std::string file;
-  unsigned line = 0;  // 0: the whole file
+  unsigned line = 0;  // line in the file; 0: the whole file
   std::string message;
   std::string remedy;
   bool is_error = true;  // false: a warning, e.g. that umad is on
 };
 
 struct ConfigText {
-  std::string file;  // name for messages
+  std::string file;  // name of the file for messages
   std::string text;
   bool is_clusters = false;  // the cluster's file, in which the keys of refuse_node_keys() are errors
   friend bool operator==(const ConfigText&, const ConfigText&) = default;
@@ -330,7 +330,7 @@ Json problems_json(const std::vector<ConfigProblem>& problems);
 
 struct ConfigPaths {
   std::string file = kConfigPath;
-  std::string drop_ins = kConfigDropIns;  // empty: none
+  std::string drop_ins = kConfigDropIns;  // directory of *.json files; empty: none is read
   bool file_must_exist = false;           // true with --config: the cluster's file is then not read
   std::string cluster = kClusterConfigPath;
 };

@@ -51,7 +51,7 @@ struct HcaSelection {
   enum class Kind { kNone, kAll, kCount, kList };
   Kind kind = Kind::kNone;
   unsigned count = 0;                   // kCount: HCAs (NICs), at least 1
-  fabric::SelectorList selectors = {};  // kList
+  fabric::SelectorList selectors = {};  // the selectors of kList
   std::string source = {};              // for messages: "annotation rdma-init.io/devices"
 };
 

@@ -24,7 +24,7 @@ struct Way {
   // Event of the log line: "granted" is counted in the metrics; "booked" is counted later, by createRuntime.
   std::string_view event;
   std::string netns_path = {};  // "/var/run/netns/cni-1", "/proc/PID/ns/net"; empty: no namespace yet, so no rails
-  bool hurried = false;         // as in RailsInput
+  bool hurried = false;         // see RailsInput
   // True: a grant that rdma-runtime or rdma-nri booked under the token in the container's annotation first moves to the
   // grantee.
   bool binds_token = false;
@@ -69,7 +69,7 @@ class Booking {
   Call& call;
   Plan plan = {};
   Adjustment adjustment = {};  // the changes that the caller must still write
-  Turn turn = {};              // ends with this object
+  Turn turn = {};              // the turn of this call, which ends with this object
 
  private:
   void undo() const;

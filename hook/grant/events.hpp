@@ -16,13 +16,13 @@
 namespace hook {
 
 struct Granted {
-  std::string_view container;  // its id; empty: it has none yet
+  std::string_view container;  // the container's id; empty: it has none yet
   const Owner& owner;
   Engine engine;
   const std::vector<PlannedHca>& hcas;
   std::string_view source;                    // annotation, variable, device nodes or setting that requested the HCAs
   const std::optional<NetworkRecord>& rails;  // nullopt: the grant has no rails
-  const std::vector<std::string>& no_rail;    // as in Plan
+  const std::vector<std::string>& no_rail;    // see Plan
   // The field `require`: RDMA_INIT_REQUIRE, or "-:" and the reason why it is not set ("-:no-rail"). nullopt: the call
   // sets no variables.
   std::optional<std::string> require;
@@ -48,7 +48,7 @@ std::string_view to_string(ReturnReason reason);
 struct Outcome {
   std::optional<std::string> granted_mode;  // mode_of() of the new grant
   Engine engine = Engine::kPodman;          // the engine of the container with that grant
-  std::vector<ReturnReason> returned;       // one for each released grant
+  std::vector<ReturnReason> returned;       // reasons, one for each released grant
 };
 
 struct Returned {
@@ -56,7 +56,7 @@ struct Returned {
   std::vector<std::string> containers;  // ids of the users at the release; empty: all had left
   std::vector<PlannedHca> hcas;
   std::optional<NetworkRecord> rails;  // the rails before the release
-  std::uint64_t held = 0;              // seconds
+  std::uint64_t held = 0;              // seconds for which the grant was held
   ReturnReason reason = ReturnReason::kContainerEnded;
   // A container of a pod has left, and the pod's grant stays.
   bool left = false;

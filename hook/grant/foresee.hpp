@@ -17,7 +17,7 @@ namespace hook {
 struct Call;
 
 struct ForeseeInput {
-  const ContainerRequest& requesting;  // must have a request
+  const ContainerRequest& requesting;  // the container; it must have a request
   const Owner& owner;
   const NodeSettings& node;
   const Ledger* ledger = nullptr;  // nullptr: all HCAs count as free
@@ -39,7 +39,7 @@ struct ForeseenPlan {
   // HCAs of the shortlist that the container cannot get. If there are any, nothing was decided, and `plan` is empty.
   std::vector<std::string> unavailable = {};
   bool lost_to_others = false;       // another owner has one of them, or another process keeps a lock
-  fabric::Inventory inventory = {};  // only from find_plan()
+  fabric::Inventory inventory = {};  // set by find_plan() only
 };
 
 // Locks the HCAs and decides. inventory: from read_node_for() and add_moved_hcas(). The plan leaves out mounts that the

@@ -19,7 +19,7 @@ namespace hook {
 // Limits of the attempts. An attempt fails because another call was faster, or because a chosen HCA cannot be allocated
 // in a way that only reading it shows, for example a PF with a VF in a virtual machine.
 inline constexpr unsigned kMostConflicts = 8;
-inline constexpr std::size_t kMostLost = 32;  // HCAs
+inline constexpr std::size_t kMostLost = 32;  // most HCAs that the attempts of one call may lose
 
 // Books the plan while its HCAs are locked. Errors: ESTALE, the owner's grant changed since the ranking
 // (LockedHcas::expect_own()): the search goes on.

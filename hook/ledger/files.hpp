@@ -44,7 +44,7 @@ bool is_ours(const struct stat& info);
 // A directory that root or the calling user owns (is_ours()), with no access for group and other users.
 struct LedgerDirectory {
   base::UniqueFd fd;
-  std::string path;  // for messages only
+  std::string path;  // path of the directory, for messages only
 };
 
 // Opens a directory and checks it. make: creates it if it is missing. Errors: a symlink or another file, !is_ours(),

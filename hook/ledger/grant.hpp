@@ -26,7 +26,7 @@ struct Owner {
   Kind kind = Kind::kContainer;
   std::string key;                     // file name: [A-Za-z0-9_.-]{1,128}, never "." or ".."
   std::string label;                   // for people: "container web-1", "pod namespace /var/run/netns/cni-1"
-  std::optional<NetnsIdentity> netns;  // only for kNetns
+  std::optional<NetnsIdentity> netns;  // identity of the namespace, only for kNetns
 };
 
 Owner netns_owner(const NetnsIdentity& netns);
@@ -81,7 +81,7 @@ struct Grant {
   std::vector<PlannedHca> hcas;
   std::vector<GrantUser> users;
   std::int64_t since = 0;                     // seconds since the epoch, for people: the node's time can jump
-  std::optional<std::uint64_t> changed = {};  // StoredGrant::changed
+  std::optional<std::uint64_t> changed = {};  // see StoredGrant::changed
   bool pending = false;
   bool stale = false;  // the result of is_stale()
 };
@@ -111,7 +111,7 @@ struct StoredUser {
 // A grant as its record keeps it.
 struct StoredGrant {
   Owner owner;
-  std::vector<PlannedHca> hcas;  // HCAs of settled users
+  std::vector<PlannedHca> hcas;  // HCAs that settled users hold
   std::vector<StoredUser> users;
   std::int64_t since = 0;
   // The latest StepWorker::change of the record; set by read_grant(). A change that is done stays in the record until

@@ -202,7 +202,7 @@ Result<std::vector<std::string>> keys_of_view(const LedgerFiles& files, const st
 
 Result<void> recover_lists(const LedgerFiles& files, const ListsOfKeys& grants, const std::set<std::string>& unread,
                            int timeout_ms) {
-  std::map<std::string, std::set<std::string>> missing;  // keys by list
+  std::map<std::string, std::set<std::string>> missing;  // keys that the index lacks, by list
   for (const auto& [key, paths] : grants) {
     for (const std::string& path : paths)
       missing[path].insert(key);

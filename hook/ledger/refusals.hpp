@@ -35,7 +35,7 @@ struct Refusal {
   RefusedContainer container;
   std::string reason;  // the label of the metrics, such as "busy"
   std::string message;
-  std::string remedy;  // may be empty
+  std::string remedy;  // remedy of the refusal; may be empty
 };
 
 // Adds an entry. Texts are cut, and control characters replaced. Makes the ledger's directory if it is missing. Best

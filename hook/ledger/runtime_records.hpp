@@ -19,7 +19,7 @@
 namespace hook {
 
 struct RuntimeRecord {
-  std::string runtime;      // absolute path
+  std::string runtime;      // absolute path of the runtime
   ProcessIdentity creator;  // the process of rdma-runtime that executes this runtime for `create` (execve(2))
   std::string witness;      // absolute path that exists as long as the container does; empty: not known
 };
@@ -42,7 +42,7 @@ void sweep_runtimes(const std::string& ledger, SweptRuntimes which);
 
 struct RuntimeChoice {
   std::optional<Engine> engine;
-  std::string runtime;  // absolute path
+  std::string runtime;  // absolute path of the runtime
   friend bool operator==(const RuntimeChoice&, const RuntimeChoice&) = default;
 };
 // Records engine and runtime of the current configuration, if they differ from the recorded ones.

@@ -31,7 +31,7 @@ std::string marker_name(std::string_view key, const StepWorker& worker);
 StepWorker new_worker(const LedgerFiles& files);
 Result<void> begin_change(const LedgerFiles& files, const std::string& key, const StepWorker& worker);
 
-std::string record_file(const std::string& key);  // in DIR/grants
+std::string record_file(const std::string& key);  // returns the name of the record in DIR/grants
 std::string grant_path(const LedgerFiles& files, const std::string& key);
 // Returns the keys of all grants, in no order.
 Result<std::vector<std::string>> grant_keys(const LedgerFiles& files);

@@ -20,7 +20,7 @@ namespace hook {
 struct Caller {
   Engine engine = Engine::kPodman;
   bool is_named = false;          // false: the default, because neither arguments nor configuration name it
-  std::string bundle = {};        // absolute
+  std::string bundle = {};        // absolute path of the bundle
   std::string runtime_root = {};  // the value of --root; empty: unknown
 };
 

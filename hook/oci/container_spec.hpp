@@ -30,7 +30,7 @@ struct SpecDevice {
 };
 
 struct SpecMount {
-  std::string destination;  // as written
+  std::string destination;  // the text of config.json
   bool is_bind = false;     // a bind mount of a path that exists on the node
   std::string source = {};  // absolute; for an overlay its first lower directory; empty: there is none
   friend bool operator==(const SpecMount&, const SpecMount&) = default;
@@ -66,7 +66,7 @@ struct ContainerSpec {
   // which the container inherits; nullopt: unknown.
   std::optional<Rlimit> memlock;
   bool has_rdma_max = false;  // another NRI plugin or the engine sets rdma.max of the container's cgroup
-  std::uint32_t uid = 0;      // process.user.uid
+  std::uint32_t uid = 0;      // process.user.uid of config.json
   // The container's first program has CAP_IPC_LOCK. In a user namespace that has no effect, because the kernel checks
   // the capability in the node's user namespace.
   bool has_ipc_lock = false;

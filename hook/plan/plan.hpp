@@ -118,14 +118,14 @@ struct Plan {
   std::vector<PlannedNode> nodes;
   std::optional<std::uint64_t> memlock;  // bytes; UINT64_MAX: unlimited; nullopt: unchanged
   std::vector<std::string> capabilities;
-  std::vector<PlannedRdmaLimit> rdma_limits;  // each has at least one limit
+  std::vector<PlannedRdmaLimit> rdma_limits;  // limits of HCAs, each with at least one limit
   std::vector<PlannedNetdev> netdevs;
   std::vector<std::string> no_rail;  // HCAs without a network although a rail was requested
   std::map<std::string, std::string> env;
   std::string no_require;  // why RDMA_INIT_REQUIRE is not set, as a word for the log line; empty: it is set
   std::vector<PlannedMount> mounts;
   std::vector<ViewEntry> view;                  // the content of the mounts' sources
-  std::string view_name = hook::view_name({});  // view_name(view)
+  std::string view_name = hook::view_name({});  // the view_name() of `view`
   std::vector<std::string> warnings;
 };
 
@@ -160,7 +160,7 @@ enum class ViewMount {
 };
 
 struct PlanInput {
-  const Candidates& among;  // from fabric::read_node() or a snapshot
+  const Candidates& among;  // candidates of fabric::read_node() or a snapshot
   const Holdings& holdings;
   std::string view_directory;  // directory of the sysfs views: "/run/rdma-hook/views"
   bool host_network = false;   // the container is in the node's network namespace and gets no netdevs
@@ -176,7 +176,7 @@ struct PlanInput {
 // A uverbs node that got a new number when its RDMA device moved into the container's network namespace.
 struct NewNode {
   std::string hca;
-  unsigned uverbs = 0;  // N of uverbsN
+  unsigned uverbs = 0;  // the number N of uverbsN
   std::string dev;      // "MAJ:MIN"
 };
 // Returns {"hcas", "nodes", "memlock", "capabilities", "netdevs", "env", "mounts", "warnings"}, and "rdma_limits" if

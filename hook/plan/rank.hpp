@@ -25,7 +25,7 @@ struct RankInput {
   // Facts about a candidate, which are read only for the candidates that the ranking reaches. holding() returns the
   // grants of other owners in the index; stale grants count. most: where counting may stop.
   std::function<Holding(const std::string& hca, unsigned most)> holding;
-  std::function<bool(const std::string& hca)> is_active;  // whether a port is ACTIVE
+  std::function<bool(const std::string& hca)> is_active;  // returns whether a port of the HCA is ACTIVE
   std::map<std::string, unsigned> own = {};  // HCAs of the owner and their units; 0: booked, but not granted
   std::vector<std::string> granted = {};     // HCAs of the device nodes in linux.devices
   std::set<std::string> lost = {};           // HCAs that an earlier attempt could not get

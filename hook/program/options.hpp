@@ -14,7 +14,7 @@
 namespace hook {
 
 enum class Command {
-  kCreateRuntime,  // also for prestart, its older name
+  kCreateRuntime,  // createRuntime, and prestart, its older name
   kPoststop,
   kVerify,
   kPlan,
@@ -47,7 +47,7 @@ struct Options {
   std::optional<std::string> nodes;     // check-config: the file that lists the nodes
   std::optional<std::string> listen;    // metrics: the address to serve
   std::string source;                   // config apply: the directory of the cluster's config.json
-  InstallOptions install;               // for install; engine and root are copied from `node`
+  InstallOptions install;               // options of install; engine and root are copied from `node`
   std::optional<std::string> programs;  // install: directory of the copied programs
   bool uninstall = false;
   bool status = false;

@@ -123,7 +123,7 @@ class NetnsSearch {
   using IsIt = std::function<bool(int netns)>;
   struct Found {
     UniqueFd netns;
-    std::string process;  // for messages
+    std::string process;  // the process that keeps the namespace, for messages
   };
 
   // nsfs: device number of the file system of all namespaces.

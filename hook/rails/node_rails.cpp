@@ -72,7 +72,7 @@ Result<void> NodeRails::release_rails(const std::string& key, const std::vector<
 }
 
 Result<std::vector<std::string>> NodeRails::recover(const Ledger& ledger, Deadline deadline) const {
-  std::map<std::string, const char*> left;  // by key
+  std::map<std::string, const char*> left;  // the grants that are left, by key
   const auto addresses = address_owners(directory_);
   if (!addresses) warnings_.push_back(addresses.error().message);
   for (const std::string& key : addresses ? *addresses : std::set<std::string>())

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = Cause::Kind;
 
-constexpr std::size_t kMostLinks = 100;  // links that are named
+constexpr std::size_t kMostLinks = 100;  // most links that are named
 
 // The failed tests of one object.
 struct Share {

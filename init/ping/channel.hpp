@@ -47,7 +47,7 @@ class Channel {
  private:
   base::UniqueFd socket_;
   Inbox inbox_;
-  std::optional<Seal> seal_;  // for the messages of this rank
+  std::optional<Seal> seal_;  // makes the codes of this rank's messages
 };
 
 }  // namespace init::ping

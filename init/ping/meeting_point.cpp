@@ -18,7 +18,7 @@ namespace init::ping {
 namespace {
 
 constexpr double kFarewellSeconds = 2;
-constexpr double kSeatSeconds = 5;            // for a connection to join, and for a rank to close its connection
+constexpr double kSeatSeconds = 5;            // limit for a connection to join, and for a rank to close its connection
 constexpr std::size_t kMostUnsent = 1 << 20;  // bytes that wait for a rank that does not read
 // Connections that are accepted before the open ones are read again: a flood of them must not push out a rank that has
 // sent its first message.

@@ -57,7 +57,7 @@ class MeetingPoint {
     Stage stage = Stage::kHello;
     Hello hello = {};
     Inbox inbox = Inbox(kLongestFirstFrame);
-    std::optional<Seal> seal = {};  // for messages of rank 0
+    std::optional<Seal> seal = {};  // makes the codes of rank 0's messages
     std::string unsent = {};
     bool is_last = false;  // send no more than `unsent`, and wait for the rank to close it
     double ends_at = 0;    // time at which a connection without a seat, or after its last message, is closed; 0: never

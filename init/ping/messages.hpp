@@ -26,8 +26,8 @@ namespace init::ping {
 
 inline constexpr std::uint16_t kProtocol = 2;
 inline constexpr std::size_t kMostRails = 32;         // nccl::kMaxPorts
-inline constexpr std::size_t kLongestText = 400;      // details of failures
-inline constexpr std::size_t kLongestName = 64;       // hosts, devices, netdevs
+inline constexpr std::size_t kLongestText = 400;      // limit of the details of failures
+inline constexpr std::size_t kLongestName = 64;       // limit of the names of hosts, devices and netdevs
 inline constexpr std::uint32_t kMostBytes = 1 << 20;  // limit of a write
 inline constexpr std::size_t kLongestFrame = 40'000;
 inline constexpr std::size_t kLongestFirstFrame = 256;  // limit of a frame from a peer that has not proven the token
@@ -35,7 +35,7 @@ inline constexpr std::size_t kLongestFirstFrame = 256;  // limit of a frame from
 // Rank to rank 0: the first message. Another protocol has other fields after the first one, which are not read.
 struct Hello {
   std::uint16_t protocol = kProtocol;
-  std::string nonce;  // kNonce bytes
+  std::string nonce;  // kNonce random bytes
   unsigned rank = 0;  // only for messages, as host
   std::string host;
 };
@@ -46,7 +46,7 @@ struct Refusal {
 };
 // Rank 0 to rank: the answer to Hello.
 struct Challenge {
-  std::string nonce;  // kNonce bytes
+  std::string nonce;  // kNonce random bytes
 };
 // Rank to rank 0: the first message with a code, short, because rank 0 keeps no long message of a stranger.
 struct Proof {};
@@ -85,7 +85,7 @@ struct Round {
   std::uint32_t bytes = 0;         // length of the write
   std::uint32_t bandwidth_ms = 0;  // write for this time after the test; 0: only the test
   std::uint32_t limit_ms = 0;      // time limit of one test in milliseconds, without the time for bandwidth
-  std::uint32_t peer = 0;          // rank
+  std::uint32_t peer = 0;          // rank of the peer
   std::vector<RailPair> rails;
 };
 // One end of a queue pair, or the reason why there is none.
@@ -101,7 +101,7 @@ struct Contact {
 // Rank to rank 0, and from there to the peer: connect the queue pairs.
 struct Contacts {
   std::uint32_t round = 0;
-  std::vector<Contact> contacts;  // in the order of Round::rails
+  std::vector<Contact> contacts;  // the ends in the order of Round::rails
 };
 // Rank to rank 0: for each queue pair, whether it can send.
 struct Connected {

@@ -24,7 +24,7 @@ struct Connecting {
 };
 
 struct NcclChoice {
-  std::vector<Rail> rails;  // at most nccl::max_ports()
+  std::vector<Rail> rails;  // the ports that NCCL uses, at most nccl::max_ports()
   std::vector<std::string>
       doubts;  // for each rail: why its GID may carry no traffic, empty if nothing speaks against it
   std::vector<std::string> unused;  // the other ports, one line each with the reason

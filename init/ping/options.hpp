@@ -23,7 +23,7 @@ struct Options {
   bool bandwidth = false;
   double timeout = 30;  // seconds
   bool json = false;
-  std::string svg;                    // path; empty: none
+  std::string svg;                    // path of the heat map; empty: none is written
   std::vector<std::string> warnings;  // about RDMA_PING_* variables that are unknown
   char** program = nullptr;           // argv of the command to execute after a good result; nullptr: none
 };

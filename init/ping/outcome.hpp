@@ -28,7 +28,7 @@ struct Rail {
 // A rank that tests for its node.
 struct Member {
   unsigned rank = 0;
-  std::string host;               // for messages
+  std::string host;               // name of the host, for messages
   std::vector<unsigned> waiting;  // further ranks of its node, ascending
   std::vector<Rail> rails;
   std::vector<std::string> unused;  // ports that NCCL does not use, one line each with the reason
@@ -49,7 +49,7 @@ struct FailedPair {
 
 struct Outcome {
   unsigned size = 0;             // ranks of the job
-  std::vector<Member> members;   // ascending ranks
+  std::vector<Member> members;   // the members, by ascending ranks
   std::vector<unsigned> absent;  // ranks that never came, ascending
   // Reasons why the members cannot work together, one line each: another number of HCAs, another rate or link layer.
   // If there are any, no pair was tested.
@@ -60,7 +60,7 @@ struct Outcome {
   // longer tested: its further cells are kUntested.
   std::vector<Layer> cells;
   std::vector<float> gbps;           // bandwidth by the index of `cells`, with --bw; 0: not measured
-  std::vector<FailedPair> failures;  // the same rail at both ends
+  std::vector<FailedPair> failures;  // failed tests with the same rail at both ends
   std::vector<FailedPair> crossed;   // --rails all: two different rails
   std::size_t crossed_tested = 0;    // --rails all: tests of two different rails
   double seconds = 0;                // from the first round to the last result

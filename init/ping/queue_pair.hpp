@@ -61,7 +61,7 @@ class QueuePair {
   Failure failure_;
   bool is_write_acknowledged_ = true;
   bool is_write_received_ = true;
-  unsigned outstanding_ = 0;  // writes for bandwidth
+  unsigned outstanding_ = 0;  // number of writes for bandwidth
   double bandwidth_since_ = 0;
   double bandwidth_until_ = 0;
   double bandwidth_end_ = 0;

@@ -12,7 +12,7 @@
 namespace init::ping {
 namespace {
 
-constexpr double kPrepareSeconds = 10;  // to open the HCAs
+constexpr double kPrepareSeconds = 10;  // time to open the HCAs
 constexpr double kRoundSeconds = 2;     // share of the budget for each round, without bandwidth
 constexpr double kTroubleSeconds = 60;  // share of the budget for failures
 

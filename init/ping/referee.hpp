@@ -21,13 +21,13 @@ namespace init::ping {
 struct Rules {
   unsigned size = 1;
   double meeting_seconds = 30;  // how long the ranks wait for each other
-  bool all_rails = false;       // also test two different rails
+  bool all_rails = false;       // true: also test two different rails
   std::uint32_t bytes = 64 << 10;
   bool bandwidth = false;
 };
 
-inline constexpr double kBandwidthSeconds = 1;  // for each pair, with Rules::bandwidth
-inline constexpr double kProgressSeconds = 5;   // between lines about the progress
+inline constexpr double kBandwidthSeconds = 1;  // time to measure each pair, with Rules::bandwidth
+inline constexpr double kProgressSeconds = 5;   // time between two lines about the progress
 
 // Returns whole milliseconds for a message.
 constexpr std::uint32_t milliseconds(double seconds) {
@@ -140,11 +140,11 @@ class Referee {
   double prepare_end_ = 0;
   double started_ = 0;       // the start of the first round
   double progress_at_ = 0;   // time of the next progress line
-  std::vector<Seat> seats_;  // by rank
+  std::vector<Seat> seats_;  // the seat of each rank
   std::size_t seated_ = 0;
   Outcome outcome_;
   std::vector<int> connections_;                        // the connection of each member
-  std::map<int, std::size_t> member_of_;                // by connection
+  std::map<int, std::size_t> member_of_;                // the member of each connection
   std::vector<bool> prepared_;                          // for each member: whether it has sent Prepared
   std::vector<std::vector<RailState>> rails_;           // the states of each member's rails
   std::vector<Meeting> meetings_;                       // the meetings of the current round

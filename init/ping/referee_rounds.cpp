@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kTestSeconds = 6;      // limit of one test: one retransmission of NCCL's timeout (4.3 s) fits in
 constexpr double kAnswerSeconds = 9;    // limit of an answer; an address that does not resolve takes seconds as well
-constexpr double kCheckSeconds = 0.25;  // between checks of the deadlines of a round
+constexpr double kCheckSeconds = 0.25;  // time between two checks of the deadlines of a round
 constexpr std::uint32_t kProbeBytes = 64;
 constexpr std::size_t kMostCrossed = 1000;  // failures of crossed rails that are kept
 

@@ -38,8 +38,8 @@ class Seal {
 };
 
 struct Seals {
-  Seal rank;   // for messages of the rank
-  Seal rank0;  // for messages of rank 0
+  Seal rank;   // seal of the rank's messages
+  Seal rank0;  // seal of rank 0's messages
 };
 
 // token: at most kLongestToken bytes. hello, challenge: the frames of both messages.

@@ -19,7 +19,7 @@ struct Self {
   Place place;
   Join join;
   NcclChoice choice;
-  std::string bootstrap;  // netdev; empty: none
+  std::string bootstrap;  // netdev of NCCL's bootstrap; empty: none
   std::vector<fabric::Netdev> netdevs;
 };
 

@@ -40,7 +40,7 @@ class Tester {
  private:
   // One queue pair of the current round.
   struct Test {
-    std::size_t own = 0;  // position of the rail
+    std::size_t own = 0;  // position of the rail on this rank
     std::unique_ptr<QueuePair> pair = {};
     Contact peer = {};
     Failure failure = {};

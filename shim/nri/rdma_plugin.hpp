@@ -167,7 +167,7 @@ class RdmaPlugin : public NriHandler {
   bool synchronized_late_ = false;
   bool returns_due_ = false;
   std::set<std::string> to_release_;  // containers with unbound grants to release
-  std::set<std::string> spared_;      // containers for recount_at()
+  std::set<std::string> spared_;      // young containers for recount_at()
   std::optional<Clock::time_point> recount_at_;
   // The next members are the state of one Synchronize. requesting_pods_: pods with annotations about RDMA. doubtful_:
   // the result of doubtful_containers() when this Synchronize began, without the unbound containers that the runtime

@@ -18,9 +18,9 @@ namespace shim {
 
 // Command line of rdma-hook.
 struct HookCommand {
-  std::string path = "/usr/local/bin/rdma-hook";  // absolute
+  std::string path = "/usr/local/bin/rdma-hook";  // absolute path of rdma-hook
   hook::Engine engine = hook::Engine::kRunc;
-  std::vector<std::string> options;  // after --engine NAME
+  std::vector<std::string> options;  // the options after --engine NAME
 };
 
 // Returns true if config already has a hook at createRuntime or prestart that runs the program of `command`.

@@ -18,7 +18,7 @@ namespace shim {
 
 // Limits and capabilities that each process of the container gets.
 struct ProcessGrant {
-  bool ipc_lock = false;                 // CAP_IPC_LOCK
+  bool ipc_lock = false;                 // true: the process gets CAP_IPC_LOCK
   std::optional<std::uint64_t> memlock;  // RLIMIT_MEMLOCK in bytes; UINT64_MAX: unlimited; nullopt: unchanged
   friend bool operator==(const ProcessGrant&, const ProcessGrant&) = default;
 };

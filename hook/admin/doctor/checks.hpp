@@ -158,7 +158,7 @@ struct MovedGid {
 
 struct LedgerFacts {
   std::string path;
-  std::uint64_t free_bytes = UINT64_MAX;  // on the file system of the ledger
+  std::uint64_t free_bytes = UINT64_MAX;  // free space on the ledger's file system
   std::uint64_t free_files = UINT64_MAX;
   bool read_only = false;
   std::vector<Grant> grants;
@@ -234,7 +234,7 @@ struct NodeEngines {
   std::vector<RunningProcess> processes;
   std::vector<EngineLimit> units;
   std::vector<Error> unasked;              // why programs, such as `docker`, could not be executed
-  std::optional<bool> docker_has_runtime;  // nullopt: unknown
+  std::optional<bool> docker_has_runtime;  // whether dockerd has loaded the runtime `rdma`; nullopt: unknown
 };
 
 // Reads the facts about the engines of a node. root: prefix of the node's files.

@@ -30,7 +30,7 @@ bool may_hide_hca(const fabric::KernelFacts& facts, const fabric::Inventory& inv
 // The HCAs that containers have, as the ledger records them.
 struct GrantedHcas {
   std::set<std::string> names;
-  std::set<std::string> devices;  // devices as in HcaDevices
+  std::set<std::string> devices;  // devices of the granted HCAs, in the form of HcaDevices
   bool all = true;                // false: the ledger or a grant could not be read, so any HCA can be granted
 };
 

@@ -15,7 +15,7 @@ struct EngineProcess {
   std::string name;  // its comm, such as "containerd"
   int pid = 0;
   std::string directory;      // ROOT/proc/PID
-  bool in_container = false;  // it is in a container: its PID namespace is not the node's
+  bool in_container = false;  // true: the process is in a container: its PID namespace is not the node's
 };
 
 // Returns the processes, also those in containers, whose name (/proc/PID/comm) is in `names`, in the order of /proc.

@@ -36,7 +36,7 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
   EngineSettings settings;
   std::string table;
   auto list = settings.end();  // the list whose lines are being read; end(): there is none
-  bool in_example = false;     // below a commented header in the middle of a description
+  bool in_example = false;     // true below a commented header in the middle of a description
   bool below_comment = false;
   for (const std::string_view raw : base::split(printed, '\n')) {
     std::string line(base::trim(raw));

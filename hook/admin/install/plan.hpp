@@ -112,7 +112,7 @@ std::vector<std::string> config_files(const std::string& root, const EngineFacts
 // A line of a file that sets a key. In `value` each " is replaced by ', and blanks are removed.
 struct FileSetting {
   std::string file;
-  unsigned line = 0;  // from 1
+  unsigned line = 0;  // number of the line, from 1
   std::string value;
 };
 // Returns the lines that set `key` in a table whose name ends with `table`; "" is the top of a file. Ignores files that

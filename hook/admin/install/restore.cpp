@@ -23,7 +23,7 @@ struct Undo {
 
 // The files to restore, and the edits of files that are kept.
 struct UndoPlan {
-  std::vector<Undo> undone;  // in reverse order
+  std::vector<Undo> undone;  // the files to restore, in reverse order
   std::vector<FileEdit> left;
 };
 

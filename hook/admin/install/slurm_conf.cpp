@@ -52,7 +52,7 @@ void parse_line(std::string_view line, std::vector<std::pair<std::string, std::s
 // Reads a file and those that it includes. Slurm looks up a relative path in the directory of slurm.conf.
 void read_with_includes(const std::string& root, const std::string& path, unsigned& files, SlurmConf& conf) {
   constexpr std::size_t kLongestConf = 16 << 20;
-  constexpr unsigned kMostFiles = 64;  // a file can include itself
+  constexpr unsigned kMostFiles = 64;  // limit of included files, because a file can include itself
   const bool is_loop = ++files > kMostFiles;
   const auto text =
       is_loop ? base::Attr<std::string>(base::Unreadable{ELOOP}) : base::read_file(root + path, kLongestConf);

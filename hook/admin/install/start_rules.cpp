@@ -156,7 +156,7 @@ Error clash_of(const StartRule& rule, const StartSetting& found) {
 Result<void> check_start(const EngineFacts& facts) {
   for (const StartRule& rule : kStartRules) {
     if (rule.engine != facts.engine.engine || (rule.way && *rule.way != facts.way)) continue;
-    if (facts.way == InstallWay::kCdi && rule.engine != Engine::kDocker) continue;  // install writes no file
+    if (facts.way == InstallWay::kCdi && rule.engine != Engine::kDocker) continue;  // install writes no file for CDI
     std::vector<StartSetting> found;
     find_option(rule, facts.start.command, found);
     // An option wins over the variable.

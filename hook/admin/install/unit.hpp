@@ -13,7 +13,7 @@ namespace hook {
 
 struct UnitSetting {
   std::string file;   // its path on the node
-  unsigned line = 0;  // from 1
+  unsigned line = 0;  // number of the line, from 1
   std::string key;
   std::string value;
 };

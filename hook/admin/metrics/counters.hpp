@@ -28,7 +28,7 @@ struct Sample {
   std::string name;    // [a-zA-Z_:][a-zA-Z0-9_:]*; a histogram's name ends with _bucket, _sum or _count
   Labels labels = {};  // names: [a-zA-Z_][a-zA-Z0-9_]*; values: any text
   Type type = Type::kGauge;
-  std::string help = {};  // may be empty
+  std::string help = {};  // text for HELP; may be empty
   std::uint64_t value = 0;
 };
 
@@ -64,7 +64,7 @@ class Counters {
   Counters(base::UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
   static Result<Counters> open(const LedgerDirectory& directory, int flags);
   base::UniqueFd fd_;
-  std::string path_;  // for messages
+  std::string path_;  // path of the file, for messages
 };
 
 }  // namespace hook

@@ -31,7 +31,7 @@ struct HttpRequest {
   // 200, or the status of the error: 400 not a request, 404 another path, 405 not GET, 431 a head longer than
   // kLongestHttpHead, 505 not HTTP/1.
   int status = 200;
-  HttpTarget target = HttpTarget::kMetrics;  // for status 200
+  HttpTarget target = HttpTarget::kMetrics;  // the target of a request with status 200
 };
 
 // Parses the bytes that have arrived. nullopt: the head is incomplete and may continue.

@@ -54,7 +54,7 @@ class Held {
  public:
   void add(const Grant& grant);
   std::vector<Sample> samples() const;    // rdma_hook_holders, rdma_hook_units, rdma_hook_limit
-  std::vector<std::string> hcas() const;  // each once
+  std::vector<std::string> hcas() const;  // names of all granted HCAs, each once
 
  private:
   struct Sum {
@@ -91,7 +91,7 @@ class GrantNames {
     bool is_used = true;
   };
   std::string root_;
-  std::map<std::string, Known> known_;  // by bundle
+  std::map<std::string, Known> known_;  // the known names, by bundle
 };
 
 // grant_info_head() returns HELP and TYPE of rdma_hook_grant_info; grant_info() returns the series of one grant. Pure,

@@ -26,7 +26,7 @@ struct ListenAddress {
   std::string path = {};  // absolute path of a unix socket; empty: it is a TCP address
   sockaddr_storage address = {};
   socklen_t length = 0;
-  std::string text = {};  // unparsed
+  std::string text = {};  // the address as the user wrote it
 };
 
 // Parses "unix:PATH", "unix:" for kMetricsSocket, "192.0.2.1:9100" or "[2001:db8::1]:9100". Host names are not

@@ -64,7 +64,7 @@ constexpr std::size_t kContextSize = 12;  // struct bpf_cgroup_dev_ctx: access_t
 
 struct Register {
   bool known = false;
-  bool context = false;  // points to the context
+  bool context = false;  // true: the register points to the context
   std::uint64_t value = 0;
 };
 

@@ -47,7 +47,7 @@ BpfProgram with_allowed(std::span<const bpf_insn> program, std::span<const Devic
 // The prologue that with_allowed() puts before a program.
 struct Prologue {
   std::vector<DeviceNumber> devices;
-  std::size_t length = 0;  // instructions
+  std::size_t length = 0;  // number of instructions
 };
 std::optional<Prologue> find_prologue(std::span<const bpf_insn> program);
 

@@ -77,7 +77,7 @@ base::UniqueFd open_in_root(int root, const std::string& path, int flags, Resolv
 // Directories and file systems that the node itself uses, in which no file of a container may be made. Read before the
 // process leaves the node's mount namespace.
 struct NodeFiles {
-  FileId root;                              // "/"
+  FileId root;                              // identity of "/"
   std::vector<std::uint64_t> file_systems;  // st_dev of /dev, /run and the like, on which files are never created
 };
 NodeFiles read_node_files();
@@ -119,7 +119,7 @@ class ContainerRoot {
   struct Parent {
     std::string path;
     base::UniqueFd fd;
-    Result<void> writable;  // check_writable()
+    Result<void> writable;  // result of check_writable()
   };
   Result<const Parent*> parent(const std::string& path) const;
   using Check = Result<void> (ContainerRoot::*)(int directory, const std::string& path) const;

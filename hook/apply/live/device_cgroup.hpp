@@ -49,7 +49,7 @@ Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const Devi
 // query.revision even if it lies behind the end of the caller's union.
 
 struct AttachedPrograms {
-  std::vector<std::uint32_t> ids;  // in the order of execution
+  std::vector<std::uint32_t> ids;  // ids of the programs in the order of execution
   std::uint32_t attach_flags = 0;  // BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE or 0
 };
 

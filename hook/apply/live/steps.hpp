@@ -70,7 +70,7 @@ struct LivePlan {
 
 struct LiveNode {
   std::string root = {};          // prefix of the node's /dev for bind sources (a file tree in tests, otherwise empty)
-  Engine engine = Engine::kRunc;  // remedies name its options
+  Engine engine = Engine::kRunc;  // the engine whose options the remedies name
   std::optional<Rlimit> memlock = {};  // present RLIMIT_MEMLOCK of the container's first process; nullopt: unknown
 };
 

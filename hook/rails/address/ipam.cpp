@@ -27,7 +27,7 @@ const Json& list_of(const Json& object, const char* name) {
 
 struct Prefixed {
   Address address;
-  unsigned prefix = 0;  // in bits of the address's family
+  unsigned prefix = 0;  // length in bits of the address's family
 };
 
 // Parses an address with its prefix, such as "10.1.0.2/24". The '/' is checked here, because parse_cidr() also accepts

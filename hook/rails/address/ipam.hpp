@@ -61,7 +61,7 @@ struct IpamProgram {
   std::string plugin;
   std::string network;
   Json ipam;
-  std::vector<std::string> directories;  // searched in this order
+  std::vector<std::string> directories;  // directories in the order of the search
   bool may_allocate = false;  // true: config.json names the plugin, so kAdd is allowed; false: only a record names
                               // the plugin, so only kDel is allowed
 };
@@ -106,7 +106,7 @@ class IpamHelper {
 // How one plugin ended. This type and run_plugins() are only for the helper process (ipam_plugins.cpp).
 struct PluginEnd {
   std::optional<base::Error> refusal;  // why the plugin was not started or was killed; nullopt: it ended by itself
-  int status = 0;                      // as wait(2) returns it
+  int status = 0;                      // status that wait(2) returned
   std::string out;
   std::string err;  // the first bytes of its stderr
 };

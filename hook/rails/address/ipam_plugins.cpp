@@ -269,7 +269,7 @@ void supervise(std::vector<PluginRun>& plugins, int timeout_ms, int channel, int
 
 std::vector<PluginEnd> run_plugins(const std::vector<IpamCall>& calls, const std::vector<IpamProgram>& programs,
                                    int timeout_ms, int channel) {
-  while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // plugins for which kill_plugin() did not wait
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // reaps plugins for which kill_plugin() did not wait
   }
   sigset_t child;
   sigemptyset(&child);

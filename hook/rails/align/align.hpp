@@ -28,7 +28,7 @@ struct GidSlot {
 
 // A port's GID table. A slot that was read and is not in `slots` counts as free.
 struct GidTable {
-  unsigned length = 0;         // gid_tbl_len
+  unsigned length = 0;         // number of slots (gid_tbl_len)
   std::vector<GidSlot> slots;  // the slots in use, by ascending index
   unsigned read = 0;           // number of slots that were read, beginning with slot 0
   friend bool operator==(const GidTable&, const GidTable&) = default;
@@ -37,7 +37,7 @@ struct GidTable {
 // One rail: its address, which rdma-hook has added, and the GID table of its port.
 struct AlignRail {
   unsigned rail = 0;
-  std::string name;         // "rail1"
+  std::string name;         // name of the rail for messages: "rail1"
   fabric::Address address;  // the address whose v2 GID is aligned
   GidTable table;
 };
@@ -113,7 +113,7 @@ class AlignLink {
 // slot can read as empty although it is in use: by a deleted GID that a process still uses, or by a GID that MLNX_OFED
 // hides. The kernel puts no placeholder into such a slot, and this shows that the slot is in use.
 struct AlignLimits {
-  unsigned max_placeholders = 256;  // at one time, for each rail
+  unsigned max_placeholders = 256;  // most placeholders of a rail at one time
   unsigned rounds = 3;
   // Limit on waiting for the kernel in all rounds together. Restoring the addresses after this limit can take up to
   // half of `time` in addition.

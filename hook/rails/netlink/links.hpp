@@ -72,7 +72,7 @@ Result<std::optional<Link>> find_by_identity(Netlink& route, int sysfs, const st
 struct NewChild {
   RailKind kind = RailKind::kMacvlan;
   bool macvlan_private = false;
-  std::optional<std::uint16_t> pkey = {};  // kIpoib
+  std::optional<std::uint16_t> pkey = {};  // partition key of kIpoib
   std::string name = {};
   int parent = 0;  // ifindex of the parent in the namespace of the socket
   std::optional<unsigned> mtu = {};

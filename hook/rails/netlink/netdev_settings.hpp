@@ -88,7 +88,7 @@ std::vector<std::string> repair_link(Netlink& route, const std::string& name, st
 using FeatureBits = std::vector<std::uint32_t>;
 
 struct NetdevFeatures {
-  FeatureBits changeable;  // the driver allows a change
+  FeatureBits changeable;  // features of which the driver allows a change
   FeatureBits wanted;      // requested to be on; valid only where `changeable` is set
   FeatureBits active;      // on; can differ from `wanted`, because a feature can depend on another one
   friend bool operator==(const NetdevFeatures&, const NetdevFeatures&) = default;

@@ -90,7 +90,7 @@ class Netlink {
  private:
   explicit Netlink(base::netlink::Socket socket) : socket_(std::move(socket)) {}
   base::netlink::Socket socket_;
-  std::vector<std::uint8_t> room_;  // for answers
+  std::vector<std::uint8_t> room_;  // buffer for answers
 };
 
 // Returns the header of RTM_GETLINK and similar requests.

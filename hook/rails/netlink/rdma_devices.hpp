@@ -93,7 +93,7 @@ std::optional<NewNode> find_uverbs(int sysfs, const std::string& hca, std::uint6
 
 // One RDMA device and the number of contexts that processes have on it. Objects of the kernel itself have no context.
 struct RdmaUse {
-  std::uint32_t index = 0;  // RdmaDevice::index
+  std::uint32_t index = 0;  // index of the device (RdmaDevice::index)
   std::string name;
   std::uint64_t contexts = 0;
   friend bool operator==(const RdmaUse&, const RdmaUse&) = default;
@@ -118,7 +118,7 @@ Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device);
 class RdmaContextTable {
  public:
   void add_context(const base::netlink::Attributes& entry);
-  void add_domain(const base::netlink::Attributes& entry);     // a PD
+  void add_domain(const base::netlink::Attributes& entry);     // adds a PD
   void add_in_domain(const base::netlink::Attributes& entry);  // a QP or MR; call it after all PDs were added
   std::vector<RdmaContext> take() &&;
   // For kernels that cannot list contexts (before Linux 5.14). Returns `count` contexts, numbered from 0. Each context
@@ -128,7 +128,7 @@ class RdmaContextTable {
  private:
   void add(std::optional<std::uint32_t> context, const base::netlink::Attributes& entry);
   std::map<std::uint32_t, std::vector<pid_t>> contexts_;
-  std::map<std::uint32_t, std::uint32_t> domains_;  // by the number of the PD: the number of its context
+  std::map<std::uint32_t, std::uint32_t> domains_;  // number of the context, by the number of the PD
   std::vector<pid_t> all_;
 };
 

@@ -27,7 +27,7 @@ inline std::string_view to_string(RailKind kind) {
 
 struct RailAddress {
   fabric::Address address;
-  unsigned prefix = 32;                    // in bits of the address's family
+  unsigned prefix = 32;                    // length in bits of the address's family
   std::optional<fabric::Address> gateway;  // has the same family
   friend bool operator==(const RailAddress&, const RailAddress&) = default;
 };
@@ -54,7 +54,7 @@ struct Rail {
   std::string name;  // name of the netdev in the container
   RailKind kind = RailKind::kMacvlan;
   bool macvlan_private = false;        // false: bridge mode, in which children of one parent reach each other
-  std::optional<std::uint16_t> pkey;   // only of kind kIpoib
+  std::optional<std::uint16_t> pkey;   // partition key, only of kind kIpoib
   std::optional<unsigned> mtu;         // bytes; nullopt: a child gets its parent's MTU, a moved netdev keeps its MTU
   std::vector<RailAddress> addresses;  // empty: a moved netdev keeps its addresses
   std::optional<unsigned> table;       // routing table of the rail; nullopt: the rail has no policy routing

@@ -76,7 +76,7 @@ struct RailRecord {
 
 // The number of a network namespace in the node's network namespace (nsid); see hook/rails/netns_handle.hpp.
 struct NetnsHandle {
-  std::uint32_t number = 0;  // 31 bits
+  std::uint32_t number = 0;  // the number (nsid), 31 bits
   std::uint64_t node = 0;    // inode number of the node's network namespace
   // SO_NETNS_COOKIE of the namespace (Linux 5.14). The kernel never uses it again, as it does number and inode number.
   // 0: unknown.

@@ -371,7 +371,7 @@ class Service final : public DeviceServer {
   Methods methods_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
-  std::thread thread_;  // calls Operation::end()
+  std::thread thread_;  // the thread that calls Operation::end()
 };
 
 // The call is made in a thread of its own, which ends with the call.

@@ -78,7 +78,7 @@ class NriDispatcher {
 
   NriHandler& handler_;
   bool configured_ = false;
-  bool synchronizing_ = false;  // between two parts of a Synchronize
+  bool synchronizing_ = false;  // true between two parts of a Synchronize
 };
 
 struct PluginIdentity {
