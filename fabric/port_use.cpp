@@ -135,8 +135,8 @@ bool GidSearch::any() const {
 }
 
 bool GidSearch::complete() const {
-  // While the group of this port is not known, a further slot may match any candidate. The search is complete only if
-  // there are no candidates.
+  // While the group of this port is unknown, a further slot may match any candidate, so the search is complete only
+  // without candidates.
   if (!group_) return candidates_.empty();
   return std::ranges::all_of(
       candidates_, [this](const Candidate& candidate) { return candidate.found || candidate.group != *group_; });

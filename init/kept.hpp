@@ -38,8 +38,8 @@ std::optional<std::string> check_gid_index(long index, const std::vector<const C
 // ports.
 std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules, bool roce);
 
-// Returns the problem of a number with which NCCL connects no queue pair, or not with the requested settings
-// (kNumberNames). NCCL checks none of them.
+// Returns the problem of a number (kNumberNames) with which NCCL cannot connect a queue pair, or connects it with other
+// settings. NCCL checks none of these numbers.
 std::optional<std::string> check_number(std::string_view name, std::string_view value);
 inline constexpr std::array<std::string_view, 3> kNumberNames = {"NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT",
                                                                  "NCCL_IB_QPS_PER_CONNECTION"};
@@ -76,7 +76,7 @@ class Kept {
   bool is_wrong(std::string_view name) const;
   // Returns the user's value if it stays in effect, nullptr if rdma-init may set the variable.
   const Setting* in_effect(std::string_view name) const;
-  // Returns the names of the variables that have a value, and a setting that passes the test.
+  // Returns the names of the variables that have a value and a recorded setting that passes the test.
   std::vector<std::string> names_if(const auto& test) const {
     std::vector<std::string> names;
     for (const auto& [name, setting] : settings_)

@@ -186,7 +186,8 @@ struct Network {
   std::optional<unsigned> first_table = 100;
   unsigned rule_priority = 32000;
   RailTest gateway_test = RailTest::kWarn;
-  RailTest duplicate_test = RailTest::kOff;  // off: without a duplicate, each start waits the full time for a reply
+  RailTest duplicate_test =
+      RailTest::kOff;  // off by default: if no host replies, the test delays each start by its full time
   unsigned test_retries = 3;
   unsigned test_interval_ms = 100;
   bool align_gids = true;

@@ -8,7 +8,7 @@
 namespace hook {
 namespace {
 
-// RT_TABLE_DEFAULT, _MAIN, _LOCAL (include/uapi/linux/rtnetlink.h).
+// The first table that the kernel reserves: RT_TABLE_DEFAULT, then _MAIN and _LOCAL (include/uapi/linux/rtnetlink.h).
 constexpr unsigned kFirstReserved = 253;
 constexpr unsigned kLastReserved = 255;
 // Containers rarely have more rails than this. A first table that leaves fewer tables for rails gets a warning.

@@ -33,7 +33,7 @@ void watch(int events, int operation, int fd, int number, std::uint32_t which) {
   ::epoll_ctl(events, operation, fd, &event);
 }
 
-// Keepalive probes end the connection of a node that has failed within seconds, so that a rank can come again.
+// Keepalive probes end the connection of a failed node within seconds, so that a rank can come again.
 void set_options(int socket) {
   const auto set = [&](int level, int option, int value) { ::setsockopt(socket, level, option, &value, sizeof value); };
   set(IPPROTO_TCP, TCP_NODELAY, 1);

@@ -99,8 +99,8 @@ void change_form(EngineFacts& facts);
 
 // config_files.cpp: the files that an engine reads. Its own program prints settings without their files.
 
-// Returns the absolute paths and patterns of containerd's `imports`: it resolves relative ones from the directory of
-// config.toml.
+// Returns the paths and patterns of containerd's `imports`, relative ones resolved from the directory of config.toml as
+// containerd does.
 std::vector<std::string> import_patterns(const EngineFacts& facts);
 
 // Returns the files that the engine of `facts` reads, in the order in which it reads them: a later file wins. The

@@ -99,7 +99,7 @@ Result<void> check_containerd_files(const std::string& root, const EngineFacts& 
     const std::string in_files =
         setting.table.substr(std::min(setting.table.find("'.containerd"), setting.table.size()));
     if (setting.key == "default_runtime_name") {
-      // The table of install is missing during an upgrade.
+      // Skips the handlers of install, whose tables are missing during an upgrade.
       if (text == (facts.way == InstallWay::kHook ? "rdma-hook" : "rdma")) continue;
       if (!has_table(facts.settings, fmt::format("{}.runtimes.{}", setting.table, text)))
         return not_started(facts, {in_files, setting.key}, fmt::format("the default handler `{}` has no table", text),
