@@ -15,7 +15,7 @@
 #include "hook/ledger/files.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/rails/netlink/netlink.hpp"
-#include "hook/rails/plan/rails.hpp"
+#include "hook/rails/plan/plan_rails.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {

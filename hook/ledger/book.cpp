@@ -9,9 +9,9 @@
 
 #include "base/failure.hpp"
 #include "hook/ledger/absence.hpp"
+#include "hook/ledger/changes.hpp"
 #include "hook/ledger/index.hpp"
 #include "hook/ledger/record.hpp"
-#include "hook/ledger/steps.hpp"
 
 namespace hook {
 namespace {

@@ -53,8 +53,8 @@
 #include "base/text.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/absence.hpp"
+#include "hook/ledger/changes.hpp"
 #include "hook/ledger/index.hpp"
-#include "hook/ledger/steps.hpp"
 #include "hook/ledger/views.hpp"
 
 namespace hook {

@@ -14,10 +14,10 @@
 #include "base/result.hpp"
 #include "base/text.hpp"
 #include "hook/ledger/absence.hpp"
+#include "hook/ledger/changes.hpp"
 #include "hook/ledger/index.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/ledger/record.hpp"
-#include "hook/ledger/steps.hpp"
 #include "hook/ledger/views.hpp"
 
 namespace hook {

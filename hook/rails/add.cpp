@@ -9,10 +9,10 @@
 #include "hook/ledger/files.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "hook/rails/addresses.hpp"
-#include "hook/rails/links.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/netns_handle.hpp"
+#include "hook/rails/place_rail.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {

@@ -16,7 +16,7 @@
 #include "hook/plan/plan.hpp"
 #include "hook/rails/align/align.hpp"
 #include "hook/rails/netlink/netlink.hpp"
-#include "hook/rails/plan/rails.hpp"
+#include "hook/rails/plan/plan_rails.hpp"
 #include "hook/rails/probe/probe.hpp"
 #include "hook/rails/record/network.hpp"
 

@@ -10,7 +10,7 @@
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"
 #include "hook/rails/addresses.hpp"
-#include "hook/rails/plan/rails.hpp"
+#include "hook/rails/plan/plan_rails.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {

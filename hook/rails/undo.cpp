@@ -13,7 +13,7 @@
 #include "hook/ledger/identities.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/netns_handle.hpp"
-#include "hook/rails/plan/rails.hpp"
+#include "hook/rails/plan/plan_rails.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {

@@ -9,8 +9,8 @@
 
 #include "base/result.hpp"
 #include "base/timing.hpp"
-#include "hook/rails/links.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
+#include "hook/rails/place_rail.hpp"
 #include "hook/rails/record/network.hpp"
 
 namespace hook {

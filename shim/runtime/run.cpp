@@ -16,7 +16,7 @@
 #include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
-#include "shim/runtime/choose.hpp"
+#include "shim/runtime/choose_runtime.hpp"
 #include "shim/runtime/invocation.hpp"
 #include "shim/runtime/log.hpp"
 #include "shim/runtime/prepare.hpp"

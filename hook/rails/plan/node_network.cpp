@@ -1,4 +1,4 @@
-#include "hook/rails/plan/rails.hpp"
+#include "hook/rails/plan/plan_rails.hpp"
 
 #include <fcntl.h>
 #include <linux/rtnetlink.h>

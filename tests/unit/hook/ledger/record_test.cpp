@@ -7,9 +7,9 @@
 
 #include <filesystem>
 
+#include "hook/ledger/changes.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/ledger/record.hpp"
-#include "hook/ledger/steps.hpp"
 #include "support/results.hpp"
 #include "tests/unit/sanitized.hpp"
 #include "unit/hook/ledger/scene.hpp"

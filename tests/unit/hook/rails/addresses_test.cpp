@@ -11,8 +11,8 @@
 
 #include "hook/config/node_slice.hpp"
 #include "hook/config/read_config.hpp"
+#include "hook/ledger/changes.hpp"
 #include "hook/ledger/files.hpp"
-#include "hook/ledger/steps.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 #include "hook/rails/address/pool.hpp"

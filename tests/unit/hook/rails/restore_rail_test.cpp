@@ -12,7 +12,7 @@
 #include <cerrno>
 
 #include "base/text.hpp"
-#include "hook/rails/links.hpp"
+#include "hook/rails/place_rail.hpp"
 #include "hook/rails/undo.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"

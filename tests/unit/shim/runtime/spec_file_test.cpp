@@ -8,7 +8,7 @@
 
 #include "base/text.hpp"
 #include "shim/runtime/behind.hpp"
-#include "shim/runtime/choose.hpp"
+#include "shim/runtime/choose_runtime.hpp"
 #include "shim/runtime/marker.hpp"
 #include "shim/runtime/spec_file.hpp"
 #include "support/results.hpp"

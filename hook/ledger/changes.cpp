@@ -1,4 +1,4 @@
-#include "hook/ledger/steps.hpp"
+#include "hook/ledger/changes.hpp"
 
 #include <fcntl.h>
 #include <stdio.h>

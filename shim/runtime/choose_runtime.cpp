@@ -1,4 +1,4 @@
-#include "shim/runtime/choose.hpp"
+#include "shim/runtime/choose_runtime.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

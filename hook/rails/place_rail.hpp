@@ -49,7 +49,7 @@ base::Result<int> place_rail(NodeSockets& node, NetworkNamespace& inside, const 
 // rail has no software RDMA device.
 base::Result<void> recreate_inside(NodeSockets& node, NetworkNamespace& inside, const RailRecord& record);
 
-// Functions that links.cpp and restore_rail.cpp use.
+// Functions that place_rail.cpp and restore_rail.cpp use.
 bool is_ipoib(const HostNetdev& host);
 // Returns the node GUID of the rail's RDMA device; 0 if the record has none.
 std::uint64_t guid_on_record(const RailRecord& rail);

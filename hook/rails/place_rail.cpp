@@ -1,4 +1,4 @@
-#include "hook/rails/links.hpp"
+#include "hook/rails/place_rail.hpp"
 
 #include <fcntl.h>
 #include <linux/netlink.h>

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "hook/rails/plan/rails.hpp"
+#include "hook/rails/plan/plan_rails.hpp"
 #include "support/inventories.hpp"
 #include "unit/hook/rails/network_scene.hpp"
 
