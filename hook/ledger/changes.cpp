@@ -113,7 +113,7 @@ Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& gr
 
 Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant) {
   const auto begin = Clock::now();
-  if (auto undone = files.undo_beyond(grant.owner.key, {}, &grant); !undone) {
+  if (auto undone = files.undo_except(grant.owner.key, {}, &grant); !undone) {
     note_all_ended(files, grant);
     return undone;
   }
@@ -133,7 +133,7 @@ Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std
   }
   const auto begin = Clock::now();
   // Undo the effects first, so that the grant holds the HCAs until their netdevs are back in the node's namespace.
-  TRY_VOID(files.undo_beyond(before.owner.key, held, &before));
+  TRY_VOID(files.undo_except(before.owner.key, held, &before));
   note_released(files, before, !held.empty(), Clock::now() - begin);
   TRY_VOID(set_index(files, before.owner.key, all_claims(before), held));
   TRY_VOID(write_grant(files, *grant));
@@ -150,7 +150,7 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
     TRY_VOID(return_grant(files, before));
     return std::optional<StoredGrant>();
   }
-  TRY_VOID(files.undo_beyond(key, held_hcas(*grant), &before));
+  TRY_VOID(files.undo_except(key, held_hcas(*grant), &before));
   // The index is written before the grant: if this process is killed in between, the grant still lists the unfinished
   // change of the dead process, and the next call repeats both writes.
   TRY_VOID(set_index(files, key, all_claims(before), held_hcas(*grant)));

@@ -147,9 +147,9 @@ class GrantEffects {
   // Undoes the effects of the grant with this key on all HCAs except `held`. If there are no effects, it succeeds and
   // must be cheap. grant: the grant before this change; nullptr: there is no grant of this key.
   // Locks: the caller holds the key's lock; this function must not take a lock of the ledger.
-  virtual Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+  virtual Result<void> undo_except(const std::string& key, const std::vector<PlannedHca>& held,
                                    const StoredGrant* grant) const = 0;
-  // Limits the time that later calls of undo_beyond() wait for hardware, locks and other programs.
+  // Limits the time that later calls of undo_except() wait for hardware, locks and other programs.
   virtual void wait_until(Deadline) const {}
 };
 
@@ -158,7 +158,7 @@ struct Released {
   Grant grant;                 // the grant before the release
   bool was_allocated = false;  // false: the container's start never finished
   bool stays = false;          // true: a container has left, and the pod's grant stays
-  std::uint64_t undo_us = 0;   // duration of GrantEffects::undo_beyond()
+  std::uint64_t undo_us = 0;   // duration of GrantEffects::undo_except()
 };
 
 }  // namespace hook

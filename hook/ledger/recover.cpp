@@ -273,7 +273,7 @@ Result<bool> Ledger::release(const std::string& key, Deadline deadline,
   const Patience patience(*files_, deadline);
   const KeyLock lock = TRY(KeyLock::take(*files_, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
   if (TRY(refresh(*files_, key)) || TRY(is_worked_on(*files_, key))) return false;
-  TRY_VOID(files_->undo_beyond(key, {}, nullptr));
+  TRY_VOID(files_->undo_except(key, {}, nullptr));
   TRY_VOID(rest());
   return true;
 }

@@ -53,14 +53,14 @@ UniqueFd lock_records(const std::string& ledger, int how) {
 
 // Returns true if the path is missing and its directory exists. If the directory is missing too, this process may be in
 // another mount namespace than the container's runtime, so nothing is proven.
-bool is_witness_absent(const std::string& path) {
+bool is_container_path_absent(const std::string& path) {
   struct stat status {};
   if (path.empty() || ::lstat(path.c_str(), &status) == 0 || errno != ENOENT) return false;
   return ::stat(path.substr(0, path.rfind('/') + 1).c_str(), &status) == 0;
 }
 
 bool is_container_absent(const RuntimeRecord& record) {
-  return is_witness_absent(record.witness) && is_proven_absent(read_presence(record.creator));
+  return is_container_path_absent(record.container_path) && is_proven_absent(read_presence(record.creator));
 }
 
 Result<void> write_link(const std::string& target, const std::string& path) {
@@ -73,7 +73,7 @@ Result<void> write_link(const std::string& target, const std::string& path) {
 Result<void> remember_runtime(const std::string& ledger, const std::string& key, const RuntimeRecord& record) {
   const std::string path = runtime_path(ledger, "containers", key);
   const std::string target =
-      fmt::format("{}.{} {}\n{}", record.creator.pid, record.creator.start_time, record.runtime, record.witness);
+      fmt::format("{}.{} {}\n{}", record.creator.pid, record.creator.start_time, record.runtime, record.container_path);
   auto written = write_link(target, path);
   if (!written && written.error().code == ENOENT) {
     TRY_VOID(make_directories(ledger));

@@ -2,7 +2,7 @@
 // killed. Each record is the target of a symbolic link, so that a read is one system call.
 //
 //   DIR/runtime/settings -> ENGINE RUNTIME                    from the last configuration that could be read
-//   DIR/runtime/containers/KEY -> PID.START RUNTIME\nWITNESS  the RuntimeRecord of this container
+//   DIR/runtime/containers/KEY -> PID.START RUNTIME\nPATH     the RuntimeRecord of this container
 //   DIR/runtime/ending/KEY                                    a hard link: this container may be gone soon
 //
 // KEY is the key of container_owner(), with the runtime's root in place of the bundle. A record belongs to no grant,
@@ -19,9 +19,9 @@
 namespace hook {
 
 struct RuntimeRecord {
-  std::string runtime;      // absolute path of the runtime
-  ProcessIdentity creator;  // the process of rdma-runtime that executes this runtime for `create` (execve(2))
-  std::string witness;      // absolute path that exists as long as the container does; empty: not known
+  std::string runtime;         // absolute path of the runtime
+  ProcessIdentity creator;     // the process of rdma-runtime that executes this runtime for `create` (execve(2))
+  std::string container_path;  // absolute path that exists as long as the container does; empty: not known
 };
 // Records the runtime of a container. Errors: EEXIST, a container of this key is recorded with another runtime and is
 // not proven gone; a directory or record cannot be read or written.
@@ -35,9 +35,9 @@ void forget_runtime(const std::string& ledger, const std::string& key);
 void mark_ending(const std::string& ledger, const std::string& key);
 enum class SweptRuntimes { kEnding, kAll };
 // Removes the records of gone containers: all such records, or only those that mark_ending() marked. A container is
-// gone if the process that created it and its witness (see RuntimeRecord) are both proven gone. A container without a
-// known witness never counts as gone. Best effort; does nothing while another process runs this function or replaces a
-// record.
+// gone if the process that created it and its container_path are both proven gone. A container without a
+// known container_path never counts as gone. Best effort; does nothing while another process runs this function or
+// replaces a record.
 void sweep_runtimes(const std::string& ledger, SweptRuntimes which);
 
 struct RuntimeChoice {

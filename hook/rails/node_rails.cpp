@@ -17,7 +17,7 @@ namespace hook {
 NodeRails::NodeRails(std::string ledger_directory, IpamHelper* ipam, std::string root)
     : directory_(std::move(ledger_directory)), ipam_(ipam), root_(std::move(root)) {}
 
-Result<void> NodeRails::undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+Result<void> NodeRails::undo_except(const std::string& key, const std::vector<PlannedHca>& held,
                                     const StoredGrant* grant) const {
   TRY_VOID(about(FailureReason::kNetwork, release_rails(key, held)));
   return grant ? check_left(held, *grant) : Result<void>();

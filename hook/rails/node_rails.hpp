@@ -28,9 +28,9 @@ class NodeRails : public GrantEffects {
   // Errors: a netdev is not on the node yet, or cannot be restored there; the namespace outlives its container and
   // cannot be entered (open_netns_by_handle()); the grant has an HCA of mode exclusive that is not in `held` and is
   // still open (check_closed()).
-  Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+  Result<void> undo_except(const std::string& key, const std::vector<PlannedHca>& held,
                            const StoredGrant* grant) const override;
-  // Declares that a container start waits for undo_beyond(). During a start, undo_beyond() searches descriptors of HCAs
+  // Declares that a container start waits for undo_except(). During a start, undo_except() searches descriptors of HCAs
   // only after an earlier failure to release the grant.
   void begin_start() { is_start_ = true; }
   void wait_until(Deadline deadline) const override { deadline_ = deadline; }
@@ -39,7 +39,7 @@ class NodeRails : public GrantEffects {
   // Returns one text for each released item, such as "rails of KEY".
   // ledger: must have this object as its GrantEffects.
   Result<std::vector<std::string>> recover(const Ledger& ledger, Deadline deadline) const;
-  // Returns the record of rails that the last undo_beyond() with this key found; nullopt if it found no record.
+  // Returns the record of rails that the last undo_except() with this key found; nullopt if it found no record.
   std::optional<NetworkRecord> undone(const std::string& key) const;
   // Returns the warnings since the last call.
   std::vector<std::string> take_warnings() const;

@@ -28,9 +28,9 @@ bool makes_container(const Invocation& invocation) {
   return invocation.action == Action::kStart || invocation.action == Action::kRestore;
 }
 
-// Returns RuntimeRecord::witness, a path that exists at least as long as the container: for runc and crun the directory
-// that they make for each container in their root, for runtimes with an unknown state layout the bundle.
-std::string witness_of(const Invocation& invocation) {
+// Returns RuntimeRecord::container_path, a path that exists at least as long as the container: for runc and crun the
+// directory that they make for each container in their root, for runtimes with an unknown state layout the bundle.
+std::string container_path_of(const Invocation& invocation) {
   const bool is_known = invocation.dialect == Dialect::kCrun || invocation.runtime.ends_with("/runc");
   const std::string state = is_known ? state_directory(invocation) : "";
   return state.starts_with('/') ? state : absolute_bundle(invocation);
@@ -124,7 +124,7 @@ Result<std::string> note_runtime(const Invocation& invocation, const Settings& s
   const std::string& ledger = settings.node.ledger;
   const std::string key = record_key(invocation);
   auto noted = settings.admin ? hook::keep_choice(ledger, {settings.engine, invocation.runtime}) : Result<void>();
-  if (noted) noted = hook::remember_runtime(ledger, key, {invocation.runtime, self, witness_of(invocation)});
+  if (noted) noted = hook::remember_runtime(ledger, key, {invocation.runtime, self, container_path_of(invocation)});
   // After `run` and `restore` the engine may call no `delete`, so the next sweep_runtimes() must check this container.
   if (noted && !invocation.is_create) hook::mark_ending(ledger, key);
   if (noted) return std::string();

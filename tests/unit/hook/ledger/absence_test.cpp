@@ -1,4 +1,4 @@
-// Whether the users and the owner of a grant are gone, for each result of a witness. A failed lookup of a process or
+// Whether the users and the owner of a grant are gone, for each result of a lookups. A failed lookup of a process or
 // network namespace releases no HCA.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ Result<Presence> result_of(Seen seen) {
 }
 
 // Returns the same result for all objects of a kind.
-struct FixedWitness : Witness {
+struct FixedLookups : Lookups {
   Seen processes = Seen::kThere;
   Seen containers = Seen::kThere;
   Seen cgroups = Seen::kThere;
@@ -84,7 +84,7 @@ TEST(Absence, UserHasEndedOnlyIfAllItsPartsAreProvenAbsent) {
   for (const Seen process : kAll) {
     for (const Seen container : kAll) {
       for (const Seen cgroup : kAll) {
-        FixedWitness fixed;
+        FixedLookups fixed;
         fixed.processes = process;
         fixed.containers = container;
         fixed.cgroups = cgroup;
@@ -105,13 +105,13 @@ TEST(Absence, UserHasEndedOnlyIfAllItsPartsAreProvenAbsent) {
 }
 
 TEST(Absence, ContainerGrantIsStaleWithoutUsersAndDropsDeadOnes) {
-  FixedWitness absent;
+  FixedLookups absent;
   absent.processes = Seen::kAbsent;
   for (const auto kind : {Owner::Kind::kContainer, Owner::Kind::kToken}) {
     EXPECT_TRUE(is_stale(grant(kind, {}), {}, absent));
     EXPECT_TRUE(is_stale(grant(kind, {user(true)}), {}, absent));
     EXPECT_FALSE(is_stale(grant(kind, {user(true), user(false)}), {}, absent)) << "without a process nothing is proven";
-    EXPECT_FALSE(is_stale(grant(kind, {user(true)}), {}, FixedWitness()));
+    EXPECT_FALSE(is_stale(grant(kind, {user(true)}), {}, FixedLookups()));
   }
   StoredUser killed = worked_on(kSelf, true);
   killed.settled = false;
@@ -154,7 +154,7 @@ TEST(Absence, PodGrantIsStaleWithoutNamespaceAndProcesses) {
       {"a user without a process proves nothing", {user(false)}, Seen::kAbsent, Seen::kAbsent, "", true},
       {"steps run", {worked_on(kSelf, false)}, Seen::kAbsent, Seen::kAbsent, "", false}};
   for (const Row& row : rows) {
-    FixedWitness fixed;
+    FixedLookups fixed;
     fixed.processes = row.processes;
     fixed.namespaces = row.namespaces;
     EXPECT_EQ(is_stale(grant(kPod, row.users), row.binding, fixed), row.stale) << row.what;
@@ -163,20 +163,20 @@ TEST(Absence, PodGrantIsStaleWithoutNamespaceAndProcesses) {
 }
 
 TEST(Absence, DetectsUsersThatHaveNotEnded) {
-  FixedWitness absent;
+  FixedLookups absent;
   absent.processes = Seen::kAbsent;
-  FixedWitness above;
+  FixedLookups above;
   above.above = true;
   StoredUser ended = user(true);
   ended.ended = true;
-  EXPECT_FALSE(is_another_ones_end(ended, kSelf, FixedWitness()));
-  EXPECT_FALSE(is_another_ones_end(user(false), kSelf, FixedWitness()));
-  EXPECT_TRUE(is_another_ones_end(user(true), kSelf, FixedWitness()));
+  EXPECT_FALSE(is_another_ones_end(ended, kSelf, FixedLookups()));
+  EXPECT_FALSE(is_another_ones_end(user(false), kSelf, FixedLookups()));
+  EXPECT_TRUE(is_another_ones_end(user(true), kSelf, FixedLookups()));
   EXPECT_FALSE(is_another_ones_end(user(true), kSelf, absent));
   EXPECT_FALSE(is_another_ones_end(user(true), kSelf, above)) << "its runtime is an ancestor";
   EXPECT_TRUE(is_another_ones_end(worked_on({8, 1}, false), kSelf, absent)) << "its createRuntime is running";
-  EXPECT_FALSE(is_another_ones_end(worked_on(kSelf, false), kSelf, FixedWitness()));
-  FixedWitness fixed;
+  EXPECT_FALSE(is_another_ones_end(worked_on(kSelf, false), kSelf, FixedLookups()));
+  FixedLookups fixed;
   EXPECT_TRUE(check_ended(user(false).user, fixed));
   EXPECT_EQ(check_ended(user(true).user, fixed).error().message,
             "cannot allocate for container `web`: process 7 of a container of this id and bundle has not ended");

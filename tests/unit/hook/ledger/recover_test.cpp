@@ -242,7 +242,7 @@ const PlannedHca kThird{"mlx5_2", Mode::kShared, 1, std::nullopt};
 // Notes "KEY: mlx5_0 mlx5_1" for each call.
 class NotedEffects : public GrantEffects {
  public:
-  base::Result<void> undo_beyond(const std::string& key, const std::vector<PlannedHca>& held,
+  base::Result<void> undo_except(const std::string& key, const std::vector<PlannedHca>& held,
                                  const StoredGrant*) const override {
     Strings names(held.size());
     std::transform(held.begin(), held.end(), names.begin(), [](const PlannedHca& hca) { return hca.name; });

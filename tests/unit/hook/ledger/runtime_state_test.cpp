@@ -319,22 +319,22 @@ class RuntimeRecords : public testing::Test {
 
 TEST_F(RuntimeRecords, KeepsRecordWhileContainerExists) {
   EXPECT_EQ(recall("web"), "");
-  web_.witness += "\nand more";
+  web_.container_path += "\nand more";
   ASSERT_TRUE(remember_runtime(ledger_, "web", web_));
   const auto record = must(must(recall_runtime(ledger_, "web")));
   EXPECT_EQ(record.runtime, web_.runtime);
   EXPECT_EQ(record.creator, web_.creator);
-  EXPECT_EQ(record.witness, web_.witness);
+  EXPECT_EQ(record.container_path, web_.container_path);
   EXPECT_EQ(fs::status(ledger_).permissions(), fs::perms::owner_all);
   forget_runtime(ledger_, "web");
   EXPECT_EQ(recall("web"), "");
-  web_.witness = root_ + "/web";
+  web_.container_path = root_ + "/web";
   ASSERT_TRUE(remember_runtime(ledger_, "web", web_));
   ASSERT_TRUE(remember_runtime(ledger_, "web", web_)) << "the same again";
   RuntimeRecord other{"/bin/other", myself(), ""};
   EXPECT_EQ(error_code(remember_runtime(ledger_, "web", other)), EEXIST);
   EXPECT_EQ(recall("web"), web_.runtime);
-  fs::remove(web_.witness);
+  fs::remove(web_.container_path);
   ASSERT_TRUE(remember_runtime(ledger_, "web", other));
   EXPECT_EQ(recall("web"), "/bin/other");
 }
