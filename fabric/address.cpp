@@ -56,7 +56,7 @@ std::optional<Address> parse_address(std::string_view text) {
   if (inet_pton(AF_INET6, buffer, address.bytes.data()) == 1) return address;
   // The call above refuses an IPv4 address in dotted decimal. The call below parses it.
   if (inet_pton(AF_INET, buffer, address.bytes.data() + kIpv4Prefix.size()) != 1) return std::nullopt;
-  std::copy(kIpv4Prefix.begin(), kIpv4Prefix.end(), address.bytes.begin());
+  std::ranges::copy(kIpv4Prefix, address.bytes.begin());
   return address;
 }
 

@@ -127,7 +127,7 @@ std::optional<Address> to_address(unsigned family, Bytes bytes) {
   Address address;
   if (bytes.size() != (family == AF_INET ? kIpv4Size : address.bytes.size())) return std::nullopt;
   if (family == AF_INET) address.bytes[10] = address.bytes[11] = 0xff;
-  std::copy(bytes.begin(), bytes.end(), address.bytes.end() - static_cast<std::ptrdiff_t>(bytes.size()));
+  std::ranges::copy(bytes, address.bytes.end() - static_cast<std::ptrdiff_t>(bytes.size()));
   return address;
 }
 

@@ -248,7 +248,7 @@ void append_text(const std::string& value, std::string& text) {
     const auto byte = static_cast<unsigned char>(c);
     return byte >= 0x20 && byte < 0x7f && c != '"' && c != '\\';
   };
-  if (!std::all_of(value.begin(), value.end(), is_plain)) {
+  if (!std::ranges::all_of(value, is_plain)) {
     text += Json(value).dump();
     return;
   }

@@ -157,7 +157,7 @@ class RecordReader : public RecordInput<RecordReader> {
   Result<void> finish() {
     if (error_) return *error_;
     for (const auto& [name, value] : object_.items()) {
-      if (std::find(names_.begin(), names_.end(), name) == names_.end()) return unknown_member(name);
+      if (std::ranges::find(names_, name) == names_.end()) return unknown_member(name);
     }
     return {};
   }
@@ -281,7 +281,7 @@ class RecordScanner : public RecordInput<RecordScanner> {
       const auto byte = static_cast<unsigned char>(c);
       return byte < 0x20 || byte >= 0x80 || c == '"' || c == '\\';
     };
-    const auto* const end = std::find_if(rest_.begin(), rest_.end(), ends);
+    const auto* const end = std::ranges::find_if(rest_, ends);
     value.assign(rest_.begin(), end);
     rest_.remove_prefix(value.size());
     take("\"");

@@ -36,7 +36,7 @@ std::vector<std::string> names_of(int directory, const std::string& program) {
   std::vector<std::string> names;
   list_names(directory, names);
   std::erase_if(names, [&](const std::string& name) { return !name.starts_with(program + "."); });
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 

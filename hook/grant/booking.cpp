@@ -36,8 +36,7 @@ Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const
 Result<bool> was_allocated_before(const Ledger& ledger, const Grantee& who) {
   const auto grant = TRY(ledger.find(who.owner.key));
   if (!grant || grant->pending || grant->stale) return false;
-  return std::any_of(grant->users.begin(), grant->users.end(),
-                     [&](const GrantUser& user) { return user.key == who.user.key; });
+  return std::ranges::any_of(grant->users, [&](const GrantUser& user) { return user.key == who.user.key; });
 }
 
 Result<void> Booking::begin() {

@@ -13,7 +13,7 @@ namespace {
 
 std::vector<std::string> names_of(const std::vector<PlannedHca>& hcas) {
   std::vector<std::string> names(hcas.size());
-  std::transform(hcas.begin(), hcas.end(), names.begin(), [](const PlannedHca& hca) { return hca.name; });
+  std::ranges::transform(hcas, names.begin(), [](const PlannedHca& hca) { return hca.name; });
   return names;
 }
 
@@ -72,7 +72,7 @@ std::string_view mode_of(const std::vector<PlannedHca>& hcas) {
   if (hcas.empty()) return "none";
   const Mode first = hcas.front().mode;
   const auto differs = [&](const PlannedHca& hca) { return hca.mode != first; };
-  return std::any_of(hcas.begin(), hcas.end(), differs) ? "mixed" : to_string(first);
+  return std::ranges::any_of(hcas, differs) ? "mixed" : to_string(first);
 }
 
 std::string granted_line(std::string_view event, const Granted& granted) {

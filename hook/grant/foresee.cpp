@@ -41,8 +41,7 @@ ViewMount view_mount(const ForeseeInput& input) {
 // image.
 void leave_out_mounts(const ContainerSpec& spec, bool in_spec, Plan& plan) {
   const auto is_mounted = [&](const std::string& at) {
-    return std::any_of(spec.mounts.begin(), spec.mounts.end(),
-                       [&](const SpecMount& mounted) { return mounted.destination == at; });
+    return std::ranges::any_of(spec.mounts, [&](const SpecMount& mounted) { return mounted.destination == at; });
   };
   const bool covers_nothing = in_spec && !is_mounted("/sys");
   std::erase_if(plan.mounts, [&](const PlannedMount& mount) {
@@ -118,7 +117,7 @@ Result<ForeseenPlan> decide_shortlist(const ForeseeInput& input, const Candidate
   ForeseenPlan foreseen;
   if (shortlist)
     foreseen.unavailable = unavailable({.among = among, .holdings = holdings, .view_directory = {}}, *shortlist);
-  foreseen.lost_to_others = std::any_of(foreseen.unavailable.begin(), foreseen.unavailable.end(), [&](const auto& hca) {
+  foreseen.lost_to_others = std::ranges::any_of(foreseen.unavailable, [&](const auto& hca) {
     const auto found = holdings.find(hca);
     return found != holdings.end() && (found->second.exclusive_owner || found->second.others > 0);
   });
@@ -127,8 +126,8 @@ Result<ForeseenPlan> decide_shortlist(const ForeseeInput& input, const Candidate
 }
 
 bool has_all(const std::vector<PlannedHca>& bound, const std::vector<PlannedHca>& hcas) {
-  return std::all_of(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) {
-    return std::any_of(bound.begin(), bound.end(), [&](const PlannedHca& held) {
+  return std::ranges::all_of(hcas, [&](const PlannedHca& hca) {
+    return std::ranges::any_of(bound, [&](const PlannedHca& held) {
       return held.name == hca.name && held.mode == hca.mode && held.units >= hca.units;
     });
   });

@@ -55,7 +55,7 @@ void leave_out_written(Adjustment& adjustment) {
 // another HCA can have the number that was booked since its driver was bound anew. The booked number counts only if the
 // node cannot be looked up. In mode `hca`, a physical function is held with its VFs: the nodes of these VFs count too.
 bool has_only_nodes_of(const Grant& bound, const std::vector<SpecDevice>& devices, const std::string& root) {
-  return std::all_of(devices.begin(), devices.end(), [&](const SpecDevice& device) {
+  return std::ranges::all_of(devices, [&](const SpecDevice& device) {
     const auto number = device.uverbs();
     const PlannedHca* const hca = number ? find_by_node(bound.hcas, root, *number) : nullptr;
     if (hca) return !hca->held_only || hca->mode == Mode::kHca;
@@ -203,8 +203,8 @@ class Granting {
   // running container uses the present indices.
   Result<bool> is_first_user() {
     const auto grant = TRY(ledger_.find(who_.owner.key));
-    return !grant || std::all_of(grant->users.begin(), grant->users.end(),
-                                 [&](const GrantUser& other) { return other.key == who_.user.key; });
+    return !grant ||
+           std::ranges::all_of(grant->users, [&](const GrantUser& other) { return other.key == who_.user.key; });
   }
 
   // Makes the view that is the source of mounts in the plan or in the spec. A view that the spec mounts may be missing,

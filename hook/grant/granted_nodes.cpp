@@ -33,7 +33,7 @@ Result<std::vector<HcaNodes>> nodes_by_hca(const ContainerRequest& requesting, c
   for (const NodeHca& node : map.hcas()) {
     if (!node.hca->uverbs) continue;
     const bool is_granted =
-        std::any_of(granted.begin(), granted.end(), [&](const PlannedHca& hca) { return hca.name == node.name(); });
+        std::ranges::any_of(granted, [&](const PlannedHca& hca) { return hca.name == node.name(); });
     auto nodes = TRY(planned_nodes(own, inventory, {&node}));
     all.push_back({node.name(), std::move(nodes), is_granted});
   }
@@ -43,10 +43,9 @@ Result<std::vector<HcaNodes>> nodes_by_hca(const ContainerRequest& requesting, c
 // Returns the HCA to which a device node belongs; nullptr: to no HCA of the inventory.
 const HcaNodes* owner_of_device(const SpecDevice& device, const std::vector<HcaNodes>& all) {
   const auto has_it = [&](const HcaNodes& hca) {
-    return std::any_of(hca.nodes.begin(), hca.nodes.end(),
-                       [&](const PlannedNode& node) { return is_node(device, node); });
+    return std::ranges::any_of(hca.nodes, [&](const PlannedNode& node) { return is_node(device, node); });
   };
-  const auto found = std::find_if(all.begin(), all.end(), has_it);
+  const auto found = std::ranges::find_if(all, has_it);
   return found == all.end() ? nullptr : &*found;
 }
 

@@ -35,11 +35,11 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
   const std::string sys = fmt::format("/proc/self/fd/{}", inside.sysfs.get());
   auto found = fabric::read_hcas_elsewhere(root, sys, names);
   TRY_VOID(was_read(found, fabric::Unread::Part::kHcas));
-  std::move(found.unread.begin(), found.unread.end(), std::back_inserter(inventory.unread));
-  std::move(found.hcas.begin(), found.hcas.end(), std::back_inserter(inventory.hcas));
+  std::ranges::move(found.unread, std::back_inserter(inventory.unread));
+  std::ranges::move(found.hcas, std::back_inserter(inventory.hcas));
   // Keep the natural order of the names, because `index:N` of a request counts in that order.
-  std::sort(inventory.hcas.begin(), inventory.hcas.end(),
-            [](const Hca& left, const Hca& right) { return base::natural_less(left.name, right.name); });
+  std::ranges::sort(inventory.hcas,
+                    [](const Hca& left, const Hca& right) { return base::natural_less(left.name, right.name); });
   return {};
 }
 
@@ -49,10 +49,9 @@ Result<void> read_inside(const NetnsIdentity& netns, const std::string& root, co
 void name_netdev(const RailRecord& rail, Inventory& inventory) {
   Hca* hca = find_hca(inventory, rail.rail.hca);
   if (!hca) return;
-  auto port = std::find_if(hca->ports.begin(), hca->ports.end(),
-                           [&](const fabric::Port& one) { return one.netdev == rail.rail.name; });
+  auto port = std::ranges::find_if(hca->ports, [&](const fabric::Port& one) { return one.netdev == rail.rail.name; });
   if (port == hca->ports.end()) {
-    port = std::find_if(hca->ports.begin(), hca->ports.end(), [](const fabric::Port& one) { return !one.netdev; });
+    port = std::ranges::find_if(hca->ports, [](const fabric::Port& one) { return !one.netdev; });
   }
   if (port == hca->ports.end()) return;
   port->netdev = rail.host.name;
@@ -103,7 +102,7 @@ const Unread* unread_link(const Inventory& inventory, const Hca& hca) {
   const auto hides = [&](const Unread& unread) {
     return unread.hca == hca.name && unread.part == Unread::Part::kView && !hca.class_link;
   };
-  const auto found = std::find_if(inventory.unread.begin(), inventory.unread.end(), hides);
+  const auto found = std::ranges::find_if(inventory.unread, hides);
   return found == inventory.unread.end() ? nullptr : &*found;
 }
 
@@ -149,10 +148,9 @@ Result<void> add_granted_hcas(const Request& request, const Owner& owner, const 
   for (const SpecDevice& device : request.granted_nodes) {
     const auto number = device.uverbs() ? device.uverbs() : fabric::uverbs_number(device.path);
     const auto has_it = [&](const Hca& hca) { return hca.uverbs == number; };
-    if (!owner.netns || !number || std::any_of(inventory.hcas.begin(), inventory.hcas.end(), has_it)) continue;
+    if (!owner.netns || !number || std::ranges::any_of(inventory.hcas, has_it)) continue;
     const auto name = fabric::hca_of_uverbs(root, *number);
-    if (name && !find_hca(inventory, *name) && std::find(away.begin(), away.end(), *name) == away.end())
-      away.push_back(*name);
+    if (name && !find_hca(inventory, *name) && std::ranges::find(away, *name) == away.end()) away.push_back(*name);
   }
   return away.empty() ? Result<void>() : read_inside(*owner.netns, root, away, inventory);
 }

@@ -63,17 +63,16 @@ bool is_namespace_absent(const Owner& owner, const Lookups& lookups) {
 bool is_stale(const StoredGrant& grant, std::string_view binding, const Lookups& lookups) {
   const auto& users = grant.users;
   if (grant.owner.kind != Owner::Kind::kNetns)
-    return std::all_of(users.begin(), users.end(),
-                       [&](const StoredUser& user) { return is_user_absent(user, lookups); });
+    return std::ranges::all_of(users, [&](const StoredUser& user) { return is_user_absent(user, lookups); });
   // A pod's grant is stale if all its users are tokens with dead requesters: a container will never bind such tokens,
   // even if the pod's namespace lives on. With any other user, or without users, the grant stays as long as the
   // namespace: a container may have ended without a poststop, and between two starts a pod has no container.
   const auto is_dead = [&](const StoredUser& user) { return is_dead_token(user, binding, lookups); };
-  if (!users.empty() && std::all_of(users.begin(), users.end(), is_dead)) return true;
+  if (!users.empty() && std::ranges::all_of(users, is_dead)) return true;
   if (grant.owner.netns && !is_namespace_absent(grant.owner, lookups)) return false;
   // The path is gone, but the namespace may live on in the processes of its containers. The grant stays if such a
   // process may live. A user without a recorded process proves nothing about it.
-  return std::none_of(users.begin(), users.end(), [&](const StoredUser& user) {
+  return std::ranges::none_of(users, [&](const StoredUser& user) {
     return (user.worker || user.user.process) && !is_user_absent(user, lookups);
   });
 }

@@ -191,8 +191,7 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
 Result<std::set<std::string>> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const {
   std::set<std::string> own;
   for (PlannedHca& hca : hcas) {
-    const auto locked =
-        std::find_if(hcas_.begin(), hcas_.end(), [&](const Locked& one) { return one.name == hca.name; });
+    const auto locked = std::ranges::find_if(hcas_, [&](const Locked& one) { return one.name == hca.name; });
     if (locked == hcas_.end()) return make_error("internal error: cannot book `{}`: it is not locked", hca.name);
     const std::string& key = locked->key;
     if (key != hca.name) hca.device = key;

@@ -36,8 +36,8 @@ void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stay
   const auto is_settled = [](const StoredUser& user) { return user.settled; };
   const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_absent; };
   const auto& users = grant.users;
-  const bool was_allocated = !grant.hcas.empty() || std::any_of(users.begin(), users.end(), is_settled);
-  if (!was_allocated && std::any_of(users.begin(), users.end(), is_worked_on)) return;
+  const bool was_allocated = !grant.hcas.empty() || std::ranges::any_of(users, is_settled);
+  if (!was_allocated && std::ranges::any_of(users, is_worked_on)) return;
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(undoing);
   files.released.push_back({recorded_grant(grant), was_allocated, stays, static_cast<std::uint64_t>(us.count())});
 }
@@ -71,7 +71,7 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
   // container's start would leave the grant without users and release it.
   if (grant.users.empty() && !grant.hcas.empty() && grant.owner.kind == Owner::Kind::kNetns)
     grant.users.push_back(pod_itself(grant.owner));
-  auto found = std::find_if(grant.users.begin(), grant.users.end(), same);
+  auto found = std::ranges::find_if(grant.users, same);
   if (found == grant.users.end()) found = grant.users.insert(found, StoredUser{});
   if (!found->ended && found->user.process != user.process) TRY_VOID(check_ended(found->user));
   if (user.pod.empty()) user.pod = found->user.pod;  // keep the recorded pod: this call may not know it

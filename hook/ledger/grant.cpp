@@ -105,15 +105,13 @@ Result<std::string> new_token() {
 }
 
 const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked) {
-  const auto found =
-      std::find_if(hcas.begin(), hcas.end(), [&](const PlannedHca& hca) { return booked_as(hca) == booked; });
+  const auto found = std::ranges::find_if(hcas, [&](const PlannedHca& hca) { return booked_as(hca) == booked; });
   return found == hcas.end() ? nullptr : &*found;
 }
 
 void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more) {
   for (const PlannedHca& hca : more) {
-    const auto found =
-        std::find_if(into.begin(), into.end(), [&](const auto& held) { return booked_as(held) == booked_as(hca); });
+    const auto found = std::ranges::find_if(into, [&](const auto& held) { return booked_as(held) == booked_as(hca); });
     if (found == into.end()) {
       into.push_back(hca);
       continue;

@@ -316,8 +316,8 @@ Result<void> set_index(const LedgerFiles& files, const std::string& key, const s
 Result<void> remove_index(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& claims,
                           const std::vector<PlannedHca>& keep) {
   const auto kept = [&](const PlannedHca& claim, auto same) {
-    return std::any_of(keep.begin(), keep.end(),
-                       [&](const auto& other) { return booked_as(other) == booked_as(claim) && same(other); });
+    return std::ranges::any_of(keep,
+                               [&](const auto& other) { return booked_as(other) == booked_as(claim) && same(other); });
   };
   std::set<std::pair<std::string, unsigned>> removed;  // claims can list an HCA twice (all_claims())
   for (const PlannedHca& claim : claims) {

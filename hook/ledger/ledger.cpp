@@ -64,13 +64,12 @@ constexpr int kBindAttempts = 3;
 
 bool is_token(std::string_view token) {
   const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  return token.size() == 32 && std::all_of(token.begin(), token.end(), digit);
+  return token.size() == 32 && std::ranges::all_of(token, digit);
 }
 
 bool same_hcas(const std::vector<PlannedHca>& left, const std::vector<std::string>& names) {
-  return std::all_of(left.begin(), left.end(), [&](const PlannedHca& hca) {
-    return std::find(names.begin(), names.end(), booked_as(hca)) != names.end();
-  });
+  return std::ranges::all_of(
+      left, [&](const PlannedHca& hca) { return std::ranges::find(names, booked_as(hca)) != names.end(); });
 }
 
 // Checks that the token was booked for this container. A process that can read the annotations of a container knows its
@@ -113,7 +112,7 @@ Result<std::optional<Grant>> bind_user(const LedgerFiles& files, const std::stri
   const auto is_token_user = [&](const StoredUser& other) { return other.user.key == token_key; };
   if (!grant) return std::optional<Grant>();
   const auto before = grant;
-  const auto booked = std::find_if(before->users.begin(), before->users.end(), is_token_user);
+  const auto booked = std::ranges::find_if(before->users, is_token_user);
   if (booked == before->users.end()) return std::optional<Grant>();
   TRY_VOID(check_token_user(booked->user, user));
   const auto worker = TRY(add_steps(*grant, after_token(user, booked->user), {}, new_worker(files)));
@@ -147,7 +146,7 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
 // its id still leads to the grant.
 void keep_pod(StoredGrant& grant, const GrantUser& left) {
   const auto is_known = [&](const StoredUser& user) { return has_id(user.user, left.pod); };
-  if (left.pod.empty() || left.id == left.pod || std::any_of(grant.users.begin(), grant.users.end(), is_known)) return;
+  if (left.pod.empty() || left.id == left.pod || std::ranges::any_of(grant.users, is_known)) return;
   StoredUser pod;
   pod.user = {container_owner(left.pod, "").key, left.pod, {}};
   pod.user.pod = left.pod;
@@ -168,7 +167,7 @@ void note_end(const LedgerFiles& files, const std::string& key, std::string_view
 // Calls use(grant) for each key, in order. Skips a grant that another process releases during the loop.
 template <typename Find, typename Use>
 Result<void> each_grant(const Find& find, std::vector<std::string> keys, Ledger::Unread* unread, const Use& use) {
-  std::sort(keys.begin(), keys.end());
+  std::ranges::sort(keys);
   for (const std::string& key : keys) {
     auto grant = find(key);
     if (!grant && !unread) return grant.error();
@@ -266,8 +265,7 @@ Result<std::vector<Grant>> Ledger::find_by_id(std::string_view id, Unread* unrea
   auto grants = TRY(find_all(*this, std::move(keys), unread));
   // The index may list a grant that no longer has the id (see index.hpp), so check the users of the grant.
   std::erase_if(grants, [&](const Grant& grant) {
-    return std::none_of(grant.users.begin(), grant.users.end(),
-                        [&](const GrantUser& user) { return has_id(user, id); });
+    return std::ranges::none_of(grant.users, [&](const GrantUser& user) { return has_id(user, id); });
   });
   return grants;
 }
@@ -291,7 +289,7 @@ Result<void> Ledger::leave(const Owner& owner, std::string_view user_key, bool* 
   const auto before = TRY(read_grant(*files_, owner.key));
   if (!before) return {};
   const auto leaves = [&](const StoredUser& user) { return user.user.key == user_key; };
-  const auto user = std::find_if(before->users.begin(), before->users.end(), leaves);
+  const auto user = std::ranges::find_if(before->users, leaves);
   if (user == before->users.end()) return {};
   if (is_another_ones_end(*user, files_->self)) {
     if (passed_over) *passed_over = true;

@@ -44,7 +44,7 @@ bool has_lock(std::string_view pid, std::string_view line) {
   const auto directory = base::Directory::open(path);
   if (!directory) return false;
   const auto descriptors = directory->list();
-  return std::any_of(descriptors.begin(), descriptors.end(), [&](const std::string& fd) {
+  return std::ranges::any_of(descriptors, [&](const std::string& fd) {
     const auto info = base::read_file(fmt::format("{}/{}", path, fd), kLargestFdinfo);
     return base::value_or(info, std::string()).find(line) != std::string::npos;
   });
@@ -149,7 +149,7 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
   offsets.reserve(keys.size());
   for (const std::string& key : keys)
     offsets.push_back(key_offset(key));
-  std::sort(offsets.begin(), offsets.end());
+  std::ranges::sort(offsets);
   for (const off_t offset : offsets) {
     // The lock belongs to the open file description of this call, not to the process. So it also excludes other
     // threads, and close() of another descriptor of the file does not release it (fcntl(2), "Open file description

@@ -177,7 +177,7 @@ class Recovery {
     const auto state = read_state(files_, hca);
     const bool is_damaged = !state && state.error().code == EBADMSG;
     const auto alone = is_damaged ? TRY(repair_exclusive(hca, claims)) : TRY(state).exclusive_key();
-    const auto exclusive_claim = std::find_if(claims.begin(), claims.end(), is_alone);
+    const auto exclusive_claim = std::ranges::find_if(claims, is_alone);
     if (alone && (exclusive_claim == claims.end() || exclusive_claim->first != *alone) && !unread_.contains(*alone)) {
       note(*alone, check_exclusive(files_, hca, *alone, patience()));
     }
@@ -227,7 +227,7 @@ class Patience {
 // The grant itself may be gone.
 Result<bool> is_worked_on(const LedgerFiles& files, const std::string& key) {
   const auto names = TRY(list_names(files.pending));
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+  return std::ranges::any_of(names, [&](const std::string& name) {
     const auto pending = parse_pending_name(name);
     return pending && pending->kind == PendingName::Kind::kMarker && pending->key == key &&
            !is_worker_absent(pending->worker);

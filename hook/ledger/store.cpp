@@ -140,7 +140,7 @@ Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant) {
 Result<void> remove_marker(const LedgerFiles& files, const std::string& key, const StepWorker& worker,
                            const std::optional<StoredGrant>& grant) {
   const auto works = [&](const StoredUser& user) { return user.worker == worker; };
-  if (grant && std::any_of(grant->users.begin(), grant->users.end(), works)) return {};
+  if (grant && std::ranges::any_of(grant->users, works)) return {};
   return remove_file(files.pending, marker_name(key, worker));
 }
 

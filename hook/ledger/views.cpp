@@ -96,9 +96,9 @@ bool has_file(int directory, const std::string& path, const ViewEntry& entry) {
 
 // Returns true if each directory of the view has exactly its entries.
 bool is_whole(int view, const Layout& layout) {
-  return std::all_of(layout.begin(), layout.end(), [&](const auto& part) {
+  return std::ranges::all_of(layout, [&](const auto& part) {
     const UniqueFd directory = open_closed(view, part.first, part.second);
-    return directory.ok() && std::all_of(part.second.begin(), part.second.end(), [&](const auto& entry) {
+    return directory.ok() && std::ranges::all_of(part.second, [&](const auto& entry) {
              const bool is_file = entry.second->target.empty();
              return is_file ? has_file(directory.get(), entry.first, *entry.second)
                             : has_link(directory.get(), *entry.second);
@@ -108,8 +108,8 @@ bool is_whole(int view, const Layout& layout) {
 
 // Returns true if the directories have their files, with their content. The caller has checked their other entries.
 bool has_files(int view, const Layout& layout) {
-  return std::all_of(layout.begin(), layout.end(), [&](const auto& part) {
-    return std::all_of(part.second.begin(), part.second.end(), [&](const auto& entry) {
+  return std::ranges::all_of(layout, [&](const auto& part) {
+    return std::ranges::all_of(part.second, [&](const auto& entry) {
       const bool is_file = entry.second->target.empty();
       return !is_file || has_file(view, fmt::format("{}/{}", part.first, entry.first), *entry.second);
     });
@@ -342,7 +342,7 @@ Result<void> recover_views(const LedgerFiles& files, const LedgerDirectory& dire
   Result<void> all;
   if (!views.empty()) {
     std::vector<std::string> locked;
-    std::transform(views.begin(), views.end(), std::back_inserter(locked), name_in_use);
+    std::ranges::transform(views, std::back_inserter(locked), name_in_use);
     const KeyLock lock = TRY(KeyLock::take(files, locked, timeout_ms));
     // Read the grants again under the lock: since the caller read them, a new user may have named the view.
     named.merge(TRY(named_views(files)));

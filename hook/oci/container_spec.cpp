@@ -97,7 +97,7 @@ Result<void> read_rlimit(const Json& element, const std::string& at, ContainerSp
 
 // Returns true if the list has the capability. crun accepts names in lower and upper case.
 bool has_capability(const Json& names, const char* wanted) {
-  return std::any_of(names.begin(), names.end(), [&](const Json& name) {
+  return std::ranges::any_of(names, [&](const Json& name) {
     return name.is_string() && ::strcasecmp(name.get_ref<const std::string&>().c_str(), wanted) == 0;
   });
 }
@@ -254,7 +254,7 @@ MayWrite may_write_to_mounts(const ContainerSpec& spec) {
 
 bool maps_root(std::string_view uid_map) {
   const auto lines = base::split(uid_map, '\n');
-  return std::any_of(lines.begin(), lines.end(), [](std::string_view line) {
+  return std::ranges::any_of(lines, [](std::string_view line) {
     std::vector<std::uint32_t> numbers;
     for (const std::string_view word : base::split(line, ' ')) {
       if (const auto number = base::parse_number<std::uint32_t>(word)) numbers.push_back(*number);

@@ -24,7 +24,7 @@ Result<std::string> string_member(const Json& state, const char* name) {
 
 bool is_odd_id(std::string_view id) {
   const auto odd = [](char c) { return c <= ' ' || c >= 0x7f || c == '/'; };
-  return id.empty() || id.size() > kMaxId || id == "." || id == ".." || std::any_of(id.begin(), id.end(), odd);
+  return id.empty() || id.size() > kMaxId || id == "." || id == ".." || std::ranges::any_of(id, odd);
 }
 
 Result<pid_t> parse_pid(const Json& state) {

@@ -230,7 +230,7 @@ Result<Recovered> recover_all(const OpenLedger& open, const std::string& path) {
   auto recovered = open.ledger.recover(deadline);
   // Rails are restored even if a grant could not be released.
   auto rails = TRY(open.rails->recover(open.ledger, deadline));
-  if (recovered) std::move(rails.begin(), rails.end(), std::back_inserter(recovered->returned));
+  if (recovered) std::ranges::move(rails, std::back_inserter(recovered->returned));
   return recovered;
 }
 
@@ -400,11 +400,11 @@ Result<void> check_formats(const std::string& ledger) {
   if (!listed.has_value() && listed.error().code != EACCES)
     return listed.error();  // EACCES is ignored: a caller without access to the ledger cannot install either
   const auto is_other = [](const Error& error) { return error.code == EPROTONOSUPPORT; };
-  const auto count = std::count_if(unread.begin(), unread.end(), is_other);
+  const auto count = std::ranges::count_if(unread, is_other);
   if (count == 0) return {};
   return Error{
       fmt::format("{} grants have the format of another version: {}", count,
-                  std::find_if(unread.begin(), unread.end(), is_other)->message),
+                  std::ranges::find_if(unread, is_other)->message),
       EBUSY,
       "drain the node with the programs of that version, then run `rdma-hook install` again; nothing was changed"};
 }

@@ -255,7 +255,7 @@ bool DeviceOwners::has_room(const std::string& hca) const {
 }
 
 bool DeviceOwners::shows(const Grant& grant) const {
-  return std::any_of(grant.hcas.begin(), grant.hcas.end(), [&](const PlannedHca& hca) { return has_room(hca.name); });
+  return std::ranges::any_of(grant.hcas, [&](const PlannedHca& hca) { return has_room(hca.name); });
 }
 
 void DeviceOwners::add(const Grant& grant, std::optional<NetworkRecord> network) {

@@ -47,7 +47,7 @@ Error usage_error(std::string message) {
 
 Result<Command> parse_command(std::string_view text) {
   if (const auto command = from_word(kCommands, text)) return *command;
-  if (std::find(kUselessStages.begin(), kUselessStages.end(), text) != kUselessStages.end()) {
+  if (std::ranges::find(kUselessStages, text) != kUselessStages.end()) {
     return Error{fmt::format("`{}` runs in the container or after its start: HCAs cannot be granted there", text),
                  ENOTSUP, "use createRuntime"};
   }
@@ -377,7 +377,7 @@ Result<void> complete(Options& options) {
 bool is_stage(std::string_view command) {
   constexpr std::array kStages = {Command::kCreateRuntime, Command::kVerify, Command::kPoststop};
   const auto known = parse_command(command);
-  return known ? std::find(kStages.begin(), kStages.end(), *known) != kStages.end() : known.error().code == ENOTSUP;
+  return known ? std::ranges::find(kStages, *known) != kStages.end() : known.error().code == ENOTSUP;
 }
 
 std::string help_text(std::string_view topic) {

@@ -92,7 +92,7 @@ Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) 
 Result<std::vector<Grant>> grants_of(const Ledger& ledger, const OciState& state) {
   auto grants = TRY(ledger.find_by_id(state.id));
   std::erase_if(grants, [&](const Grant& grant) {
-    return std::none_of(grant.users.begin(), grant.users.end(), [&](const GrantUser& user) {
+    return std::ranges::none_of(grant.users, [&](const GrantUser& user) {
       return is_user(user, state) || (user.id == state.id && user.bundle.empty());
     });
   });

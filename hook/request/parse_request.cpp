@@ -12,13 +12,12 @@ namespace {
 
 bool may_request(const Config& config, Engine engine, const PodIdentity& pod) {
   if (annotations_are_the_operators(engine)) return true;
-  return std::any_of(config.annotations_may_request.begin(), config.annotations_may_request.end(),
-                     [&](const std::string& glob) { return base::glob_match(glob, pod.pod_namespace); });
+  return std::ranges::any_of(config.annotations_may_request,
+                             [&](const std::string& glob) { return base::glob_match(glob, pod.pod_namespace); });
 }
 
 bool is_read(const Config& config, std::string_view prefix) {
-  return std::find(config.trusted_annotations.begin(), config.trusted_annotations.end(), prefix) !=
-         config.trusted_annotations.end();
+  return std::ranges::find(config.trusted_annotations, prefix) != config.trusted_annotations.end();
 }
 
 Result<RequestParts> other_vendors(const ContainerSpec& spec, const Config& config, const PodIdentity& pod) {
@@ -141,7 +140,7 @@ Result<void> check_numbers(const std::vector<SpecDevice>& devices) {
 Note note_of_all_devices(std::size_t nodes, const ContainerSpec& spec) {
   Note note{fmt::format("the container may use all devices: its {} uverbs nodes are no request", nodes)};
   const auto is_plugins = [](const std::string& entry) { return entry.starts_with("PCIDEVICE_"); };
-  const auto variable = std::find_if(spec.env.begin(), spec.env.end(), is_plugins);
+  const auto variable = std::ranges::find_if(spec.env, is_plugins);
   if (variable == spec.env.end()) return note;
   note.for_all = true;
   const std::string name = base::printable(std::string_view(*variable).substr(0, 128).substr(0, variable->find('=')));
@@ -237,7 +236,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   if (by != RequestedBy::kVariable) {  // the variable does not narrow its own request
     if (auto visible = TRY(visible_devices(spec))) request.narrowed_by.push_back(*std::move(visible));
   }
-  if (std::any_of(request.narrowed_by.begin(), request.narrowed_by.end(), is_none)) {
+  if (std::ranges::any_of(request.narrowed_by, is_none)) {
     request.selection.kind = HcaSelection::Kind::kNone;
   }
   // The HCAs of the container's nodes are booked even without a request for HCAs, so that no other container gets them
@@ -280,7 +279,7 @@ std::optional<std::vector<std::string>> named_hcas(const HcaSelection& selection
     }
     names.push_back(selector.pattern);
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
 }

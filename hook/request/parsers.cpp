@@ -94,7 +94,7 @@ constexpr const char* kVolcengineRdma = "rdma";
 // Chooses the network for "rdma" if config.json has no network of this name.
 void set_unnamed_network(const std::string& source, const Config& config, RequestParts& parts) {
   const bool pools_have_network =
-      std::any_of(config.pools.begin(), config.pools.end(), [](const Pool& pool) { return pool.network.has_value(); });
+      std::ranges::any_of(config.pools, [](const Pool& pool) { return pool.network.has_value(); });
   if (!pools_have_network && config.networks.size() == 1) {
     parts.network = SourcedText{config.networks.begin()->first, source};
   } else {
@@ -154,7 +154,7 @@ constexpr const char* kSpiderpoolKeys[] = {"cni.spidernet.io/rdma-resource-injec
                                            "cni.spidernet.io/network-resource-inject"};
 
 bool matches(const std::vector<std::string>& globs, std::string_view name) {
-  return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return base::glob_match(glob, name); });
+  return std::ranges::any_of(globs, [&](const std::string& glob) { return base::glob_match(glob, name); });
 }
 
 bool takes_namespace(const Config& config, std::string_view name) {

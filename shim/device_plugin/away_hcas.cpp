@@ -43,8 +43,7 @@ void add_netdev(const std::string& ledger, const std::string& owner, fabric::Hca
   const auto record = store ? store->read(owner) : base::Result<std::optional<hook::NetworkRecord>>(store.error());
   if (!record || !*record) return;
   const auto& rails = (*record)->rails;
-  const auto rail =
-      std::find_if(rails.begin(), rails.end(), [&](const hook::RailRecord& one) { return one.rail.hca == hca.name; });
+  const auto rail = std::ranges::find_if(rails, [&](const hook::RailRecord& one) { return one.rail.hca == hca.name; });
   if (rail == rails.end()) return;
   constexpr std::size_t kMac = 6;  // bytes of an Ethernet MAC address; that of IPoIB is longer
   fabric::Port port;

@@ -130,7 +130,7 @@ std::map<std::string, base::Attr<std::string>> silent_ports(const fabric::Invent
 // end and start again.
 bool HeldHcaReader::is_of_kubelet(const Grant& grant) {
   const auto is_pods = [](const hook::GrantUser& user) { return !user.pod.empty() || is_in_pods_group(user); };
-  if (std::any_of(grant.users.begin(), grant.users.end(), is_pods)) known_pods_.insert(grant.owner.key);
+  if (std::ranges::any_of(grant.users, is_pods)) known_pods_.insert(grant.owner.key);
   return known_pods_.contains(grant.owner.key);
 }
 
@@ -185,7 +185,7 @@ HcaHolds HeldHcaReader::of(const fabric::Inventory& inventory, const std::string
     // clang++ 14 cannot capture `device`, a part of a structured binding, by reference.
     const auto is_it = [&wanted = device](const auto& known) { return known.second == wanted; };
     // A name that another HCA has now stays with that HCA.
-    if (std::none_of(devices_.begin(), devices_.end(), is_it)) devices_.emplace(hca.name, device);
+    if (std::ranges::none_of(devices_, is_it)) devices_.emplace(hca.name, device);
     const auto known = devices_.find(hca.name);
     const bool is_its_name = known != devices_.end() && known->second == device;
     if (is_its_name && !fabric::find_hca(inventory, hca.name)) away_.emplace(device, hca);
@@ -213,8 +213,8 @@ void NodeReader::read_config() {
   log_once("config", "");
   texts_ = std::move(*texts);
   config_ = *config;
-  const bool counts = std::any_of(config_->pools.begin(), config_->pools.end(),
-                                  [](const hook::Pool& pool) { return pool.resource.has_value(); });
+  const bool counts =
+      std::ranges::any_of(config_->pools, [](const hook::Pool& pool) { return pool.resource.has_value(); });
   if (!counts)
     log_.warning(
         fmt::format("no pool of `{}` has a \"resource\": no HCAs are announced", base::printable(node_.config.file)));
@@ -229,8 +229,7 @@ fabric::HcaFacts NodeReader::facts() const {
     if (!pool.resource) continue;
     facts.gids = facts.gids || pool.network;
     facts.driver = facts.gids;  // the node type of a software device decides how its GIDs count
-    facts.vfs =
-        facts.vfs || std::find(pool.modes.begin(), pool.modes.end(), hook::Mode::kExclusive) != pool.modes.end();
+    facts.vfs = facts.vfs || std::ranges::find(pool.modes, hook::Mode::kExclusive) != pool.modes.end();
   }
   return facts;
 }
@@ -248,8 +247,7 @@ void NodeReader::log_changes(const std::vector<Resource>& now) const {
     }
   }
   for (const Resource& resource : now) {
-    const auto same = std::find_if(resources_.begin(), resources_.end(),
-                                   [&](const Resource& old) { return old.name == resource.name; });
+    const auto same = std::ranges::find_if(resources_, [&](const Resource& old) { return old.name == resource.name; });
     if (same == resources_.end() || same->devices.size() != resource.devices.size())
       log_.info(fmt::format("{}: {} devices of {} HCAs", resource.name, resource.devices.size(), resource.hcas.size()));
   }
@@ -285,8 +283,8 @@ bool NodeReader::has_silent_change() {
   if (held_hcas_.has_foreign() && held_hcas_.read_again()) return true;
   if (silent_ports_.empty()) return false;
   const auto hcas = base::Directory::open(node_.root + "/sys/class/infiniband");
-  return !hcas || std::any_of(silent_ports_.begin(), silent_ports_.end(),
-                              [&](const auto& port) { return hcas->read(port.first.c_str()) != port.second; });
+  return !hcas || std::ranges::any_of(silent_ports_,
+                                      [&](const auto& port) { return hcas->read(port.first.c_str()) != port.second; });
 }
 
 std::optional<std::chrono::steady_clock::time_point> NodeReader::settles_at() const {
@@ -315,8 +313,9 @@ std::string NodeReader::problem() const {
 }
 
 bool NodeReader::is_complete() const {
-  return config_ && std::all_of(last_message_.begin(), last_message_.end(),
-                                [](const auto& last) { return last.first == kOtherKinds || last.second.empty(); });
+  return config_ && std::ranges::all_of(last_message_, [](const auto& last) {
+           return last.first == kOtherKinds || last.second.empty();
+         });
 }
 
 // Returns the last announced resources. After a start of the plugin they also have the HCAs that are in pods since

@@ -177,14 +177,14 @@ std::pair<unsigned, std::vector<std::size_t>> nearest(std::vector<std::size_t> c
   unsigned sum = 0;
   std::map<std::size_t, unsigned> others;
   for (const auto& [hca, ids] : free) {
-    if (std::find(chosen.begin(), chosen.end(), hca) != chosen.end()) continue;
+    if (std::ranges::find(chosen, hca) != chosen.end()) continue;
     for (const std::size_t one : chosen)
       others[hca] += nearness_of(hcas[hca], hcas[one]);
     // If chosen is empty, all candidates start with the same nearness.
     others.try_emplace(hca, 0);
   }
   for (; count > 0 && !others.empty(); --count) {
-    const auto best = std::max_element(others.begin(), others.end(), [&](const auto& left, const auto& right) {
+    const auto best = std::ranges::max_element(others, [&](const auto& left, const auto& right) {
       // With equal nearness the HCA with most free IDs is preferred, so that all HCAs fill evenly.
       const auto worth = [&](const auto& hca) {
         return std::tuple(hca.second, fits_planes(hcas, chosen, hca.first), free.at(hca.first).size());
@@ -238,13 +238,12 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   for (const auto& [kind, ids] : kinds)
     order.push_back(kind);
   const auto of_chosen = [&](const Kind& kind) {
-    return std::any_of(chosen.begin(), chosen.end(), [&](std::size_t hca) { return kind_of(hca) == kind; });
+    return std::ranges::any_of(chosen, [&](std::size_t hca) { return kind_of(hca) == kind; });
   };
   // Sorts the kinds: first those with enough HCAs, then those of which chosen already has HCAs, then those with a
   // higher rate.
   const auto worth = [&](const Kind& kind) { return std::tuple(sizes[kind] >= count, of_chosen(kind), kind); };
-  std::sort(order.begin(), order.end(),
-            [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
+  std::ranges::sort(order, [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
   for (const Kind& kind : order) {
     const std::size_t size = std::min(std::max(count, chosen.size()), chosen.size() + kinds[kind].size());
     chosen = nearest_set(std::move(chosen), size, kinds[kind], hcas);
@@ -267,15 +266,13 @@ void take_again(IdsOfHcas& free, std::size_t size, std::vector<std::string>& ids
 }  // namespace
 
 const CountedDevice* Resource::find(std::string_view id) const {
-  const auto found =
-      std::find_if(devices.begin(), devices.end(), [&](const CountedDevice& one) { return one.id == id; });
+  const auto found = std::ranges::find_if(devices, [&](const CountedDevice& one) { return one.id == id; });
   return found == devices.end() ? nullptr : &*found;
 }
 
 bool was_announced(const std::vector<Resource>& before, const std::string& hca) {
-  return std::any_of(before.begin(), before.end(), [&](const Resource& resource) {
-    return std::any_of(resource.hcas.begin(), resource.hcas.end(),
-                       [&](const CountedHca& counted) { return counted.name == hca; });
+  return std::ranges::any_of(before, [&](const Resource& resource) {
+    return std::ranges::any_of(resource.hcas, [&](const CountedHca& counted) { return counted.name == hca; });
   });
 }
 
@@ -294,7 +291,7 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
   const auto other_kinds = hook::other_kinds_of(among.node);
   if (others) *others = hook::names_of(other_kinds);
   for (const NodeHca* node : among.node.by_rail()) {
-    const bool is_other = std::find(other_kinds.begin(), other_kinds.end(), node) != other_kinds.end();
+    const bool is_other = std::ranges::find(other_kinds, node) != other_kinds.end();
     // An HCA with another rate or link layer than the HCAs that its resource counts is announced only if it was
     // announced before, because pods may use it, and its link may have come up at a lower rate: a pod cannot select
     // among the HCAs of a resource, and a training job cannot combine such HCAs.
@@ -315,8 +312,7 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
 void keep_settling(const std::vector<Resource>& before, const Moments& moved, std::chrono::steady_clock::time_point now,
                    std::vector<Resource>& resources) {
   for (Resource& resource : resources) {
-    const auto old =
-        std::find_if(before.begin(), before.end(), [&](const Resource& one) { return one.name == resource.name; });
+    const auto old = std::ranges::find_if(before, [&](const Resource& one) { return one.name == resource.name; });
     if (old == before.end()) continue;
     for (CountedDevice& device : resource.devices) {
       CountedHca& hca = resource.hcas[device.hca];
@@ -346,7 +342,7 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
   for (const CountedDevice& device : resource.devices) {
     if (must.contains(device.id)) {
       ids.push_back(device.id);
-      if (std::find(chosen.begin(), chosen.end(), device.hca) == chosen.end()) chosen.push_back(device.hca);
+      if (std::ranges::find(chosen, device.hca) == chosen.end()) chosen.push_back(device.hca);
     } else if (all.contains(device.id)) {
       free[device.hca].push_back(device.id);
     }
@@ -390,7 +386,7 @@ std::vector<std::string> nodes_of(const std::vector<const CountedHca*>& hcas) {
   std::vector<std::string> nodes;
   for (const CountedHca* hca : hcas) {
     for (const std::string& node : hca->nodes) {
-      if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
+      if (std::ranges::find(nodes, node) == nodes.end()) nodes.push_back(node);
     }
   }
   return nodes;
@@ -401,7 +397,7 @@ std::string socket_name(std::string_view resource) {
   std::string name(resource);
   // A digest is short, and different for each resource.
   if (name.size() > kLongest) name = base::text_digest(name);
-  std::replace(name.begin(), name.end(), '/', '_');
+  std::ranges::replace(name, '/', '_');
   return "rdma-init-" + name + ".sock";
 }
 

@@ -163,7 +163,7 @@ class Endpoint {
   bool are_cdi_devices(const std::vector<const CountedHca*>& hcas) const {
     const auto described = described_cdi_devices(settings_.node.root);
     const auto missing =
-        std::find_if(hcas.begin(), hcas.end(), [&](const CountedHca* hca) { return !described.contains(hca->name); });
+        std::ranges::find_if(hcas, [&](const CountedHca* hca) { return !described.contains(hca->name); });
     if (missing == hcas.end()) return true;
     log_.warning(
         fmt::format("no file in /etc/cdi or /var/run/cdi describes `{}={}`: the container gets device nodes; "

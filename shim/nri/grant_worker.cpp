@@ -172,7 +172,7 @@ Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, con
 
 // Releases a grant that the pod's own network namespace owns. Errors: EBUSY, a process of a container still runs.
 Result<void> end_pod(const hook::Grant& grant, const Ledger& ledger) {
-  const auto user = std::find_if(grant.users.begin(), grant.users.end(), has_process);
+  const auto user = std::ranges::find_if(grant.users, has_process);
   if (user == grant.users.end()) return ledger.release_grant(grant.owner.key);
   return Error{fmt::format("cannot release the grant of {}: container `{}` still runs", grant.owner.label,
                            base::printable(user->id)),

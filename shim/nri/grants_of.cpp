@@ -13,8 +13,7 @@ using hook::Ledger;
 using hook::Owner;
 
 const GrantUser* find_user(const hook::Grant& grant, const std::string& id) {
-  const auto found =
-      std::find_if(grant.users.begin(), grant.users.end(), [&](const GrantUser& user) { return user.id == id; });
+  const auto found = std::ranges::find_if(grant.users, [&](const GrantUser& user) { return user.id == id; });
   return found == grant.users.end() ? nullptr : &*found;
 }
 
@@ -68,7 +67,7 @@ Result<std::vector<hook::Grant>> find_pod_grants(const Ledger& ledger, const hoo
   const auto same = [&](const hook::Grant& grant) { return grant.owner.key == owner.key; };
   // find_by_id() does not find a grant whose users lack their pod id, so the grant of the pod's namespace is looked up
   // too.
-  if (owner.kind != Owner::Kind::kNetns || std::any_of(grants.begin(), grants.end(), same)) return grants;
+  if (owner.kind != Owner::Kind::kNetns || std::ranges::any_of(grants, same)) return grants;
   auto grant = ledger.find(owner.key);
   if (!grant) {
     unread.push_back(grant.error());

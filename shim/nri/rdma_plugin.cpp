@@ -38,9 +38,8 @@ constexpr std::size_t kEndedAtOnce = 32;
 constexpr std::array<std::string_view, 3> kPrefixes = {"rdma-init.io/", "k8s.volcengine.com/", "cni.spidernet.io/"};
 
 bool speaks_of_rdma(const std::map<std::string, std::string>& annotations) {
-  return std::any_of(annotations.begin(), annotations.end(), [](const auto& entry) {
-    return std::any_of(kPrefixes.begin(), kPrefixes.end(),
-                       [&](std::string_view prefix) { return entry.first.starts_with(prefix); });
+  return std::ranges::any_of(annotations, [](const auto& entry) {
+    return std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return entry.first.starts_with(prefix); });
   });
 }
 
@@ -65,7 +64,7 @@ bool is_rdma_node(const hook::SpecDevice& device) {
 // have a warning.
 void warn_of_missing_cdi(const NriContainer& container, const base::Log& log) {
   const std::string kind = std::string(hook::kCdiKind) + "=";
-  if (std::any_of(container.devices.begin(), container.devices.end(), is_rdma_node)) return;
+  if (std::ranges::any_of(container.devices, is_rdma_node)) return;
   for (const std::string& name : container.cdi_devices) {
     if (!name.starts_with(kind)) continue;
     log.warning(fmt::format(
@@ -304,7 +303,7 @@ Result<std::string> RdmaPlugin::call_worker(const NriRequest& request) {
 void RdmaPlugin::note_granted_nodes(const NriContainer& container, std::string_view response) {
   granted_.id = container.id;
   granted_.nodes.clear();
-  std::copy_if(container.devices.begin(), container.devices.end(), std::back_inserter(granted_.nodes), is_rdma_node);
+  std::ranges::copy_if(container.devices, std::back_inserter(granted_.nodes), is_rdma_node);
   if (auto added = devices_of_response(response); added)
     granted_.nodes.insert(granted_.nodes.end(), added->begin(), added->end());
 }

@@ -30,7 +30,7 @@ using Options = std::span<const OptionSpec>;
 // and refuses the command.
 bool is_false(std::string_view value) {
   constexpr std::array<std::string_view, 6> kWords = {"0", "f", "F", "false", "False", "FALSE"};
-  return std::find(kWords.begin(), kWords.end(), value) != kWords.end();
+  return std::ranges::find(kWords, value) != kWords.end();
 }
 
 // Options of the runtimes that rdma-runtime can execute: runc 1.1 to 1.4 and its development branch (urfave/cli), crun
@@ -120,7 +120,7 @@ constexpr std::array<std::string_view, 20> kCommands = {
     "ps",         "resume", "restore", "run",    "spec", "start",    "state", "update", "help",   "init"};
 
 bool is_command(std::string_view name) {
-  return std::find(kCommands.begin(), kCommands.end(), name) != kCommands.end();
+  return std::ranges::find(kCommands, name) != kCommands.end();
 }
 
 struct Match {
@@ -144,7 +144,7 @@ Match find_long(Options options, std::string_view name, bool abbreviated) {
 
 const OptionSpec* find_letter(Options options, char letter) {
   for (const Options table : {options, Options(kHelp)}) {
-    const auto found = std::find_if(table.begin(), table.end(), [&](const auto& one) { return one.letter == letter; });
+    const auto found = std::ranges::find_if(table, [&](const auto& one) { return one.letter == letter; });
     if (found != table.end()) return &*found;
   }
   return nullptr;
@@ -277,7 +277,7 @@ Invocation parse_invocation(std::span<char* const> arguments, Dialect dialect) {
   } else if (command == "restore") {
     reader.read_start();
     result.action = result.help ? Action::kPass : Action::kRestore;
-  } else if (std::find(kOfAContainer.begin(), kOfAContainer.end(), command) != kOfAContainer.end()) {
+  } else if (std::ranges::find(kOfAContainer, command) != kOfAContainer.end()) {
     reader.read_id(command == "ps" ? Options(kPs) : Options(kOther));
     result.action = result.help || command != "delete" ? Action::kPass : Action::kDelete;
   }

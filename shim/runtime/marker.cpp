@@ -46,7 +46,7 @@ Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* 
 
 ProcessGrant process_grant(const hook::Plan& plan) {
   const auto& granted = plan.capabilities;
-  return {std::find(granted.begin(), granted.end(), kIpcLock) != granted.end(), plan.memlock};
+  return {std::ranges::find(granted, kIpcLock) != granted.end(), plan.memlock};
 }
 
 Result<bool> edit_process(const ProcessGrant& grant, Json& process, const std::optional<hook::Rlimit>& inherited) {

@@ -53,7 +53,7 @@ const Json* list_of(const Json& object, const char* name) {
 
 bool contains(const Json& list, std::string_view text) {
   // Strings are compared, because a comparison with Json would allocate a Json for `text` each time.
-  return std::any_of(list.begin(), list.end(), [&](const Json& entry) {
+  return std::ranges::any_of(list, [&](const Json& entry) {
     const auto* string = entry.get_ptr<const std::string*>();
     return string && *string == text;
   });
@@ -89,7 +89,7 @@ void take_out(const Json& names, Json::array_t& rules) {
   for (Json& rule : rules) {
     if (!list_of(rule, "names") || !refuses(text_of(rule, "action")) || has_conditions(rule)) continue;
     std::erase_if(rule["names"].get_ref<Json::array_t&>(),
-                  [&](const Json& name) { return std::find(names.begin(), names.end(), name) != names.end(); });
+                  [&](const Json& name) { return std::ranges::find(names, name) != names.end(); });
   }
   // A rule without names is removed, because the OCI specification requires at least one name.
   std::erase_if(rules, [](const Json& rule) {

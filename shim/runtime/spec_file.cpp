@@ -133,7 +133,7 @@ void remove_leftovers(int directory, std::span<const std::string_view> also) {
     // read_presence() compares the start time too, because a later process may have the writer's PID.
     const bool is_own = self && writer == *self;
     const bool is_dead = writer && !is_own && base::is_proven_absent(base::read_presence(*writer));
-    if (is_dead || std::find(also.begin(), also.end(), name) != also.end()) leftovers.emplace_back(name);
+    if (is_dead || std::ranges::find(also, name) != also.end()) leftovers.emplace_back(name);
     return true;
   });
   for (const std::string& name : leftovers)

@@ -81,7 +81,7 @@ bool MessageDecoder::take_data(std::string_view& input) {
     current_.data = part;
     return true;
   }
-  if (!current_.too_long) std::copy(part.begin(), part.end(), buffer_.begin() + static_cast<std::ptrdiff_t>(got_));
+  if (!current_.too_long) std::ranges::copy(part, buffer_.begin() + static_cast<std::ptrdiff_t>(got_));
   done += part.size();
   if (done < current_.length) return false;
   if (!current_.too_long) current_.data = std::string_view(buffer_.data(), got_);

@@ -44,8 +44,7 @@ std::vector<ConfigText> below_own(ConfigText cluster, const std::vector<ConfigTe
   std::vector<ConfigText> texts;
   texts.reserve(present.size() + 1);
   texts.push_back(std::move(cluster));
-  std::copy_if(present.begin(), present.end(), std::back_inserter(texts),
-               [](const ConfigText& one) { return !one.is_clusters; });
+  std::ranges::copy_if(present, std::back_inserter(texts), [](const ConfigText& one) { return !one.is_clusters; });
   return texts;
 }
 
@@ -239,7 +238,7 @@ Checked check(const std::string& directory, const NodeSettings& node) {
   if (auto warning = warning_of_name(parsed.config, source); warning && !applied.index.empty())
     applied.problems.push_back(std::move(*warning));
   const auto is_there = [&](const ConfigText& one) { return one.is_clusters && one.text == *text; };
-  const bool same = std::any_of(present.texts.begin(), present.texts.end(), is_there);
+  const bool same = std::ranges::any_of(present.texts, is_there);
   applied.outcome = same ? AppliedConfig::Outcome::kSame : AppliedConfig::Outcome::kDue;
   checked.would_have = config_summary(texts, parsed.config);
   checked.text = std::move(*text);

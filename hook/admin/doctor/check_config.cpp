@@ -143,7 +143,7 @@ std::vector<Finding> check_node_index(const fabric::Inventory& inventory, Config
         by == NodeIndex::By::kAddress ? check_by_address(inventory, config, entry.second) : decltype(findings)();
     if (auto wrong = by == NodeIndex::By::kAddress ? std::nullopt : check_number(config, entry.second))
       of_network.push_back(std::move(*wrong));
-    std::move(of_network.begin(), of_network.end(), std::back_inserter(findings));
+    std::ranges::move(of_network, std::back_inserter(findings));
   }
   return findings;
 }

@@ -25,7 +25,7 @@ namespace {
 using fabric::Inventory;
 
 void append(std::vector<Check> more, std::vector<Check>& checks) {
-  std::move(more.begin(), more.end(), std::back_inserter(checks));
+  std::ranges::move(more, std::back_inserter(checks));
 }
 
 // Reads the configuration as far as possible and returns its problems.
@@ -186,7 +186,7 @@ std::vector<Check> check_all_engines(const NodeSettings& node, const Config& con
   engines.is_expected = node.is_installed;
   for (Finding& finding : check_rail_tests(engines, config))
     of_config.add(std::move(finding));
-  std::move(unasked.begin(), unasked.end(), std::back_inserter(engines.unasked));
+  std::ranges::move(unasked, std::back_inserter(engines.unasked));
   std::vector<Check> checks = check_engines(engines);
   if (const auto slurm = read_slurm_facts(node.root)) checks.push_back(check_slurm(*slurm));
   return checks;

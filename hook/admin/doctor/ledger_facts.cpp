@@ -123,7 +123,7 @@ std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fab
     for (const fabric::Port& port : hca->ports) {
       is_known = is_known || (port.gids_complete && !port.gids_error && !port.gids.empty());
       for (const fabric::GidEntry& gid : port.gids) {
-        if (std::find(one.addresses.begin(), one.addresses.end(), gid.gid) == one.addresses.end()) continue;
+        if (std::ranges::find(one.addresses, gid.gid) == one.addresses.end()) continue;
         stays = stays || gid.index == one.index;
         if (gid.is_v2() && !now) now = gid.index;
       }

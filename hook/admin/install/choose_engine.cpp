@@ -33,7 +33,7 @@ std::string names_of(const std::vector<FoundEngine>& engines) {
 }
 
 bool has_engine(const std::vector<FoundEngine>& engines, Engine engine) {
-  return std::any_of(engines.begin(), engines.end(), [&](const FoundEngine& one) { return one.engine == engine; });
+  return std::ranges::any_of(engines, [&](const FoundEngine& one) { return one.engine == engine; });
 }
 
 // Docker starts its own containerd, so a node with Docker has both engines. If the node has a kubelet, the kubelet uses

@@ -14,7 +14,7 @@ namespace {
 std::string bare_value(std::string_view text) {
   std::string value(text);
   std::erase_if(value, [](char c) { return c == ' ' || c == '\t' || c == '\r'; });
-  std::replace(value.begin(), value.end(), '"', '\'');
+  std::ranges::replace(value, '"', '\'');
   if (value.ends_with(",]")) value.erase(value.size() - 2, 1);
   return value;
 }

@@ -90,8 +90,7 @@ std::vector<std::string_view> distribution_names() {
 }
 
 bool is_distribution(std::string_view name) {
-  return std::any_of(std::begin(kKnown), std::end(kKnown),
-                     [&](const KnownDistribution& known) { return name == known.name; });
+  return std::ranges::any_of(kKnown, [&](const KnownDistribution& known) { return name == known.name; });
 }
 
 std::optional<Distribution> find_distribution(const std::string& root, const std::optional<std::string>& name,

@@ -57,7 +57,7 @@ std::vector<EngineProcess> find_processes(const std::string& root, const std::ve
     std::string directory = fmt::format("{}/proc/{}", root, entry);
     const std::string comm = text_of(directory + "/comm");
     const std::string_view name = base::trim(comm);
-    if (std::find(names.begin(), names.end(), name) == names.end()) continue;
+    if (std::ranges::find(names, name) == names.end()) continue;
     const bool inside = is_in_container(text_of(directory + "/status"));
     found.push_back({std::string(name), *pid, std::move(directory), inside});
   }

@@ -15,7 +15,7 @@ std::string named(const SettingName& setting) {
 }
 
 bool is_key(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
   });
 }
@@ -43,7 +43,7 @@ EngineSettings parse_engine_settings(std::string_view printed, bool defaults_are
     const bool is_default = defaults_are_comments && line.starts_with("# ");
     const bool is_below_comment = std::exchange(below_comment, line.starts_with('#'));
     if (is_default) line = base::trim(std::string_view(line).substr(2));
-    std::replace(line.begin(), line.end(), '"', '\'');
+    std::ranges::replace(line, '"', '\'');
     if (line.empty() || line.front() == '#') continue;
     const auto equals = line.find('=');
     if (list != settings.end()) {

@@ -59,7 +59,7 @@ Result<void> find_hooks_dirs(const std::string& root, EngineFacts& facts) {
       if (text && *text) take(parse_engine_settings(**text), "engine");
     }
   }
-  const auto found = std::find_if(facts.hooks_dirs.begin(), facts.hooks_dirs.end(), [&](const std::string& one) {
+  const auto found = std::ranges::find_if(facts.hooks_dirs, [&](const std::string& one) {
     return one.starts_with('/') && check_may_write(root, one + "/rdma-init.json").has_value();
   });
   if (found == facts.hooks_dirs.end()) return all;
@@ -144,8 +144,8 @@ Result<void> check_plan(const std::string& root, const EngineFacts& facts, const
   const bool containerd = facts.engine.engine == Engine::kContainerd;
   if (containerd && facts.engine.major >= 2) {
     if (plan.drop_in.empty()) return {};
-    const bool edited = std::any_of(plan.edits.begin(), plan.edits.end(),
-                                    [](const FileEdit& edit) { return edit.path == kContainerdConfig; });
+    const bool edited =
+        std::ranges::any_of(plan.edits, [](const FileEdit& edit) { return edit.path == kContainerdConfig; });
     const bool there = TRY(read_node_file(root, kContainerdConfig)).has_value();
     const std::string config = fmt::format("\"{}{}\", ", kContainerdConfig, edited ? kCandidate : "");
     TRY_VOID(write_node_file(root, kCheckFile,
@@ -209,7 +209,7 @@ InstallRecord record_of(const InstallOptions& options, std::string_view engine, 
   if (!root.empty()) paths.emplace_back(kClusterConfigPath);
   for (const std::string& path : paths)
     for (std::string& directory : missing_directories(root, path))
-      if (std::find(record.directories.begin(), record.directories.end(), directory) == record.directories.end())
+      if (std::ranges::find(record.directories, directory) == record.directories.end())
         record.directories.push_back(std::move(directory));
   return record;
 }

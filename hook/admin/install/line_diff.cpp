@@ -144,13 +144,12 @@ std::optional<std::string> without_changes(std::string_view before, std::string_
   std::vector<Change> changes;
   const auto undo = compare(lines, old_lines);
   for (const Hunk& other : compare(lines, present_lines)) {
-    if (std::any_of(undo.begin(), undo.end(), [&](const Hunk& ours) { return overlaps(ours, other); }))
-      return std::nullopt;
+    if (std::ranges::any_of(undo, [&](const Hunk& ours) { return overlaps(ours, other); })) return std::nullopt;
     changes.push_back({other, &present_lines});
   }
   for (const Hunk& ours : undo)
     changes.push_back({ours, &old_lines});
-  std::sort(changes.begin(), changes.end(), [](const Change& left, const Change& right) {
+  std::ranges::sort(changes, [](const Change& left, const Change& right) {
     return left.hunk.begin != right.hunk.begin ? left.hunk.begin < right.hunk.begin : left.hunk.end < right.hunk.end;
   });
   std::string text;
@@ -178,7 +177,7 @@ bool has_added_line(std::string_view before, std::string_view after, std::string
   const auto old_lines = bare_lines(before);
   const auto present_lines = bare_lines(present);
   const auto lines = bare_lines(after);
-  return std::any_of(lines.begin(), lines.end(), [&](std::string_view line) {
+  return std::ranges::any_of(lines, [&](std::string_view line) {
     return !line.empty() && !old_lines.contains(line) && present_lines.contains(line);
   });
 }

@@ -104,7 +104,7 @@ Error runtime_of_others(std::string_view place, std::string_view ours) {
 // Returns "FILE, line N" of the first `"rdma"` in the text of daemon.json.
 std::string line_of_rdma(std::string_view text) {
   const std::string_view before = text.substr(0, text.find("\"rdma\""));
-  return fmt::format("{}, line {}", kDockerConfig, std::count(before.begin(), before.end(), '\n') + 1);
+  return fmt::format("{}, line {}", kDockerConfig, std::ranges::count(before, '\n') + 1);
 }
 
 Result<void> plan_docker(InstallPlan& plan, const EngineFacts& facts) {
@@ -163,7 +163,7 @@ std::string crio_handler(const EngineFacts& facts, const std::string& table, Eng
   std::string text = fmt::format("[{}]\n", kCrioHandler);
   for (const auto& [setting, value] : own)
     text += fmt::format("{} = {}\n", setting.key, value);
-  std::replace(text.begin(), text.end(), '\'', '"');
+  std::ranges::replace(text, '\'', '"');
   return text;
 }
 

@@ -75,7 +75,7 @@ std::string annotations_of(const EngineFacts& facts, const std::string& table) {
   for (const std::string_view part : base::split(inside_brackets(there), ','))
     if (!base::trim(part).empty()) all.emplace_back(base::trim(part));
   for (const char* ours : {"'rdma-init.io/*'", "'k8s.volcengine.com/*'", "'cni.spidernet.io/*'"})
-    if (std::find(all.begin(), all.end(), ours) == all.end()) all.emplace_back(ours);
+    if (std::ranges::find(all, ours) == all.end()) all.emplace_back(ours);
   return fmt::format("[{}]", base::join(all, ", "));
 }
 
@@ -87,7 +87,7 @@ std::string systemd_cgroup(const EngineFacts& facts) {
 }
 
 bool has_member(const std::vector<TomlMember>& members, std::string_view key) {
-  return std::any_of(members.begin(), members.end(), [&](const TomlMember& member) { return member.key == key; });
+  return std::ranges::any_of(members, [&](const TomlMember& member) { return member.key == key; });
 }
 
 // Adds a handler that is a copy of the default handler, with `members` and `options` in place of its settings. All
@@ -212,7 +212,7 @@ std::string print_tables(const EngineFacts& facts, const TomlTables& tables) {
     for (const auto& [key, value] : table.members)
       text += fmt::format("  {} = {}\n", key, value);
   }
-  std::replace(text.begin(), text.end(), '\'', '"');
+  std::ranges::replace(text, '\'', '"');
   const std::string_view printed = "io.containerd.cri.v1.runtime";
   if (facts.engine.major >= 2 && facts.drop_in_version == 2)
     for (std::size_t at; (at = text.find(printed)) != std::string::npos;)
@@ -227,7 +227,7 @@ bool is_header(std::string_view line) {
 // Sets `key` in the table whose header is lines[header]. Replaces the line of `key`; if the table has no such line,
 // adds one directly below the header.
 void put_member(std::vector<std::string>& lines, std::size_t header, const std::string& key, std::string value) {
-  std::replace(value.begin(), value.end(), '\'', '"');
+  std::ranges::replace(value, '\'', '"');
   std::string indentation = lines[header].substr(0, lines[header].find('['));
   const std::string member = fmt::format("{} = {}  # rdma-hook install", key, value);
   for (std::size_t i = header + 1; i < lines.size() && !is_header(lines[i]); ++i) {
@@ -250,7 +250,7 @@ std::string with_members(std::string_view text, TomlTables& tables, const Engine
     const auto is_its_header = [&](const std::string& line) {
       return is_header(line) && bare_name(line.substr(0, line.find('#'))) == bare_name(fmt::format("[{}]", table.name));
     };
-    const auto found = std::find_if(lines.begin(), lines.end(), is_its_header);
+    const auto found = std::ranges::find_if(lines, is_its_header);
     if (found == lines.end()) return false;
     const auto header = static_cast<std::size_t>(found - lines.begin());
     for (const auto& [key, value] : table.members) {
@@ -433,11 +433,11 @@ Result<void> plan_containerd(InstallPlan& plan, const EngineFacts& facts) {
     for (const auto& [key, value] : table.members)
       plan.meant[{table.name, key}] = value;
   if (facts.way == InstallWay::kNri) report_not_verified(facts, plan);
-  const bool is_named =
-      facts.way != InstallWay::kNri || std::any_of(tables.begin(), tables.end(), [](const TomlTable& table) {
-        return std::any_of(table.members.begin(), table.members.end(),
-                           [](const auto& member) { return member.value == toml_string(kVerifySpec); });
-      });
+  const bool is_named = facts.way != InstallWay::kNri || std::ranges::any_of(tables, [](const TomlTable& table) {
+                          return std::ranges::any_of(table.members, [](const auto& member) {
+                            return member.value == toml_string(kVerifySpec);
+                          });
+                        });
   if (!facts.base_spec.empty() && is_named && facts.way != InstallWay::kRuntime)
     TRY_VOID(add_own_file(plan, facts, facts.way == InstallWay::kNri ? kVerifySpec : kHookSpec, facts.base_spec));
   if (tables.empty()) return {};

@@ -31,7 +31,7 @@ std::string process_name(const InstallRecord& record) {
 bool has_started_since(const std::string& root, const InstallRecord& record, std::uint64_t ticks) {
   auto processes = find_processes(root, {process_name(record)});
   std::erase_if(processes, [](const EngineProcess& process) { return process.in_container; });
-  return !processes.empty() && std::all_of(processes.begin(), processes.end(), [&](const EngineProcess& process) {
+  return !processes.empty() && std::ranges::all_of(processes, [&](const EngineProcess& process) {
     const auto started = start_ticks(process);
     return started && *started > ticks;
   });

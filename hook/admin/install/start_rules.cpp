@@ -90,7 +90,7 @@ bool clashes(const StartRule& rule, const EngineFacts& facts, std::string_view v
       return value.starts_with("rdma=") || value.starts_with("rdma:") || value.find(",rdma:") != std::string_view::npos;
     case Clash::kAddsTo: {
       const std::vector<std::string_view> parts = base::split(value, ',');
-      return std::find(parts.begin(), parts.end(), hooks_dir_of(facts)) == parts.end();
+      return std::ranges::find(parts, hooks_dir_of(facts)) == parts.end();
     }
   }
   return false;
@@ -168,11 +168,11 @@ Result<void> check_start(const EngineFacts& facts) {
     // counts.
     const auto is_clash = [&](const StartSetting& one) { return clashes(rule, facts, one.value); };
     const bool each_counts = rule.clash == Clash::kSameHandler;
-    if (found.empty() || !(each_counts                    ? std::any_of(found.begin(), found.end(), is_clash)
-                           : rule.clash == Clash::kAddsTo ? std::all_of(found.begin(), found.end(), is_clash)
+    if (found.empty() || !(each_counts                    ? std::ranges::any_of(found, is_clash)
+                           : rule.clash == Clash::kAddsTo ? std::ranges::all_of(found, is_clash)
                                                           : is_clash(found.back())))
       continue;
-    return clash_of(rule, each_counts ? *std::find_if(found.begin(), found.end(), is_clash) : found.back());
+    return clash_of(rule, each_counts ? *std::ranges::find_if(found, is_clash) : found.back());
   }
   return {};
 }

@@ -48,7 +48,7 @@ bool is_name(std::string_view text, bool metric) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (metric && c == ':');
   };
   const auto may_follow = [&](char c) { return may_start(c) || (c >= '0' && c <= '9'); };
-  return !text.empty() && may_start(text.front()) && std::all_of(text.begin(), text.end(), may_follow);
+  return !text.empty() && may_start(text.front()) && std::ranges::all_of(text, may_follow);
 }
 
 bool is_printable(char c) {
@@ -73,8 +73,7 @@ std::optional<Record> encode(std::string_view name, const Labels& labels) {
     good = good && is_name(label, false);
     key += '\n' + label + '=';
     // A line break in a value would look like the start of the next label.
-    std::transform(value.begin(), value.end(), std::back_inserter(key),
-                   [](char c) { return is_printable(c) ? c : '_'; });
+    std::ranges::transform(value, std::back_inserter(key), [](char c) { return is_printable(c) ? c : '_'; });
   }
   if (!good || key.size() > sizeof Record::key) return std::nullopt;
   return make_record(key);
@@ -90,7 +89,7 @@ std::optional<Sample> decode(const Record& record) {
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const auto equals = parts[i].find('=');
     if (equals == std::string_view::npos || !is_name(parts[i].substr(0, equals), false)) return std::nullopt;
-    if (!std::all_of(parts[i].begin(), parts[i].end(), is_printable)) return std::nullopt;
+    if (!std::ranges::all_of(parts[i], is_printable)) return std::nullopt;
     sample.labels.emplace(parts[i].substr(0, equals), parts[i].substr(equals + 1));
   }
   for (const auto& [name, help] : kHelp)
@@ -130,7 +129,7 @@ Result<std::vector<Record>> load(int fd, const std::string& path) {
   // Ignores a truncated record.
   std::vector<Record> records(file.data(), file.data() + static_cast<std::size_t>(count) / sizeof(Record));
   const auto good = [](const Record& record) { return is_name({record.key, 1}, true); };
-  if (records.empty() || key_of(records.front()) != kFileKey || !std::all_of(records.begin(), records.end(), good)) {
+  if (records.empty() || key_of(records.front()) != kFileKey || !std::ranges::all_of(records, good)) {
     records.clear();
   }
   return records;
@@ -141,7 +140,7 @@ std::optional<std::size_t> count(std::vector<Record>& records, const Increment& 
   const auto fresh = encode(increment.name, increment.labels);
   if (!fresh) return std::nullopt;
   const auto is_it = [&](const Record& other) { return std::memcmp(other.key, fresh->key, sizeof other.key) == 0; };
-  auto found = std::find_if(records.begin(), records.end(), is_it);
+  auto found = std::ranges::find_if(records, is_it);
   if (found == records.end()) {
     // The number of records is bounded, because each call reads the whole file.
     if (records.size() >= kMostRecords) return std::nullopt;

@@ -42,7 +42,7 @@ const char* phrase_of(int status) {
 }
 
 bool is_visible(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c > 0x20 && c < 0x7f; });
 }
 
 // Parses METHOD TARGET HTTP/1.N.
@@ -336,7 +336,7 @@ std::string http_body(int status) {
 
 Admission admit(const std::vector<ServedClient>& clients, const std::string& peer) {
   const auto is_own = [&](const ServedClient& client) { return client.peer == peer; };
-  const auto own = static_cast<std::size_t>(std::count_if(clients.begin(), clients.end(), is_own));
+  const auto own = static_cast<std::size_t>(std::ranges::count_if(clients, is_own));
   const bool among_own = own >= kMostOfOnePeer;
   if (!among_own && clients.size() < kMostClients) return {.admitted = true, .closes = std::nullopt};
   std::optional<std::size_t> first;

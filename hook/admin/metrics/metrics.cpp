@@ -206,7 +206,7 @@ std::vector<Sample> with_histograms(std::vector<Sample> counted) {
 
 std::string prometheus_text(std::vector<Sample> samples) {
   // The sort is stable, so that the first of equal samples stays.
-  std::stable_sort(samples.begin(), samples.end(), is_before);
+  std::ranges::stable_sort(samples, is_before);
   const auto same = [](const Sample& a, const Sample& b) { return a.name == b.name && a.labels == b.labels; };
   samples.erase(std::unique(samples.begin(), samples.end(), same), samples.end());
   std::string text;

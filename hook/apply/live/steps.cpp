@@ -103,7 +103,7 @@ Result<LivePlan> live_steps(const Adjustment& adjustment, const ContainerSpec& s
     }
     nodes.emplace_back(std::move(step));
   }
-  std::move(nodes.begin(), nodes.end(), std::back_inserter(live.steps));
+  std::ranges::move(nodes, std::back_inserter(live.steps));
   for (const PlannedMount& mount : adjustment.mounts) {
     const std::string& at = mount.destination;
     const bool lent = at == fabric::kLentDirectory || at == fabric::kNeededDirectory;

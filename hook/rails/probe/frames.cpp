@@ -217,7 +217,7 @@ std::optional<AddressClaim> parse_neighbour(Bytes frame) {
 std::vector<std::uint8_t> arp_request(const MacAddress& mac, const std::optional<fabric::Address>& source,
                                       const fabric::Address& target) {
   ArpFrame frame{};
-  std::fill(std::begin(frame.ethernet.ether_dhost), std::end(frame.ethernet.ether_dhost), std::uint8_t{0xff});
+  std::ranges::fill(frame.ethernet.ether_dhost, std::uint8_t{0xff});
   std::ranges::copy(mac, frame.ethernet.ether_shost);
   frame.ethernet.ether_type = htons(ETHERTYPE_ARP);
   frame.arp.ea_hdr = {.ar_hrd = htons(ARPHRD_ETHER),

@@ -107,7 +107,7 @@ void describe_sysfs(Members& members, std::optional<SysfsSettings>& settings) {
     std::vector<std::string>& values = (*settings)[i];
     members.optional(name, values);
     // The values are checked, because they are written to sysfs as root.
-    members.require(std::all_of(values.begin(), values.end(), is_sysfs_value), name);
+    members.require(std::ranges::all_of(values, is_sysfs_value), name);
   }
 }
 

@@ -53,7 +53,7 @@ std::size_t most_fields(std::string_view message, std::size_t level) {
   for (auto field = reader.next(); field && *field; field = reader.next()) {
     ++own;
     const auto inside = [&](std::uint32_t number) { return (*field)->is_bytes(number); };
-    if (level < std::size(kNested) && std::any_of(std::begin(kNested[level]), std::end(kNested[level]), inside))
+    if (level < std::size(kNested) && std::ranges::any_of(kNested[level], inside))
       most = std::max(most, most_fields((*field)->bytes, level + 1));
     if (level == kContainerLevel && (*field)->is_bytes(kMounts)) options += count_fields((*field)->bytes, kOptions);
   }
