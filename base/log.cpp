@@ -9,12 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
-#include <utility>
 
 #include "base/json/json.hpp"
-#include "base/result.hpp"
 #include "base/text.hpp"
 
 namespace base {

@@ -1,10 +1,5 @@
 #include "base/netlink.hpp"
 
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <algorithm>
-
 #include "base/text.hpp"
 
 namespace base::netlink {

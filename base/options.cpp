@@ -1,7 +1,6 @@
 #include "base/options.hpp"
 
 #include <cctype>
-#include <utility>
 
 namespace base {
 

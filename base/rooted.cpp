@@ -8,8 +8,6 @@
 
 #include <cerrno>
 
-#include "base/file.hpp"
-
 namespace base {
 namespace {
 

@@ -7,8 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/text.hpp"
-
 namespace base {
 namespace {
 

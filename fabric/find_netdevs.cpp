@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <span>
 
 #include "fabric/read_network.hpp"
 

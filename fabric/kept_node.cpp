@@ -1,7 +1,6 @@
 #include "fabric/kept_node.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace fabric {
 namespace {

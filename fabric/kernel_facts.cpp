@@ -8,7 +8,6 @@
 #include <set>
 
 #include "base/file.hpp"
-#include "base/text.hpp"
 #include "fabric/read_network.hpp"
 
 namespace fabric {

@@ -1,7 +1,6 @@
 #include "fabric/port_use.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/text.hpp"
 

@@ -7,7 +7,6 @@
 #include <climits>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "fabric/elf_file.hpp"

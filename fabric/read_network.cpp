@@ -4,11 +4,9 @@
 #include <linux/if.h>
 #include <linux/if_addr.h>
 #include <linux/if_link.h>
-#include <linux/rtnetlink.h>
 #include <rdma/rdma_netlink.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 
 namespace fabric::netlink {

@@ -1,6 +1,5 @@
 // rdma-hook: allocates RDMA devices to containers, and releases them.
 #include <csignal>
-#include <cstdio>
 #include <exception>
 
 #include "base/log.hpp"

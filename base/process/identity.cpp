@@ -7,9 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"

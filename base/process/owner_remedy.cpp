@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/result.hpp"
-
 namespace base {
 namespace {
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <vector>
 
 #include "base/process/owner_remedy.hpp"
 #include "base/text.hpp"

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <utility>
 
 #include "base/json/json.hpp"
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/warnings.hpp"
 #include "fabric/library_variables.hpp"

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/failure.hpp"
 #include "base/file.hpp"
 #include "base/text.hpp"
 

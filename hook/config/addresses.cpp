@@ -1,5 +1,4 @@
 // Reads "addresses" of a network: the ranges for the addresses of its rails.
-#include <algorithm>
 
 #include "hook/config/node_slice.hpp"
 #include "hook/config/reader.hpp"

@@ -1,7 +1,6 @@
 // Reads "networks" of config.json.
 #include <algorithm>
 
-#include "base/text.hpp"
 #include "hook/config/reader.hpp"
 #include "hook/config/values.hpp"
 

@@ -1,7 +1,6 @@
 // Reads "rails": the order of rails and planes.
 #include <set>
 
-#include "base/text.hpp"
 #include "hook/config/reader.hpp"
 #include "hook/config/values.hpp"
 

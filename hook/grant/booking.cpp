@@ -1,8 +1,6 @@
 #include "hook/grant/booking.hpp"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "base/failure.hpp"
 #include "base/text.hpp"

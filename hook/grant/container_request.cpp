@@ -8,7 +8,6 @@
 #include "base/file.hpp"
 #include "base/json/json.hpp"
 #include "fabric/read_node.hpp"
-#include "hook/request/request.hpp"
 
 namespace hook {
 namespace {

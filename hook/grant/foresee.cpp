@@ -2,17 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "base/warnings.hpp"
 #include "fabric/lent_libraries.hpp"
 #include "fabric/provider_names.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/grant/call.hpp"
-#include "hook/grant/container_request.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/mount_places.hpp"
 #include "hook/plan/choose.hpp"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/failure.hpp"
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "hook/plan/parts.hpp"
 

@@ -7,9 +7,7 @@
 #include <cerrno>
 #include <optional>
 #include <utility>
-#include <vector>
 
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "fabric/read_node.hpp"
 #include "hook/ledger/files.hpp"

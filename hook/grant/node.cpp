@@ -8,12 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "fabric/kept_node.hpp"
 #include "fabric/read_node.hpp"
 #include "fabric/snapshot.hpp"
-#include "hook/grant/container_request.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/node_needs.hpp"
 #include "hook/plan/parts.hpp"

@@ -5,7 +5,6 @@
 
 #include "base/failure.hpp"
 #include "base/json/json.hpp"
-#include "base/text.hpp"
 
 namespace hook {
 

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/failure.hpp"
 #include "base/text.hpp"
 
 namespace hook {

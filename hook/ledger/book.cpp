@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
-#include <utility>
 
-#include "base/failure.hpp"
 #include "hook/ledger/absence.hpp"
 #include "hook/ledger/changes.hpp"
 #include "hook/ledger/index.hpp"

@@ -8,13 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <utility>
 
-#include "base/result.hpp"
-#include "base/text.hpp"
 #include "hook/ledger/absence.hpp"
-#include "hook/ledger/index.hpp"
 
 namespace hook {
 namespace {

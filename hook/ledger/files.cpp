@@ -1,7 +1,6 @@
 #include "hook/ledger/files.hpp"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>

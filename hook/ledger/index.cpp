@@ -8,14 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
-#include <memory>
-#include <set>
 
 #include "base/file.hpp"
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/text_digest.hpp"
-#include "hook/ledger/grant.hpp"
 #include "hook/ledger/locks.hpp"
 #include "hook/ledger/store.hpp"
 

@@ -49,7 +49,6 @@
 #include <set>
 #include <utility>
 
-#include "base/failure.hpp"
 #include "base/text.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/absence.hpp"

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <ctime>
-#include <optional>
 #include <string_view>
 
 #include "base/file.hpp"

@@ -4,9 +4,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/failure.hpp"
 #include "base/json/record.hpp"
-#include "base/text.hpp"
 #include "hook/ledger/files.hpp"
 
 namespace hook {

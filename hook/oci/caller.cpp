@@ -3,7 +3,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/result.hpp"
 #include "base/text.hpp"
 
 namespace hook {

@@ -1,7 +1,6 @@
 #include "hook/plan/choose.hpp"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/failure.hpp"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/failure.hpp"
 #include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/warnings.hpp"

@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "base/failure.hpp"
 #include "base/text.hpp"
 #include "base/warnings.hpp"
 #include "hook/plan/order.hpp"

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "hook/plan/match.hpp"
-#include "hook/plan/parts.hpp"
 
 namespace hook {
 namespace {

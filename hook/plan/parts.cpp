@@ -8,7 +8,6 @@
 
 #include "base/failure.hpp"
 #include "base/text.hpp"
-#include "base/text_digest.hpp"
 #include "fabric/provider_names.hpp"
 
 namespace hook {

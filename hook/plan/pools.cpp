@@ -5,7 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "base/failure.hpp"
 #include "base/text.hpp"
 #include "hook/config/values.hpp"
 

@@ -1,7 +1,6 @@
 #include "hook/plan/rank.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace hook {

@@ -1,10 +1,8 @@
 #include "hook/program/commands.hpp"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "base/json/json.hpp"
-#include "base/text.hpp"
 #include "hook/admin/doctor/checks.hpp"
 #include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"

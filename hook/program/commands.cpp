@@ -14,7 +14,6 @@
 #include "base/json/json.hpp"
 #include "base/process/run_in_child.hpp"
 #include "base/process/sandbox.hpp"
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/warnings.hpp"
 #include "fabric/inventory.hpp"

@@ -1,10 +1,8 @@
 #include "hook/rails/foresee.hpp"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "hook/rails/add.hpp"
 #include "hook/rails/address/node_ranges.hpp"

@@ -13,14 +13,12 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "base/failure.hpp"
 #include "base/file.hpp"
 #include "base/process/mountinfo.hpp"
 #include "base/text.hpp"

@@ -12,7 +12,6 @@
 #include "base/failure.hpp"
 #include "base/file.hpp"
 #include "base/process/cgroup.hpp"
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "fabric/inventory.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"

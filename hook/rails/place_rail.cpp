@@ -9,7 +9,6 @@
 #include <iterator>
 #include <utility>
 
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "fabric/inventory.hpp"
 #include "fabric/pci_sysfs.hpp"

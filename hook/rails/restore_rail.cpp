@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <initializer_list>
-#include <iterator>
 #include <utility>
 
 #include "base/warnings.hpp"

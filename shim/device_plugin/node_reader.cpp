@@ -5,15 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
-#include <utility>
 
 #include "base/file.hpp"
 #include "base/json/json.hpp"
-#include "base/log.hpp"
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "hook/apply/cdi_spec.hpp"
-#include "hook/config/read_config.hpp"
 #include "hook/plan/parts.hpp"
 
 namespace shim {

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/log.hpp"
 #include "base/process/daemon_state.hpp"
 #include "base/process/ending_signals.hpp"
 #include "base/text.hpp"

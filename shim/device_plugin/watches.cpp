@@ -5,12 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdint>
-#include <utility>
 
 #include "base/file.hpp"
 #include "base/process/root_lock.hpp"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
 #include <utility>
 
 #include "base/failure.hpp"
@@ -15,7 +14,6 @@
 #include "shim/nri/grants_of.hpp"
 #include "shim/nri/pack.hpp"
 #include "shim/nri/terms.hpp"
-#include "shim/nri/wire/messages.hpp"
 
 namespace hook {
 

@@ -1,7 +1,6 @@
 #include "shim/nri/grants_of.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "hook/ledger/absence.hpp"
 

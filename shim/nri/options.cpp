@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <string_view>
 
-#include "base/text.hpp"
 #include "hook/grant/node_options.hpp"
 
 namespace shim {

@@ -10,14 +10,11 @@
 #include <iterator>
 #include <memory>
 #include <string_view>
-#include <utility>
 
 #include "base/process/sandbox.hpp"
 #include "base/text.hpp"
 #include "hook/apply/cdi_spec.hpp"
-#include "hook/config/read_config.hpp"
 #include "shim/nri/grant_worker.hpp"
-#include "shim/nri/grants_of.hpp"
 #include "shim/nri/terms.hpp"
 #include "shim/nri/wire/messages.hpp"
 

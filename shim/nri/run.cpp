@@ -14,14 +14,12 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/file.hpp"
 #include "base/process/daemon_state.hpp"
 #include "base/process/ending_signals.hpp"
-#include "base/text.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/apply/memlock.hpp"
 #include "hook/config/read_config.hpp"

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <initializer_list>
-#include <optional>
 
 #include "hook/apply/memlock.hpp"
 #include "hook/config/config.hpp"

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/json/error.hpp"
-#include "base/process/frame_socket.hpp"
 #include "base/process/helper.hpp"
 #include "base/process/sandbox.hpp"
 

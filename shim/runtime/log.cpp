@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/json/json.hpp"
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 

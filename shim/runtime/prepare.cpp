@@ -1,7 +1,6 @@
 #include "shim/runtime/prepare.hpp"
 
 #include <memory>
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
-#include "base/json/json.hpp"
 #include "base/text.hpp"
 
 namespace shim {

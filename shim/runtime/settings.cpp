@@ -4,8 +4,6 @@
 
 #include <cerrno>
 #include <climits>
-#include <string_view>
-#include <utility>
 
 #include "base/file.hpp"
 #include "base/text.hpp"

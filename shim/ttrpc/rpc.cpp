@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "shim/ttrpc/wire_fields.hpp"
 

@@ -13,7 +13,6 @@
 
 #include "base/process/root_lock.hpp"
 #include "base/process/sandbox.hpp"
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/text_digest.hpp"
 #include "base/unique_fd.hpp"

@@ -2,18 +2,14 @@
 
 #include <poll.h>
 
-#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdio>
 #include <utility>
 
 #include "base/json/json.hpp"
-#include "base/log.hpp"
 #include "base/process/daemon_state.hpp"
 #include "base/process/ending_signals.hpp"
 #include "base/process/sandbox.hpp"
-#include "base/result.hpp"
 #include "base/text_digest.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/admin/cluster/apply_config.hpp"

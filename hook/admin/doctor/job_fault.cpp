@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <thread>
 
 #include "base/file.hpp"
-#include "base/text.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/ledger/ledger.hpp"

@@ -6,7 +6,6 @@
 #include "base/result.hpp"
 #include "base/rooted.hpp"
 #include "base/text.hpp"
-#include "hook/admin/install/query_engine.hpp"
 
 namespace hook {
 namespace {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/text.hpp"
 #include "hook/admin/install/engine_processes.hpp"
 #include "hook/admin/install/node_files.hpp"
 

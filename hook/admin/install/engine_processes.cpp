@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <variant>
 
 #include "base/file.hpp"
 #include "base/process/identity.hpp"

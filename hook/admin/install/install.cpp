@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <utility>
 
 #include "base/json/json.hpp"
-#include "base/text.hpp"
 #include "hook/admin/install/choose_engine.hpp"
 #include "hook/admin/install/distribution.hpp"
 #include "hook/admin/install/engine_processes.hpp"

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 
 #include "hook/admin/install/distribution.hpp"
 #include "hook/admin/install/node_files.hpp"

@@ -6,7 +6,6 @@
 #include <cerrno>
 
 #include "base/json/json.hpp"
-#include "base/result.hpp"
 #include "base/text.hpp"
 #include "hook/admin/install/engine_processes.hpp"
 #include "hook/admin/install/node_files.hpp"

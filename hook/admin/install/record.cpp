@@ -6,14 +6,12 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <ctime>
 #include <filesystem>
 
 #include "base/file.hpp"
 #include "base/json/record.hpp"
 #include "base/process/root_lock.hpp"
-#include "base/text.hpp"
 #include "base/text_digest.hpp"
 #include "hook/admin/install/node_files.hpp"
 #include "hook/admin/install/programs.hpp"

@@ -3,7 +3,6 @@
 
 #include "hook/admin/install/distribution.hpp"
 #include "hook/admin/install/install.hpp"
-#include "hook/admin/install/node_files.hpp"
 #include "hook/admin/install/node_label.hpp"
 #include "hook/admin/install/plan.hpp"
 #include "hook/admin/install/programs.hpp"

@@ -12,7 +12,6 @@
 #include <ctime>
 #include <iterator>
 #include <optional>
-#include <utility>
 
 #include "base/text.hpp"
 #include "hook/ledger/files.hpp"

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,9 +13,7 @@
 #include <iterator>
 #include <list>
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 namespace hook {
 namespace {

@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <map>
-#include <optional>
 #include <tuple>
-#include <utility>
 
 #include "base/file.hpp"
 #include "base/json/json.hpp"

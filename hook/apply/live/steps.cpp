@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/result.hpp"
 #include "fabric/lent_libraries.hpp"
 #include "hook/apply/memlock.hpp"
 

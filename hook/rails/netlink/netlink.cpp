@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "base/process/run_in_child.hpp"
 #include "base/text.hpp"

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "fabric/inventory.hpp"
 #include "fabric/port_use.hpp"
 
 namespace hook {

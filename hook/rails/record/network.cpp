@@ -1,7 +1,6 @@
 #include "hook/rails/record/network.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <utility>
 
 #include "base/json/record.hpp"

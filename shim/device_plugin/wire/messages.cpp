@@ -1,7 +1,5 @@
 #include "shim/device_plugin/wire/messages.hpp"
 
-#include <utility>
-
 #include "hook/apply/cdi_spec.hpp"
 
 namespace shim {

@@ -1,7 +1,6 @@
 #include "shim/nri/wire/session.hpp"
 
 #include <cerrno>
-#include <chrono>
 
 #include "base/text.hpp"
 #include "shim/nri/wire/nri.pb.h"
