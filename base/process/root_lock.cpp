@@ -125,8 +125,12 @@ int acquire(const std::function<int()>& attempt, std::chrono::milliseconds patie
   }
 }
 
+int flock_within(int fd, int operation, std::chrono::milliseconds patience, LockPause pause) {
+  return acquire([=] { return ::flock(fd, operation | LOCK_NB) == 0 ? 0 : errno; }, patience, pause);
+}
+
 Result<bool> lock_within(int fd, std::chrono::milliseconds patience) {
-  const int failed = acquire([fd] { return ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }, patience, kPause);
+  const int failed = flock_within(fd, LOCK_EX, patience, kPause);
   if (failed != 0 && failed != EAGAIN) return sys_error(failed, "lock");
   return failed == 0;
 }

@@ -54,7 +54,11 @@ struct LockPause {
 // no timeout, and a timer that interrupts it needs a signal handler. Returns 0 or an errno; EAGAIN: the time is over.
 int acquire(const std::function<int()>& attempt, std::chrono::milliseconds patience, LockPause pause = {});
 
-// Locks an open file or directory with flock(2). Returns false if the time is over. Errors: those of flock(2).
+// Locks an open file or directory with flock(2). operation: LOCK_EX or LOCK_SH. Returns 0 or an errno; EAGAIN: the time
+// is over.
+int flock_within(int fd, int operation, std::chrono::milliseconds patience, LockPause pause = {});
+
+// Locks an open file or directory for one process. Returns false if the time is over. Errors: those of flock(2).
 Result<bool> lock_within(int fd, std::chrono::milliseconds patience);
 
 // Returns "process 123 (NAME, user 1000)" for a process that has the file open and holds its flock(2) lock, or "an

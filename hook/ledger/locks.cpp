@@ -97,13 +97,6 @@ std::string process_with_byte_lock(int fd, off_t offset) {
   return kAnotherProcess;
 }
 
-// Calls acquire(). result_of: returns 0, or -1 with errno; EACCES too may mean that another process holds the lock
-// (fcntl(2)).
-int acquire_within(int timeout_ms, const std::function<int()>& result_of) {
-  const auto attempt = [&] { return result_of() == 0 ? 0 : errno == EACCES ? EAGAIN : errno; };
-  return base::acquire(attempt, std::chrono::milliseconds(timeout_ms));
-}
-
 std::string duration(int ms) {
   return ms % 1000 == 0 ? fmt::format("{} s", ms / 1000) : fmt::format("{} ms", ms);
 }
@@ -127,7 +120,7 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int
     fd.reset(::openat(hca.fd.get(), "lock", kFlags | O_CREAT, 0600));
     if (!fd.ok()) return sys_error(errno, "cannot open `{}/lock`", hca.path);
   }
-  const int failed = acquire_within(timeout_ms, [&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); });
+  const int failed = base::flock_within(fd.get(), LOCK_EX, std::chrono::milliseconds(timeout_ms));
   if (failed == EAGAIN) {
     return Error{.message = fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms),
                                         process_with_hca_lock(fd.get())),
@@ -158,7 +151,11 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
     range.l_whence = SEEK_SET;
     range.l_start = offset;
     range.l_len = 1;
-    const int failed = acquire_within(timeout_ms, [&] { return ::fcntl(fd.get(), F_OFD_SETLK, &range); });
+    // EACCES too may mean that another process holds the lock (fcntl(2)).
+    const auto attempt = [&] {
+      return ::fcntl(fd.get(), F_OFD_SETLK, &range) == 0 ? 0 : errno == EACCES ? EAGAIN : errno;
+    };
+    const int failed = base::acquire(attempt, std::chrono::milliseconds(timeout_ms));
     if (failed == EAGAIN) {
       // A call that does not wait (timeout 0) runs at every start of a container, and skips a locked grant. To keep it
       // cheap, it does not search procfs for the process that holds the lock.

@@ -19,22 +19,6 @@ std::string bare_value(std::string_view text) {
   return value;
 }
 
-// Removes a comment, which begins with # outside of quotes.
-std::string_view without_toml_comment(std::string_view line) {
-  char quote = '\0';
-  for (std::size_t at = 0; at < line.size(); ++at) {
-    const char c = line[at];
-    if (c == quote) {
-      quote = '\0';
-    } else if (quote == '\0' && (c == '"' || c == '\'')) {
-      quote = c;
-    } else if (quote == '\0' && c == '#') {
-      return line.substr(0, at);
-    }
-  }
-  return line;
-}
-
 // Appends the lines of a file that set `key`. A list over several lines counts with its first line.
 void find_in_text(const std::string& file, std::string_view text, const SettingName& wanted,
                   std::vector<FileSetting>& found) {
@@ -110,6 +94,21 @@ std::vector<std::string> containerd_imports(const std::string& root, const Engin
 }
 
 }  // namespace
+
+std::string_view without_toml_comment(std::string_view line) {
+  char quote = '\0';
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    const char c = line[at];
+    if (c == quote) {
+      quote = '\0';
+    } else if (quote == '\0' && (c == '"' || c == '\'')) {
+      quote = c;
+    } else if (quote == '\0' && c == '#') {
+      return line.substr(0, at);
+    }
+  }
+  return line;
+}
 
 std::vector<std::string> import_patterns(const EngineFacts& facts) {
   auto patterns = setting_list(facts.settings, "", "imports");

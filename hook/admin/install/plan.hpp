@@ -115,6 +115,9 @@ struct FileSetting {
   unsigned line = 0;  // number of the line, from 1
   std::string value;
 };
+// Returns the line without its comment, which begins with # outside of quotes. Pure.
+std::string_view without_toml_comment(std::string_view line);
+
 // Returns the lines that set `key` in a table whose name ends with `table`; "" is the top of a file. Ignores files that
 // could not be read, and dotted keys. Pure.
 std::vector<FileSetting> find_in_files(const EngineFacts& facts, std::string_view table, std::string_view key);

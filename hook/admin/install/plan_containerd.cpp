@@ -248,7 +248,7 @@ std::string with_members(std::string_view text, TomlTables& tables, const Engine
     lines.emplace_back(line);
   std::erase_if(tables, [&](const TomlTable& table) {
     const auto is_its_header = [&](const std::string& line) {
-      return is_header(line) && bare_name(line.substr(0, line.find('#'))) == bare_name(fmt::format("[{}]", table.name));
+      return is_header(line) && bare_name(without_toml_comment(line)) == bare_name(fmt::format("[{}]", table.name));
     };
     const auto found = std::ranges::find_if(lines, is_its_header);
     if (found == lines.end()) return false;
@@ -305,7 +305,7 @@ std::string with_import(const std::string& text, unsigned version) {
     std::string line(base::trim(std::string_view(text).substr(at, end - at)));
     if (line.starts_with('[')) break;
     std::erase(line, ' ');
-    if (line.substr(0, line.find('#')) == "imports=[]")
+    if (without_toml_comment(line) == "imports=[]")
       return text.substr(0, at) + import + text.substr(std::min(end + 1, text.size()));
     at = end + 1;
   }
@@ -401,7 +401,7 @@ void guess_form(EngineFacts& facts, std::string_view config) {
   }
   constexpr std::string_view kKey = "version=";
   for (const std::string_view line : base::split(config, '\n')) {
-    const std::string text = bare_name(line.substr(0, line.find('#')));
+    const std::string text = bare_name(without_toml_comment(line));
     if (text.starts_with('[')) break;
     if (text.starts_with(kKey))
       facts.config_version = base::parse_number<unsigned>(std::string_view(text).substr(kKey.size())).value_or(0);

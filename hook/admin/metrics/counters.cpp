@@ -8,11 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
-#include <ctime>
 #include <iterator>
 #include <optional>
 
+#include "base/process/root_lock.hpp"
 #include "base/text.hpp"
 #include "hook/ledger/files.hpp"
 
@@ -31,8 +32,8 @@ constexpr std::size_t kMostRecords = 1 + 512;
 // Key of the first record, which identifies the file. Another format needs another key.
 constexpr std::string_view kFileKey = "rdma_hook_metrics_1";
 
-constexpr int kLockTries = 10;
-constexpr timespec kLockPause{.tv_sec = 0, .tv_nsec = 1'000'000};
+constexpr std::chrono::milliseconds kLockPatience{10};
+constexpr base::LockPause kLockPause{std::chrono::milliseconds(1), std::chrono::milliseconds(1)};
 
 constexpr std::pair<std::string_view, const char*> kHelp[] = {
     {kGrantsTotal, "Containers that were granted HCAs."},
@@ -98,14 +99,7 @@ std::optional<Sample> decode(const Record& record) {
 
 class FileLock {
  public:
-  FileLock(int fd, int operation) : fd_(fd) {
-    for (int left = kLockTries; !held_; --left) {
-      // The lock is polled, because a blocking flock(2) has no timeout.
-      held_ = ::flock(fd_, operation | LOCK_NB) == 0;
-      if (held_ || left == 0 || (errno != EWOULDBLOCK && errno != EINTR)) return;
-      ::nanosleep(&kLockPause, nullptr);
-    }
-  }
+  FileLock(int fd, int operation) : fd_(fd), held_(base::flock_within(fd, operation, kLockPatience, kLockPause) == 0) {}
   ~FileLock() {
     if (held_) ::flock(fd_, LOCK_UN);
   }
@@ -115,7 +109,7 @@ class FileLock {
 
  private:
   int fd_;
-  bool held_ = false;
+  bool held_;
 };
 
 // Reads the records of a file whose first record is kFileKey; an empty list for every other file. Checks only the first

@@ -58,12 +58,10 @@ Result<std::optional<std::string>> read_link(const LedgerDirectory& place, const
 
 // Locks the directory. Closing the descriptor releases the lock.
 Result<void> lock_place(const LedgerDirectory& place, int timeout_ms) {
-  const auto attempt = [&] { return ::flock(place.fd.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno; };
-  const int failed = base::acquire(attempt, std::chrono::milliseconds(timeout_ms), kPause);
-  if (failed == EAGAIN) {
+  const int failed = base::flock_within(place.fd.get(), LOCK_EX, std::chrono::milliseconds(timeout_ms), kPause);
+  if (failed == EAGAIN)
     return Error{fmt::format("cannot lock `{}` within {} ms: another process holds it", place.path, timeout_ms), EAGAIN,
                  "try again"};
-  }
   return failed == 0 ? Result<void>() : sys_error(failed, "cannot lock `{}`", place.path);
 }
 

@@ -216,6 +216,18 @@ disable = false  # rdma-hook install
 )");
 }
 
+TEST(InstallPlan, EditsTableWithNumberSignInItsName) {
+  EngineFacts facts = facts_of(1, kOne, InstallWay::kNri);
+  facts.settings[{handlers_of(facts), "default_runtime_name"}] = "'a#b'";
+  const auto plan = must(plan_of(facts, [](const std::string& path) -> base::Result<std::optional<std::string>> {
+    if (path != kContainerdConfig) return std::optional<std::string>();
+    return std::optional<std::string>("[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.'a#b'] # own\n");
+  }));
+  const std::string& text = plan.edits.back().after;
+  EXPECT_NE(text.find("# own\n  runtime_type = "), std::string::npos) << text;
+  EXPECT_EQ(text.find("runtimes.a#b"), std::string::npos) << text;
+}
+
 TEST(InstallPlan, WritesDropInToImportedDirectoryOfContainerd2) {
   const auto plan = must(plan_of(facts_of(2, kTwo, InstallWay::kRuntime), nothing));
   ASSERT_EQ(plan.edits.size(), 1U);
