@@ -53,8 +53,7 @@ int write_all(int fd, std::string_view text);
 // false. Moves the position. Returns false and sets errno if the directory cannot be read.
 // This function replaces readdir(3), which needs a separate open file and a stream: five more system calls per
 // directory. A start reads dozens of directories with one or two entries.
-template <typename Use>
-bool next_names(int directory, Use use) {
+bool next_names(int directory, auto use) {
   alignas(dirent64) char buffer[8192];
   for (;;) {
     const ssize_t count = ::getdents64(directory, buffer, sizeof buffer);
@@ -69,8 +68,7 @@ bool next_names(int directory, Use use) {
 }
 
 // Calls next_names() from the first entry.
-template <typename Use>
-bool each_name(int directory, Use use) {
+bool each_name(int directory, auto use) {
   return ::lseek(directory, 0, SEEK_SET) == 0 && next_names(directory, use);
 }
 

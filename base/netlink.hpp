@@ -40,8 +40,7 @@ std::optional<T> value_of(Bytes bytes) {
 }
 
 // Returns the bytes of a plain struct, which must outlive the result.
-template <typename T>
-Bytes bytes_of(const T& value) {
+Bytes bytes_of(const auto& value) {
   return {reinterpret_cast<const std::uint8_t*>(&value), sizeof value};
 }
 
@@ -92,8 +91,7 @@ std::optional<Message> next_message(Bytes& rest);
 // A request of this client: a fixed header, then attributes in the order of the calls.
 class Query {
  public:
-  template <typename Header>
-  Query(unsigned type, unsigned flags, const Header& header) : Query(type, flags, bytes_of(header)) {}
+  Query(unsigned type, unsigned flags, const auto& header) : Query(type, flags, bytes_of(header)) {}
   Query(unsigned type, unsigned flags, Bytes header);
 
   void put(unsigned type, Bytes value);

@@ -30,8 +30,7 @@ std::uint8_t family_of(const Address& address);
 Bytes bytes_in_family(const Address& address);
 
 // Calls use(hop, attributes) for each next hop of a route (RTA_MULTIPATH). Ends at a malformed one.
-template <typename Use>
-void each_nexthop(Bytes multipath, Use use) {
+void each_nexthop(Bytes multipath, auto use) {
   while (const auto hop = value_of<rtnexthop>(multipath)) {
     if (hop->rtnh_len < sizeof *hop || hop->rtnh_len > multipath.size()) return;
     use(*hop, multipath.subspan(sizeof *hop, hop->rtnh_len - sizeof *hop));

@@ -87,8 +87,7 @@ class QuickReader {
   }
 
   // Reads a string and passes its text to `use`.
-  template <typename Use>
-  bool string(Use use) {
+  bool string(auto use) {
     const char* const begin = at_++;
     bool plain = true;
     for (; at_ != end_ && *at_ != '"'; ++at_) {

@@ -1,7 +1,6 @@
 // Writes and reads JSON records of this program. The members of a struct are described once, for both:
 //
-//   template <typename Members>
-//   void describe(Members& members, ProcessIdentity& process) {
+//   void describe(auto& members, ProcessIdentity& process) {
 //     members("pid", process.pid);
 //     members.optional("start_time", process.start_time);
 //   }
@@ -36,10 +35,7 @@ Json to_record(const T& value);
 
 class RecordWriter {
  public:
-  template <typename T>
-  void operator()(const char* name, const T& value) {
-    add_member(json_, name) = to_record(value);
-  }
+  void operator()(const char* name, const auto& value) { add_member(json_, name) = to_record(value); }
   // Writes the member, unless the value is the default value of its type.
   template <typename T>
   void optional(const char* name, const T& value) {
@@ -47,8 +43,7 @@ class RecordWriter {
   }
   void name(const char* name, const std::string& value, std::size_t) { (*this)(name, value); }
   void optional_name(const char* name, const std::string& value, std::size_t) { optional(name, value); }
-  template <typename T, typename ToText, typename Parse>
-  void text(const char* name, const T& value, ToText to_text, Parse) {
+  void text(const char* name, const auto& value, auto to_text, auto) {
     add_member(json_, name) = std::string(to_text(value));
   }
   template <typename T, typename ToText, typename Parse>
@@ -59,20 +54,15 @@ class RecordWriter {
   void word(const char* name, T value, const Word<T> (&words)[size]) {
     add_member(json_, name) = std::string(to_word(words, value));
   }
-  template <typename Describe>
-  void group(const char* name, Describe describe_members) {
+  void group(const char* name, auto describe_members) {
     RecordWriter inner;
     describe_members(inner);
     add_member(json_, name) = inner.take();
   }
-  template <typename Describe>
-  void optional_group(const char* name, bool is_there, Describe describe_members) {
+  void optional_group(const char* name, bool is_there, auto describe_members) {
     if (is_there) group(name, describe_members);
   }
-  template <typename ToText>
-  void note(const char* name, ToText for_people) {
-    add_member(json_, name) = std::string(for_people());
-  }
+  void note(const char* name, auto for_people) { add_member(json_, name) = std::string(for_people()); }
   void require(bool, const char*) {}
   Json take() { return std::move(json_); }
 
@@ -86,8 +76,7 @@ class RecordWriter {
 template <typename Input>
 class RecordInput {
  public:
-  template <typename T>
-  void operator()(const char* name, T& value) {
+  void operator()(const char* name, auto& value) {
     if (!input().find(name)) return input().fail(name);
     input().read(value);
   }
@@ -106,26 +95,22 @@ class RecordInput {
     require(is_file_name(value, longest), name);
   }
   // Reads a text and parses it. parse(text) returns a std::optional of the value.
-  template <typename T, typename ToText, typename Parse>
-  void text(const char* name, T& value, ToText to_text, Parse parse) {
+  void text(const char* name, auto& value, auto to_text, auto parse) {
     if (!input().find(name)) return input().fail(name);
     parse_found(name, value, to_text, parse);
   }
-  template <typename T, typename ToText, typename Parse>
-  void optional_text(const char* name, T& value, ToText to_text, Parse parse) {
+  void optional_text(const char* name, auto& value, auto to_text, auto parse) {
     if (input().find(name)) parse_found(name, value, to_text, parse);
   }
   template <typename T, std::size_t size>
   void word(const char* name, T& value, const Word<T> (&words)[size]) {
     text(name, value, words, [&](std::string_view written) { return from_word(words, written); });
   }
-  template <typename Describe>
-  void group(const char* name, Describe describe_members) {
+  void group(const char* name, auto describe_members) {
     if (!input().find(name)) return input().fail(name);
     input().read_object(describe_members);
   }
-  template <typename Describe>
-  void optional_group(const char* name, bool, Describe describe_members) {
+  void optional_group(const char* name, bool, auto describe_members) {
     if (input().find(name)) input().read_object(describe_members);
   }
   void require(bool holds, const char* name) {
@@ -134,8 +119,7 @@ class RecordInput {
 
  private:
   Input& input() { return static_cast<Input&>(*this); }
-  template <typename T, typename ToText, typename Parse>
-  void parse_found(const char* name, T& value, ToText, Parse parse) {
+  void parse_found(const char* name, auto& value, auto, auto parse) {
     std::string written;
     input().read(written);
     auto parsed = parse(written);
@@ -149,10 +133,7 @@ class RecordReader : public RecordInput<RecordReader> {
   explicit RecordReader(const Json& object) : object_(object) {}
 
   // Accepts any value of this member and ignores it: it is written for people only.
-  template <typename ToText>
-  void note(const char* name, ToText) {
-    find(name);
-  }
+  void note(const char* name, auto) { find(name); }
   // Returns the first error: a member that is missing, wrong or unknown.
   Result<void> finish() {
     if (error_) return *error_;
@@ -205,8 +186,7 @@ class RecordReader : public RecordInput<RecordReader> {
   void read(T& value) {
     read_object([&](RecordReader& inner) { describe(inner, value); });
   }
-  template <typename Describe>
-  void read_object(Describe describe_members) {
+  void read_object(auto describe_members) {
     if (!found_->is_object()) return fail(name_);
     RecordReader inner(*found_);
     describe_members(inner);
@@ -248,8 +228,7 @@ class RecordScanner : public RecordInput<RecordScanner> {
   }
   void fail(const char*) { failed_ = true; }
   void take(std::string_view text) { failed_ = failed_ || !skip(text); }
-  template <typename Describe>
-  void read_object(Describe describe_members) {
+  void read_object(auto describe_members) {
     take("{");
     is_first_ = true;
     describe_members(*this);
@@ -286,8 +265,7 @@ class RecordScanner : public RecordInput<RecordScanner> {
     rest_.remove_prefix(value.size());
     take("\"");
   }
-  template <std::integral Number>
-  void read(Number& value) {
+  void read(std::integral auto& value) {
     const auto [end, code] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     // from_chars() accepts a sign and leading zeros.
     failed_ =

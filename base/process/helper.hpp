@@ -30,8 +30,7 @@ struct Helper {
 // return. parent: PID of this process. ours, theirs: both ends of the pair of sockets, which work() owns. `ours` is
 // this process's end: while the helper has it open too, `theirs` reports no end of the stream. Returns a Helper without
 // a PID, and sets errno, if the pair or the process cannot be made. type: SOCK_STREAM or SOCK_SEQPACKET.
-template <typename Work>
-Helper start_helper(int type, Work work) {
+Helper start_helper(int type, auto work) {
   int ends[2];
   if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0) return {};
   UniqueFd ours(ends[0]);

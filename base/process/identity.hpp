@@ -32,8 +32,7 @@ bool is_above_me(const ProcessIdentity& process);
 Result<Presence> read_presence(const ProcessIdentity& process);
 
 // Describes the members for records (base/json/record.hpp).
-template <typename Members>
-void describe(Members& members, ProcessIdentity& process) {
+void describe(auto& members, ProcessIdentity& process) {
   members("pid", process.pid);
   members("start_time", process.start_time);
 }

@@ -78,8 +78,7 @@ class ConfigReader {
     return chosen ? from_word(words, *chosen) : std::nullopt;
   }
   // Returns parse(text). If this is nullopt, notes the problem "`TEXT` WRONG", with `wrong` for WRONG.
-  template <typename Parse>
-  auto parsed(const ConfigValue& value, Parse parse, std::string_view wrong, const char* remedy) {
+  auto parsed(const ConfigValue& value, auto parse, std::string_view wrong, const char* remedy) {
     const auto written = text(value);
     auto result = written ? parse(*written) : std::nullopt;
     if (written && !result) error(value, fmt::format("`{}` {}", shown(*written), wrong), remedy);
@@ -95,12 +94,10 @@ class ConfigReader {
   Read into(Target& target, void (*read)(ConfigReader&, const ConfigValue&, Target&)) {
     return [this, &target, read](const ConfigValue& value) { read(*this, value, target); };
   }
-  template <typename Flag>
-  Read flag_into(Flag& target) {
+  Read flag_into(auto& target) {
     return [this, &target](const ConfigValue& value) { set(target, boolean(value)); };
   }
-  template <typename Number>
-  Read number_into(Number& target, std::uint64_t lowest, std::uint64_t highest) {
+  Read number_into(auto& target, std::uint64_t lowest, std::uint64_t highest) {
     return [this, &target, lowest, highest](const ConfigValue& value) {
       if (const auto wide = number(value, lowest, highest)) target = static_cast<unsigned>(*wide);
     };
@@ -109,15 +106,13 @@ class ConfigReader {
   Read word_into(Target& target, const Word<Value> (&words)[size]) {
     return [this, &target, &words](const ConfigValue& value) { set(target, word(value, words)); };
   }
-  template <typename Target, typename Parse>
-  Read text_into(Target& target, Parse parse, std::string_view wrong, const char* remedy) {
+  Read text_into(auto& target, auto parse, std::string_view wrong, const char* remedy) {
     return [this, &target, parse, wrong, remedy](const ConfigValue& value) {
       set(target, parsed(value, parse, wrong, remedy));
     };
   }
   // A list replaces the content of the target. Duplicates are errors, except in a list of words.
-  template <typename Parse>
-  Read texts_into(std::vector<std::string>& target, Parse parse, std::string_view wrong, const char* remedy) {
+  Read texts_into(std::vector<std::string>& target, auto parse, std::string_view wrong, const char* remedy) {
     return [this, &target, parse, wrong, remedy](const ConfigValue& list) {
       texts(list, target, [&](const ConfigValue& element) { return parsed(element, parse, wrong, remedy); });
     };

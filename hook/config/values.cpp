@@ -23,8 +23,7 @@ bool is_lower(char c) {
   return c >= 'a' && c <= 'z';
 }
 
-template <typename Allowed>
-bool is_made_of(std::string_view text, Allowed allowed) {
+bool is_made_of(std::string_view text, auto allowed) {
   return !text.empty() && text.size() <= kLongestName && std::ranges::all_of(text, allowed);
 }
 

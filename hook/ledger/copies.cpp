@@ -35,8 +35,7 @@ struct Content {
 
 // Calls use(block, offset) for each block of a file until it returns an errno. Returns this errno, that of a failed
 // read, or 0.
-template <typename Use>
-int each_block(int file, Use use) {
+int each_block(int file, auto use) {
   std::string buffer(kCopyBlock, '\0');
   for (off_t at = 0;;) {
     const ssize_t count = ::pread(file, buffer.data(), buffer.size(), at);

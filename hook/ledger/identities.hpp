@@ -30,8 +30,7 @@ Result<NetnsIdentity> identify_netns(const std::string& path);
 Result<Presence> read_presence(const NetnsIdentity& netns);
 
 // Describes the members for records of grants and of rails (base/json/record.hpp).
-template <typename Members>
-void describe(Members& members, NetnsIdentity& netns) {
+void describe(auto& members, NetnsIdentity& netns) {
   members("dev", netns.dev);
   members("ino", netns.ino);
   members("path", netns.path);
@@ -59,8 +58,7 @@ Result<CgroupIdentity> identify_cgroup(const std::string& root, const std::strin
 Result<Presence> read_presence(const CgroupIdentity& cgroup);
 
 // Describes the members for records of grants (base/json/record.hpp).
-template <typename Members>
-void describe(Members& members, CgroupIdentity& cgroup) {
+void describe(auto& members, CgroupIdentity& cgroup) {
   members.group("root", [&](auto& root) {
     root("path", cgroup.root);
     root("dev", cgroup.root_dev);

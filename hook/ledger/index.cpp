@@ -136,8 +136,7 @@ Result<void> add_entries(const LedgerFiles& files, const std::string& key, const
 
 // Calls use(entry) for each entry of an HCA until it returns false. Returns false if the directory of the entries is
 // missing, as of an HCA that was never held.
-template <typename Use>
-Result<bool> each_entry(const LedgerFiles& files, const std::string& hca, Use use) {
+Result<bool> each_entry(const LedgerFiles& files, const std::string& hca, auto use) {
   const std::string path = entries_path(hca);
   const UniqueFd fd = base::open_to_list(files.hca.fd.get(), path.c_str());
   if (!fd.ok()) return errno == ENOENT ? Result<bool>(false) : path_error(files.hca, "list", path);

@@ -164,8 +164,7 @@ void note_end(const LedgerFiles& files, const std::string& key, std::string_view
 }
 
 // Calls use(grant) for each key, in order. Skips a grant that another process releases during the loop.
-template <typename Find, typename Use>
-Result<void> each_grant(const Find& find, std::vector<std::string> keys, Ledger::Unread* unread, const Use& use) {
+Result<void> each_grant(const auto& find, std::vector<std::string> keys, Ledger::Unread* unread, const auto& use) {
   std::ranges::sort(keys);
   for (const std::string& key : keys) {
     auto grant = find(key);

@@ -22,20 +22,17 @@ std::string checksum_line(std::string_view text) {
 
 }  // namespace
 
-template <typename Members>
-void describe(Members& members, StepWorker& worker) {
+void describe(auto& members, StepWorker& worker) {
   describe(members, worker.process);
   members("change", worker.change);
 }
 
-template <typename Members>
-void describe(Members& members, DeviceNumber& node) {
+void describe(auto& members, DeviceNumber& node) {
   members("major", node.major);
   members("minor", node.minor);
 }
 
-template <typename Members>
-void describe(Members& members, OpenState& open) {
+void describe(auto& members, OpenState& open) {
   members.optional("index", open.index);
   // A record of an earlier version lists each id. An earlier version that reads "ranges" refuses the record, so that it
   // does not release the HCA while one of these contexts is open.
@@ -48,8 +45,7 @@ void describe(Members& members, OpenState& open) {
   members.optional("node", open.node);
 }
 
-template <typename Members>
-void describe(Members& members, PlannedHca& hca) {
+void describe(auto& members, PlannedHca& hca) {
   members.name("name", hca.name, kLongestHcaName);
   members.word("mode", hca.mode, kModeWords);
   members("units", hca.units);
@@ -59,8 +55,7 @@ void describe(Members& members, PlannedHca& hca) {
   members.optional("open", hca.open);
 }
 
-template <typename Members>
-void describe(Members& members, StoredUser& stored) {
+void describe(auto& members, StoredUser& stored) {
   GrantUser& user = stored.user;
   members.name("key", user.key, kLongestKey);
   members("id", user.id);
@@ -81,8 +76,7 @@ void describe(Members& members, StoredUser& stored) {
   members.optional("hcas", stored.hcas);
 }
 
-template <typename Members>
-void describe(Members& members, Owner& owner) {
+void describe(auto& members, Owner& owner) {
   members.word("kind", owner.kind, kOwnerKinds);
   members.name("key", owner.key, kLongestKey);
   members("label", owner.label);
@@ -90,8 +84,7 @@ void describe(Members& members, Owner& owner) {
   members.require(owner.netns.has_value() == (owner.kind == Owner::Kind::kNetns), "netns");
 }
 
-template <typename Members>
-void describe(Members& members, StoredGrant& grant) {
+void describe(auto& members, StoredGrant& grant) {
   std::uint64_t format = kFormat;
   members("format", format);
   members.require(format == kFormat, "format");

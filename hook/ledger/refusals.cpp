@@ -29,8 +29,7 @@ constexpr std::size_t kLongestRefusal = 600;
 
 }  // namespace
 
-template <typename Members>
-void describe(Members& members, Refusal& refusal) {
+void describe(auto& members, Refusal& refusal) {
   members("time", refusal.time);
   members("stage", refusal.stage);
   members("container", refusal.container.id);
@@ -49,8 +48,7 @@ struct RefusalsFile {
   std::vector<Refusal> refusals;
 };
 
-template <typename Members>
-void describe(Members& members, RefusalsFile& file) {
+void describe(auto& members, RefusalsFile& file) {
   members("format", file.format);
   members.require(file.format == kRefusalsFormat, "format");
   members("refusals", file.refusals);

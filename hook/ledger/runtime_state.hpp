@@ -44,8 +44,7 @@ inline constexpr Word<RuntimeState::Kind> kRuntimeKinds[] = {{"runc", RuntimeSta
                                                              {"crun", RuntimeState::Kind::kCrun}};
 
 // Describes the members for records of grants (base/json/record.hpp).
-template <typename Members>
-void describe(Members& members, RuntimeState& state) {
+void describe(auto& members, RuntimeState& state) {
   members.word("runtime", state.kind, kRuntimeKinds);
   members.group("root", [&](auto& root) {
     root("path", state.root);

@@ -58,8 +58,7 @@ Result<Layout> layout_of(const std::vector<ViewEntry>& entries) {
 
 // Opens a directory that has mode kViewMode and exactly the names of `wanted`; it may also have the name `besides`.
 // Returns an invalid descriptor if the directory differs.
-template <typename Map>
-UniqueFd open_closed(int parent, const std::string& name, const Map& wanted, std::string_view besides = {}) {
+UniqueFd open_closed(int parent, const std::string& name, const auto& wanted, std::string_view besides = {}) {
   UniqueFd fd = base::open_to_list(parent, name.c_str());
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || (info.st_mode & 07777) != kViewMode) return {};

@@ -90,8 +90,7 @@ enum class Takes { kNo, kUnknown, kYes };
 
 // Returns kYes if the list is empty or matches(entry) is true for an entry. Otherwise returns `unless`: the caller
 // passes kUnknown if the HCA's value could not be read, because it could match an entry, and else kNo.
-template <typename Matches>
-Takes takes(const std::vector<std::string>& list, Takes unless, Matches matches) {
+Takes takes(const std::vector<std::string>& list, Takes unless, auto matches) {
   if (list.empty() || std::ranges::any_of(list, matches)) return Takes::kYes;
   return unless;
 }

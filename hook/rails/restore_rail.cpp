@@ -18,8 +18,7 @@ using MaybeLink = std::optional<Link>;
 
 // Repeats find() for at most wait_ms, because the kernel moves hardware to the node some time after its namespace
 // ended. Returns nullopt if find() found nothing in time. wait_ms 0 means one attempt.
-template <typename Find>
-auto await(int wait_ms, Find find) -> decltype(find()) {
+auto await(int wait_ms, auto find) -> decltype(find()) {
   constexpr int kPauseMs = 10;
   for (int waited = 0;; waited += kPauseMs) {
     auto found = TRY(find());

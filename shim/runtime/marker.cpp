@@ -61,16 +61,14 @@ Result<bool> edit_process(const ProcessGrant& grant, Json& process, const std::o
   return true;
 }
 
-template <typename Members>
-void describe(Members& members, FileVersion& version) {
+void describe(auto& members, FileVersion& version) {
   members("dev", version.dev);
   members("ino", version.ino);
   members("mtime_ns", version.mtime_ns);
   members("size", version.size);
 }
 
-template <typename Members>
-void describe(Members& members, Marker& marker) {
+void describe(auto& members, Marker& marker) {
   members("id", marker.id);
   members("config", marker.edited);
   members("ipc_lock", marker.process.ipc_lock);

@@ -77,8 +77,7 @@ Result<void> rename_to_temporary(const std::string& root, const std::string& dir
 
 }  // namespace
 
-template <typename Members>
-void describe(Members& members, FileEdit& edit) {
+void describe(auto& members, FileEdit& edit) {
   // The hashes detect a damaged text, which must not be restored.
   std::string before_hash = text_digest(edit.before.value_or(""));
   std::string after_hash = text_digest(edit.after);
@@ -91,14 +90,12 @@ void describe(Members& members, FileEdit& edit) {
   members.require(text_digest(edit.after) == after_hash, "after");
 }
 
-template <typename Members>
-void describe(Members& members, WriteTime& time) {
+void describe(auto& members, WriteTime& time) {
   members("boot", time.boot);
   members("ticks", time.ticks);
 }
 
-template <typename Members>
-void describe(Members& members, InstallRecord& record) {
+void describe(auto& members, InstallRecord& record) {
   members("engine", record.engine);
   members("way", record.way);
   members("programs", record.programs);

@@ -48,8 +48,7 @@ Error cannot_listen(int code, std::string_view text) {
   return error;
 }
 
-template <typename T>
-ListenAddress listen_address(std::string_view text, const T& address) {
+ListenAddress listen_address(std::string_view text, const auto& address) {
   ListenAddress listen{.length = sizeof address, .text = std::string(text)};
   std::memcpy(&listen.address, &address, sizeof address);
   return listen;

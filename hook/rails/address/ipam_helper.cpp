@@ -33,8 +33,7 @@ Result<void> send_json(FrameSocket& channel, const Json& json) {
 
 // Calls use(name, member) for each member of an IpamCall. `use` writes the member to JSON or reads it from JSON.
 // call: const if its members are written to JSON.
-template <typename Call, typename Use>
-void each_member_of_call(Call& call, Use use) {
+void each_member_of_call(auto& call, auto use) {
   use("command", call.command);
   use("plugin", call.plugin);
   use("network", call.network);

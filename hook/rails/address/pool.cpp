@@ -279,9 +279,8 @@ Result<Places> open_places(const LedgerDirectory& network, const std::vector<con
 // Allocates one address of each range.
 // take: allocates in one range. Its arguments are the addresses that are never allocated, and the addresses that this
 // call has already allocated.
-template <typename Take>
 Result<std::vector<RailAddress>> take_each(const std::vector<const AddressRange*>& ranges, const std::string& network,
-                                           Take take) {
+                                           auto take) {
   const auto never = never_allocated(ranges);
   std::vector<RailAddress> taken;
   std::set<Address> allocated;

@@ -38,8 +38,7 @@ struct TcxQuery {
   std::uint64_t links;
 };
 
-template <typename Part>
-int call(int command, Part& part) {
+int call(int command, auto& part) {
   // The kernel gets a zeroed union with at least its own size, because Linux 6.17 to 7.1 write after the end of a
   // shorter argument.
   union {

@@ -25,8 +25,7 @@ namespace hook {
 class RequestBuilder {
  public:
   static constexpr std::size_t kRoom = 4096;  // longer than the attributes of any request but a copied record
-  template <typename Header>
-  RequestBuilder(unsigned type, unsigned flags, const Header& header, std::size_t room = kRoom)
+  RequestBuilder(unsigned type, unsigned flags, const auto& header, std::size_t room = kRoom)
       : RequestBuilder(type, flags, base::netlink::bytes_of(header), room) {}
   // header: the fixed header; attributes may already follow it.
   RequestBuilder(unsigned type, unsigned flags, base::netlink::Bytes header, std::size_t room = kRoom);

@@ -35,8 +35,7 @@ RequestBuilder vf_request(int pf_ifindex, const std::function<void(RequestBuilde
   return request;
 }
 
-template <typename T>
-VfRequest vf_request(const char* what, int pf_ifindex, unsigned type, const T& value) {
+VfRequest vf_request(const char* what, int pf_ifindex, unsigned type, const auto& value) {
   return {what, vf_request(pf_ifindex, [&](RequestBuilder& request) { request.put(type, value); })};
 }
 

@@ -33,8 +33,7 @@ struct RailAddress {
 };
 
 // Calls use(name, member) for each attribute of a VF except the MAC address.
-template <typename Use>
-void each_vf_attribute(Use use) {
+void each_vf_attribute(auto use) {
   use("vlan", &VfAttributes::vlan);
   use("qos", &VfAttributes::qos);
   use("vlan_protocol", &VfAttributes::vlan_protocol);

@@ -80,8 +80,7 @@ Error probe_error(int code, const char* what, const Probe& probe) {
   return sys_error(code, "cannot {} `{}`", what, base::printable(probe.netdev));
 }
 
-template <typename T>
-bool set_option(int packet, int level, int name, const T& value) {
+bool set_option(int packet, int level, int name, const auto& value) {
   return ::setsockopt(packet, level, name, &value, sizeof value) == 0;
 }
 

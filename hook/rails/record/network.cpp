@@ -24,8 +24,7 @@ constexpr auto as_text = [](const auto& value) { return to_string(*value); };
 // describe() lists the members of a type once, for both directions: `members` either writes them to JSON or reads them
 // from JSON.
 
-template <typename Members>
-void describe(Members& members, RailAddress& address) {
+void describe(auto& members, RailAddress& address) {
   members.text(
       "address", address.address, [](const fabric::Address& ip) { return to_string(ip); }, fabric::parse_address);
   members("prefix", address.prefix);
@@ -33,14 +32,12 @@ void describe(Members& members, RailAddress& address) {
   members.optional_text("gateway", address.gateway, as_text, fabric::parse_address);
 }
 
-template <typename Members>
-void describe(Members& members, VfAttributes& vf) {
+void describe(auto& members, VfAttributes& vf) {
   members.optional_text("mac", vf.mac, as_text, parse_mac);
   each_vf_attribute([&](const char* name, auto attribute) { members.optional(name, vf.*attribute); });
 }
 
-template <typename Members>
-void describe(Members& members, Rail& rail) {
+void describe(auto& members, Rail& rail) {
   members("rail", rail.rail);
   members("hca", rail.hca);
   members("host", rail.host);
@@ -56,8 +53,7 @@ void describe(Members& members, Rail& rail) {
   members.optional("recreate", rail.recreate);
 }
 
-template <typename Members>
-void describe(Members& members, LinkSettings& settings) {
+void describe(auto& members, LinkSettings& settings) {
   members("flags", settings.flags);
   members("alias", settings.alias);
   members("other_names", settings.other_names);
@@ -72,22 +68,19 @@ void describe(Members& members, LinkSettings& settings) {
   members.optional_text("broadcast", settings.broadcast, hex_of, bytes_from_hex);
 }
 
-template <typename Members>
-void describe(Members& members, NetdevFeatures& features) {
+void describe(auto& members, NetdevFeatures& features) {
   members("changeable", features.changeable);
   members("wanted", features.wanted);
   members("active", features.active);
 }
 
-template <typename Members>
-void describe(Members& members, RdmaDevice& device) {
+void describe(auto& members, RdmaDevice& device) {
   members("index", device.index);
   members("device", device.name);
   members("node_guid", device.node_guid);
 }
 
-template <typename Members>
-void describe(Members& members, NetRecord& record) {
+void describe(auto& members, NetRecord& record) {
   std::uint16_t type = record.type;
   // The message is written in hexadecimal, byte for byte, because a restore sends the same bytes to the kernel. "what"
   // is a text for people; rdma-hook does not read it.
@@ -98,8 +91,7 @@ void describe(Members& members, NetRecord& record) {
       [&](std::string_view hex) { return record_from_hex(type, hex); });
 }
 
-template <typename Members>
-void describe_sysfs(Members& members, std::optional<SysfsSettings>& settings) {
+void describe_sysfs(auto& members, std::optional<SysfsSettings>& settings) {
   if (!settings) settings.emplace();
   for (std::size_t i = 0; i < settings->size(); ++i) {
     const char* const name = kSysfsSettings[i].name;
@@ -110,8 +102,7 @@ void describe_sysfs(Members& members, std::optional<SysfsSettings>& settings) {
   }
 }
 
-template <typename Members>
-void describe(Members& members, HostNetdev& host) {
+void describe(auto& members, HostNetdev& host) {
   members("ifindex", host.ifindex);
   members("name", host.name);
   members("kind", host.kind);
@@ -134,8 +125,7 @@ void describe(Members& members, HostNetdev& host) {
   members.optional("features", host.features);
 }
 
-template <typename Members>
-void describe(Members& members, IpamLease& lease) {
+void describe(auto& members, IpamLease& lease) {
   members("plugin", lease.plugin);
   // A path is refused, because with a path a record could choose the program that root executes.
   members.require(lease.plugin.find('/') == std::string::npos, "plugin");
@@ -145,8 +135,7 @@ void describe(Members& members, IpamLease& lease) {
   members.optional("args", lease.args);
 }
 
-template <typename Members>
-void describe(Members& members, RailRecord& record) {
+void describe(auto& members, RailRecord& record) {
   members("rail", record.rail);
   members("network", record.network);
   members("host", record.host);
@@ -157,16 +146,14 @@ void describe(Members& members, RailRecord& record) {
   members.optional("child", record.child);
 }
 
-template <typename Members>
-void describe(Members& members, NetnsHandle& handle) {
+void describe(auto& members, NetnsHandle& handle) {
   members("number", handle.number);
   members.require(handle.number <= INT32_MAX, "number");
   members("node", handle.node);
   members.optional("cookie", handle.cookie);
 }
 
-template <typename Members>
-void describe(Members& members, NetworkRecord& record) {
+void describe(auto& members, NetworkRecord& record) {
   std::uint64_t format = kFormat;
   members("format", format);
   members.require(format == kFormat, "format");

@@ -62,8 +62,7 @@ std::size_t most_fields(std::string_view message, std::size_t level) {
 
 // Parses a message. Errors: it exceeds kMaxMessage or kMaxFields, or is malformed. level: its nesting level in a
 // request (kNested).
-template <typename T>
-Result<void> parse(T& message, std::string_view bytes, std::string_view what, std::size_t level = 0) {
+Result<void> parse(auto& message, std::string_view bytes, std::string_view what, std::size_t level = 0) {
   if (bytes.size() > kMaxMessage)
     return Error{fmt::format("{} of {} bytes: the limit is {}", what, bytes.size(), kMaxMessage), EMSGSIZE};
   if (const std::size_t fields = most_fields(bytes, level); fields > kMaxFields)
