@@ -189,9 +189,8 @@ std::string option_help(std::span<const Option<Options>> table, std::string_view
   for (const Option<Options>& option : table)
     column = std::max(column, left_of(option).size() + 2);
   std::string text;
-  for (const Option<Options>& option : table) {
+  for (const Option<Options>& option : table)
     if (command.empty() || is_for(option.commands, command)) text += help_lines(left_of(option), option.help, column);
-  }
   return text;
 }
 

@@ -19,18 +19,16 @@ struct Word {
 // Returns the first word in the table for this value, empty if there is none.
 template <typename Value, std::size_t size>
 constexpr std::string_view to_word(const Word<Value> (&words)[size], Value value) {
-  for (const Word<Value>& one : words) {
+  for (const Word<Value>& one : words)
     if (one.value == value) return one.word;
-  }
   return {};
 }
 
 // Returns the value for this word, nullopt if the table does not have it.
 template <typename Value, std::size_t size>
 constexpr std::optional<Value> from_word(const Word<Value> (&words)[size], std::string_view word) {
-  for (const Word<Value>& one : words) {
+  for (const Word<Value>& one : words)
     if (one.word == word) return one.value;
-  }
   return std::nullopt;
 }
 

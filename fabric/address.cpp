@@ -95,9 +95,8 @@ std::optional<Cidr> parse_cidr(std::string_view text) {
 
 std::string to_string(const Cidr& cidr) {
   // A prefix shorter than 96 bits has no IPv4 form: it also covers IPv6 addresses.
-  if (cidr.base.is_ipv4() && cidr.prefix < kIpv4PrefixBits) {
+  if (cidr.base.is_ipv4() && cidr.prefix < kIpv4PrefixBits)
     return fmt::format("{}/{}", text_of(AF_INET6, cidr.base.bytes.data()), cidr.prefix);
-  }
   const unsigned offset = cidr.base.is_ipv4() ? kIpv4PrefixBits : 0;
   return fmt::format("{}/{}", to_string(cidr.base), cidr.prefix - offset);
 }

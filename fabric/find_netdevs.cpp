@@ -89,9 +89,8 @@ class Finder {
   }
 
   bool request_all_links() {
-    while (!requests_.empty()) {
+    while (!requests_.empty())
       if (requests_.size() + netdevs_.size() > kMost || !request_links()) return false;
-    }
     return true;
   }
 

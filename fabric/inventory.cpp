@@ -99,9 +99,8 @@ std::optional<unsigned> uverbs_number(std::string_view path_or_name) {
 }
 
 std::optional<unsigned> uverbs_of_number(std::int64_t major, std::int64_t minor) {
-  if (major != kUverbsMajor || minor < kUverbsFirstMinor || minor >= kUverbsFirstMinor + kUverbsFixed) {
+  if (major != kUverbsMajor || minor < kUverbsFirstMinor || minor >= kUverbsFirstMinor + kUverbsFixed)
     return std::nullopt;
-  }
   return static_cast<unsigned>(minor - kUverbsFirstMinor);
 }
 
@@ -123,9 +122,8 @@ const Hca* find_hca(const Inventory& inventory, std::string_view name) {
 }
 
 const Netdev* find_netdev(const Inventory& inventory, std::string_view name) {
-  for (const Netdev& netdev : inventory.netdevs) {
+  for (const Netdev& netdev : inventory.netdevs)
     if (netdev.is_here() && netdev.name == name) return &netdev;
-  }
   return nullptr;
 }
 

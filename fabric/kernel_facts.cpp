@@ -150,10 +150,9 @@ GpuFacts read_gpu_facts(const std::string& root, const Inventory& inventory) {
   GpuFacts facts;
   const std::string devices = root + "/sys/bus/pci/devices/";
   const auto text = [](const std::string& path) { return base::value_or(base::read_attribute(path), std::string()); };
-  if (inventory.gpus) {
+  if (inventory.gpus)
     facts.has_nvidia = std::ranges::any_of(
         *inventory.gpus, [&](const Gpu& gpu) { return text(devices + gpu.pci + "/vendor") == kNvidia; });
-  }
   facts.nvidia_peermem = is_path_there(root + "/sys/module/nvidia_peermem");
   facts.nv_peer_mem = is_path_there(root + "/sys/module/nv_peer_mem");
   facts.driver_version = text(root + "/proc/driver/nvidia/version");

@@ -104,10 +104,9 @@ Result<std::string> file_identity(int file, const std::string& path) {
   if (::fstat(file, &info) != 0) return sys_error(errno, "cannot read `{}`", path);
   if (info.st_size > kLargestLent)
     return Error{fmt::format("cannot lend `{}`: it has more than 64 MiB", path), EFBIG, "name a smaller file"};
-  if (!S_ISREG(info.st_mode) || info.st_uid != 0 || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+  if (!S_ISREG(info.st_mode) || info.st_uid != 0 || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return Error{fmt::format("cannot lend `{}`: users other than root can change it", path), EPERM,
                  "make root its owner and remove the write permission of others"};
-  }
   return fmt::format("{}.{}.{}.{}.{}", info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec,
                      info.st_mtim.tv_nsec);
 }

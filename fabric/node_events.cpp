@@ -95,9 +95,8 @@ bool take_all(UniqueFd& socket, const std::function<bool(netlink::Bytes)>& matte
 NetdevsOfInventory netdevs_of(const Inventory& inventory, bool addresses) {
   NetdevsOfInventory netdevs;
   for (const Hca& hca : inventory.hcas) {
-    for (const Port& port : hca.ports) {
+    for (const Port& port : hca.ports)
       if (port.netdev) netdevs.names.insert(*port.netdev);
-    }
   }
   for (const Netdev& netdev : inventory.netdevs) {
     netdevs.names.insert(netdev.name);

@@ -51,9 +51,8 @@ std::string_view slot_of(std::string_view address) {
 
 std::vector<std::string> addresses_in_path(std::string_view path) {
   std::vector<std::string> addresses;
-  for (const std::string_view part : split(path, '/')) {
+  for (const std::string_view part : split(path, '/'))
     if (is_address(part)) addresses.emplace_back(part);
-  }
   return addresses;
 }
 

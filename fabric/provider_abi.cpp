@@ -77,9 +77,8 @@ class ProviderFile {
     std::uint64_t next = 0;
     for (const std::uint64_t entry : relr_) {
       if (entry % 2 == 0) mark(entry, nullptr);
-      for (unsigned bit = 1; entry % 2 == 1 && bit < 64; ++bit) {
+      for (unsigned bit = 1; entry % 2 == 1 && bit < 64; ++bit)
         if ((entry >> bit & 1) != 0) mark(next + (bit - 1) * kWord, nullptr);
-      }
       next = entry % 2 == 0 ? entry + kWord : next + 63 * kWord;
     }
   }

@@ -127,9 +127,8 @@ std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, co
   const std::string below = "device/" + all.path.substr(std::strlen("/class/"));
   const auto near = hca_dir.open_at(below.c_str());
   if (!near) return read_entries(all, all, part)[all.hca];
-  if (all.path == kVerbsClass && hca_dir.has_one_directory("device/infiniband")) {
+  if (all.path == kVerbsClass && hca_dir.has_one_directory("device/infiniband"))
     if (auto only = first_uverbs(*near)) return {*std::move(only)};
-  }
   return read_entries(all, {all.scan, *near, fmt::format("{}/{}/{}", kInfinibandClass, all.hca, below), all.hca},
                       part)[all.hca];
 }

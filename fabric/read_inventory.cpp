@@ -68,9 +68,8 @@ void add_addresses(const std::string& text, std::vector<Netdev>& netdevs) {
 void add_sysfs_details(const std::string& root, std::vector<Netdev>& netdevs) {
   const auto net = base::Directory::open(root + "/sys/class/net");
   if (!net) return;
-  for (Netdev& netdev : netdevs) {
+  for (Netdev& netdev : netdevs)
     if (const auto dir = net->open_at(netdev.name.c_str())) read_details(*dir, netdev);
-  }
 }
 
 void read_live_network(Inventory& inventory) {
@@ -138,9 +137,8 @@ std::vector<Netdev> read_tree_netdevs(const std::string& root) {
   std::vector<Netdev> netdevs;
   const auto net = base::Directory::open(root + "/sys/class/net");
   if (!net) return netdevs;
-  for (const std::string& name : net->list()) {
+  for (const std::string& name : net->list())
     if (const auto dir = net->open_at(name.c_str())) netdevs.push_back(read_netdev(*dir, name));
-  }
   add_addresses(value_or(base::read_file(root + "/addrs.txt", kMaxAddressFile), std::string()), netdevs);
   return netdevs;
 }

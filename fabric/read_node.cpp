@@ -405,9 +405,8 @@ Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root
   // ".../infiniband_verbs/uverbs32"
   const std::string_view device(target, static_cast<std::size_t>(length));
   const std::size_t slash = device.rfind('/');
-  if (slash == std::string_view::npos || !device.substr(0, slash).ends_with("/infiniband_verbs")) {
+  if (slash == std::string_view::npos || !device.substr(0, slash).ends_with("/infiniband_verbs"))
     return std::optional<unsigned>();
-  }
   return uverbs_number(device.substr(slash + 1));
 }
 

@@ -17,9 +17,8 @@ char lower_hex(char c) {
 // neither.
 std::string guid_digits(std::string_view text) {
   std::string digits;
-  for (const char c : text.substr(text.starts_with("0x") ? 2 : 0)) {
+  for (const char c : text.substr(text.starts_with("0x") ? 2 : 0))
     if (c == '*' || std::isxdigit(static_cast<unsigned char>(c))) digits += lower_hex(c);
-  }
   return digits;
 }
 
@@ -59,10 +58,9 @@ Result<Selector> parse_selector(std::string_view entry, SelectorScope scope) {
     selector.pattern = entry.substr(0, colon);
     if (colon != std::string_view::npos) {
       selector.port = parse_number<unsigned>(entry.substr(colon + 1));
-      if (!selector.port || *selector.port == 0) {
+      if (!selector.port || *selector.port == 0)
         return make_error("`{}`: expected NAME:PORT with a port from 1, netdev:NAME, pci:ADDRESS or guid:GUID",
                           printable(entry));
-      }
     }
   }
   if (selector.pattern.empty()) return make_error("`{}`: empty selector", printable(entry));
@@ -79,12 +77,9 @@ Result<SelectorList> parse_selectors(std::string_view text, SelectorScope scope)
     text.remove_prefix(1);
   }
   // Users may copy a list from NCCL_IB_HCA, where "=" requests exact names.
-  if (text.starts_with('=')) {
-    return make_error("`{}`: names are always exact; remove the `=`", printable(list.text));
-  }
-  for (const std::string_view entry : split(text, ',')) {
+  if (text.starts_with('=')) return make_error("`{}`: names are always exact; remove the `=`", printable(list.text));
+  for (const std::string_view entry : split(text, ','))
     list.selectors.push_back(TRY(parse_selector(trim(entry), scope)));
-  }
   return list;
 }
 

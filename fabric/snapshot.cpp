@@ -361,9 +361,8 @@ Wrong take(const Json& json, T& value, const Text<T>& form) {
     value = *form.minus_one;
     return {};
   }
-  if constexpr (std::integral<T>) {
+  if constexpr (std::integral<T>)
     if (form.counts && !json.is_string()) return take(json, value, Plain{});
-  }
   if (!json.is_string()) return {"a string"};
   auto parsed = form.parse(json.get_ref<const std::string&>());
   if (!parsed) return {form.expected};
@@ -387,17 +386,15 @@ Wrong take(const Json& json, Attr<T>& attribute, Plain form) {
 
 Wrong take(const Json& json, std::vector<std::string>& texts, Plain form) {
   if (!json.is_array()) return {"a list of strings"};
-  for (const Json& item : json) {
+  for (const Json& item : json)
     if (const Wrong wrong = take(item, texts.emplace_back(), form)) return wrong.below("[{}]", texts.size() - 1);
-  }
   return {};
 }
 
 Wrong take(const Json& json, std::map<std::string, std::string>& texts, Plain form) {
   if (!json.is_object()) return {"an object of strings"};
-  for (const auto& [name, item] : json.items()) {
+  for (const auto& [name, item] : json.items())
     if (const Wrong wrong = take(item, texts[name], form)) return wrong.below(".{}", printable(name));
-  }
   return {};
 }
 
@@ -406,9 +403,8 @@ Wrong take(const Json& json, std::vector<InterfaceAddress>& addresses, AtMost mo
   if (Wrong wrong = take(json, texts, Plain{})) return wrong;
   for (const std::string& text : texts) {
     auto own = parse_interface_address(text);
-    if (!own || (!own->prefix && text.find('/') != std::string::npos)) {
+    if (!own || (!own->prefix && text.find('/') != std::string::npos))
       return Wrong{"ADDRESS/PREFIX"}.below("[{}]", addresses.size());
-    }
     addresses.push_back(std::move(*own));
     if (addresses.size() > most.entries) return {fmt::format("at most {} entries", most.entries)};
   }
@@ -419,9 +415,8 @@ template <typename T>
 Wrong take(const Json& json, std::vector<T>& items, AtMost most) {
   if (!json.is_array()) return {"a list"};
   if (json.size() > most.entries) return {fmt::format("at most {} entries", most.entries)};
-  for (const Json& item : json) {
+  for (const Json& item : json)
     if (const Wrong wrong = take(item, items.emplace_back(), Plain{})) return wrong.below("[{}]", items.size() - 1);
-  }
   return {};
 }
 
@@ -476,9 +471,7 @@ Json json_of(T& value, const Form& form) {
 }  // namespace
 
 Result<Inventory> parse_snapshot(std::string_view text) {
-  if (!depth_within(text, kMaxSnapshotDepth)) {
-    return make_error("nested deeper than {} levels", kMaxSnapshotDepth);
-  }
+  if (!depth_within(text, kMaxSnapshotDepth)) return make_error("nested deeper than {} levels", kMaxSnapshotDepth);
   Json json;
   try {
     json = Json::parse(text);
@@ -490,9 +483,8 @@ Result<Inventory> parse_snapshot(std::string_view text) {
   Members members(&json);
   std::int64_t schema = kSchema;
   members("schema", schema);
-  if (!members.wrong && schema != kSchema) {
+  if (!members.wrong && schema != kSchema)
     return make_error("schema {} is not known, this version reads schema {}", schema, kSchema);
-  }
   Inventory inventory;
   if (json.contains("about")) inventory.about = json["about"].dump(-1, ' ', false, Json::error_handler_t::replace);
   describe(members, inventory);

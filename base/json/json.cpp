@@ -104,9 +104,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool key(string_t& name) override {
     Level& level = open_.back();
     const std::size_t size = values_.size() - level.first;
-    if (size >= kManyMembers ? !level.long_keys.insert(name).second : has_key(level, name)) {
+    if (size >= kManyMembers ? !level.long_keys.insert(name).second : has_key(level, name))
       return fail(fmt::format("the key `{}` occurs twice", shown(name, kLongestShownKey)));
-    }
     if (size + 1 == kManyMembers) {
       for (std::size_t i = level.first; i < values_.size(); ++i)
         level.long_keys.insert(values_[i].first);

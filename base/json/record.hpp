@@ -137,9 +137,8 @@ class RecordReader : public RecordInput<RecordReader> {
   // Returns the first error: a member that is missing, wrong or unknown.
   Result<void> finish() {
     if (error_) return *error_;
-    for (const auto& [name, value] : object_.items()) {
+    for (const auto& [name, value] : object_.items())
       if (std::ranges::find(names_, name) == names_.end()) return unknown_member(name);
-    }
     return {};
   }
 

@@ -42,10 +42,9 @@ long magic_of(CgroupKind kind) {
 Result<std::string> read_proc(const std::string& path, std::size_t limit) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.ok()) return sys_error(errno, "cannot open `{}`", path);
-  if (!is_on(fd.get(), PROC_SUPER_MAGIC)) {
+  if (!is_on(fd.get(), PROC_SUPER_MAGIC))
     return Error{fmt::format("cannot use `{}`: it is not on a proc file system", path), 0,
                  "mount proc at /proc where the hook runs"};
-  }
   return read_text(fd.get(), limit, path);
 }
 
@@ -58,9 +57,8 @@ bool lists_process(const Cgroup& cgroup, pid_t pid) {
   const auto* processes = std::get_if<std::string>(&text);
   if (!processes) return false;
   const std::string wanted = std::to_string(pid);
-  for (const std::string_view line : split(*processes, '\n')) {
+  for (const std::string_view line : split(*processes, '\n'))
     if (line == wanted) return true;
-  }
   return false;
 }
 
@@ -185,9 +183,8 @@ Result<UniqueFd> open_cgroup(const Cgroup& cgroup) {
   const std::string directory = cgroup.directory();
   UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.ok()) return sys_error(errno, "cannot open the cgroup `{}`", directory);
-  if (!is_on(fd.get(), magic_of(cgroup.kind))) {
+  if (!is_on(fd.get(), magic_of(cgroup.kind)))
     return make_error("cannot use the cgroup `{}`: it is not on a cgroup file system", directory);
-  }
   return fd;
 }
 

@@ -44,9 +44,8 @@ Result<UniqueFd> open_step(const UniqueFd& directory, const std::string& name, c
 // Pushes the components of `path` in reverse order, so that the next step is always the last element.
 void put_before(std::vector<std::string>& steps, std::string_view path) {
   const auto parts = split(path, '/');
-  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part)
     if (!part->empty() && *part != ".") steps.emplace_back(*part);
-  }
 }
 
 // Opens a path of which only root can change each component. Follows symbolic links below root.

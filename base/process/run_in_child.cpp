@@ -74,9 +74,8 @@ bool receive_report(int channel, Report& report, ChildFiles& files) {
     std::memcpy(fds.data(), CMSG_DATA(header), arrived * sizeof(int));
   }
   std::size_t used = 0;
-  for (std::size_t place = 0; place < kChildFiles && used < arrived; ++place) {
+  for (std::size_t place = 0; place < kChildFiles && used < arrived; ++place)
     if (report.present[place]) files[place].reset(fds[used++]);
-  }
   const auto expected = static_cast<std::size_t>(std::count(report.present, report.present + kChildFiles, true));
   return count == static_cast<ssize_t>(sizeof report) && arrived == expected;
 }

@@ -115,9 +115,8 @@ bool add(void* filter, std::uint32_t action, const char* name, const std::vector
 }
 
 bool add_all(void* filter, std::uint32_t action, std::span<const char* const> names) {
-  for (const char* name : names) {
+  for (const char* name : names)
     if (!add(filter, action, name)) return false;
-  }
   return true;
 }
 
@@ -258,9 +257,8 @@ bool print(const char* name, const Filter& filter) {
   if (!filter) return false;
   const auto program = instructions(filter.get());
   std::printf("constexpr sock_filter %s[] = {\n", name);
-  for (const sock_filter& next : program) {
+  for (const sock_filter& next : program)
     std::printf("    {0x%x, %u, %u, 0x%x},\n", next.code, next.jt, next.jf, next.k);
-  }
   std::printf("};\n");
   return !program.empty();
 }

@@ -17,9 +17,8 @@ Error no_spec(const std::string& what) {
 
 // Checks that each entry of a list is an object.
 Result<void> check_objects(const std::string& name, const Json& list) {
-  for (std::size_t i = 0; list.is_array() && i < list.size(); ++i) {
+  for (std::size_t i = 0; list.is_array() && i < list.size(); ++i)
     if (!list[i].is_object()) return no_spec(fmt::format("`{}[{}]` is not an object", name, i));
-  }
   return {};
 }
 

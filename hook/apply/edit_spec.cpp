@@ -22,10 +22,9 @@ constexpr const char* kHcaObjects = "hcaObjects";
 Result<Json*> member(Json& parent, const char* name, Json::value_t type, std::string_view path) {
   Json& value = add_member(parent, name);
   if (value.is_null()) value = Json(type);
-  if (value.type() != type) {
+  if (value.type() != type)
     return make_error("config.json: `{}{}{}` is {}, expected {}", path, path.empty() ? "" : ".", name,
                       value.type_name(), Json(type).type_name());
-  }
   return &value;
 }
 
@@ -45,11 +44,10 @@ std::string text_or(const Json& object, const char* name, std::string fallback) 
 Result<void> add_device(const AdjustedNode& adjusted, Json& devices) {
   const PlannedNode& node = adjusted.node;
   if (adjusted.is_present()) return {};
-  if (const auto& other = adjusted.present) {
+  if (const auto& other = adjusted.present)
     return Error{fmt::format("config.json: linux.devices has `{}` as {} {}:{}, but on this node it is c {}:{}",
                              node.path, other->type, other->major, other->minor, *node.major, *node.minor),
                  0, "remove that entry, or restart the device plugin so that it reads the numbers again"};
-  }
   // Members are added one by one, because a list of values would be copied.
   Json& device = devices.emplace_back();
   add_member(device, "path") = node.path;
@@ -140,15 +138,13 @@ Result<void> add_capabilities(const std::vector<std::string>& names, Json& proce
   if (names.empty()) return {};
   std::vector<const char*> sets = {"bounding", "effective", "permitted"};
   const auto user = process.find("user");
-  if (user != process.end() && user->is_object() && number_or(*user, "uid", 0) != 0) {
+  if (user != process.end() && user->is_object() && number_or(*user, "uid", 0) != 0)
     sets.insert(sets.end(), {"inheritable", "ambient"});
-  }
   Json& capabilities = *TRY(member(process, "capabilities", Json::value_t::object, "process"));
   for (const char* set : sets) {
     Json& list = *TRY(member(capabilities, set, Json::value_t::array, "process.capabilities"));
-    for (const std::string& name : names) {
+    for (const std::string& name : names)
       if (std::ranges::find(list, Json(name)) == list.end()) list.push_back(name);
-    }
   }
   return {};
 }

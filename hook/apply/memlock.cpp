@@ -43,10 +43,9 @@ std::string memlock_stays(std::uint64_t wanted, std::uint64_t listed, Engine eng
 void foresee_memlock(const ContainerSpec& spec, Engine engine, Plan& plan) {
   if (!plan.memlock || !spec.memlock) return;
   const std::uint64_t listed = usable(*spec.memlock);
-  if (listed < *plan.memlock) {
+  if (listed < *plan.memlock)
     plan.warnings.push_back(fmt::format("RLIMIT_MEMLOCK is {} with crun, rdma-runtime or rdma-nri; otherwise: {}",
                                         memlock_text(*plan.memlock), memlock_stays(*plan.memlock, listed, engine)));
-  }
   // The plan shows the limit of the container's config.json: depending on way and runtime, it is raised, but never
   // lowered.
   plan.memlock = listed;

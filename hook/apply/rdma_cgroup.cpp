@@ -134,17 +134,15 @@ Result<Warnings> limit_rdma_in(const Cgroup& cgroup, const std::vector<PlannedRd
   if (!file.ok() && errno == ENOENT) return not_limited(no_file(cgroup));
   // Without root the file cannot be opened. The limits protect other containers of the node, not this one, so the
   // container starts with a warning.
-  if (!file.ok() && (errno == EACCES || errno == EPERM)) {
+  if (!file.ok() && (errno == EACCES || errno == EPERM))
     return not_limited(sys_error(errno, "cannot open `{}`", path).message);
-  }
   if (!file.ok()) return sys_error(errno, "cannot open `{}`", path);
   const std::string now = TRY(read_text(file.get(), kLongestRdmaMax, path));
   for (const PlannedRdmaLimit& limit : limits) {
     const auto line = lowering_line(now, limit);
     // The kernel reads one device per write(2).
-    if (line && ::write(file.get(), line->data(), line->size()) != static_cast<ssize_t>(line->size())) {
+    if (line && ::write(file.get(), line->data(), line->size()) != static_cast<ssize_t>(line->size()))
       return sys_error(errno, "cannot write `{}` to `{}`", *line, path);
-    }
   }
   return Warnings();
 }
@@ -152,9 +150,8 @@ Result<Warnings> limit_rdma_in(const Cgroup& cgroup, const std::vector<PlannedRd
 Result<Warnings> limit_rdma(pid_t init, const std::vector<PlannedRdmaLimit>& limits) {
   const auto cgroup = TRY(rdma_cgroup(init));
   if (!cgroup) return not_limited("no cgroup hierarchy with the controller `rdma` is mounted");
-  if (cgroup == TRY(rdma_cgroup(::getpid()))) {
+  if (cgroup == TRY(rdma_cgroup(::getpid())))
     return not_limited(fmt::format("the container shares the cgroup `{}` with its engine", cgroup->path));
-  }
   return limit_rdma_in(*cgroup, limits);
 }
 

@@ -121,20 +121,17 @@ class RangeReader {
     const auto subnet = text->find('/') == std::string::npos ? std::nullopt : fabric::parse_cidr(*text);
     if (!subnet) return refuse(value, fmt::format("`{}` is not a subnet", shown(*text)), kRemedy);
     const Address first = edge_of(*subnet, false);
-    if (first != subnet->base) {
+    if (first != subnet->base)
       return refuse(value, fmt::format("`{}` has host bits set", shown(*text)),
                     fmt::format("write \"{}\"", to_string(Cidr{first, subnet->prefix})));
-    }
     // Refuses subnets with prefix length 0 or address 0, and loopback, link-local and multicast subnets.
     const bool any = first.is_zero() || subnet->prefix <= (first.is_ipv4() ? kIpv4Offset : 0);
-    if (any || first.is_loopback() || first.is_link_local() || is_multicast(first)) {
+    if (any || first.is_loopback() || first.is_link_local() || is_multicast(first))
       return refuse(value, fmt::format("`{}` has no addresses for containers", shown(*text)), kRemedy);
-    }
     // Ranges for documentation are refused: samples have one where an administrator must write a subnet. Also,
     // rdma-hook fills GID tables with placeholder addresses of 192.0.2.0/24.
-    if (const char* rfc = documented_by(*subnet)) {
+    if (const char* rfc = documented_by(*subnet))
       return refuse(value, fmt::format("`{}` is in a range for documentation ({})", shown(*text), rfc), kRemedy);
-    }
     subnet_ = subnet;
   }
 

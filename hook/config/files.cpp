@@ -40,15 +40,13 @@ bool is_outside_this_user_namespace(uid_t user) {
 // Checks that only root, or the user of this process, can change a file or directory.
 // sticky_is_fine: accept a sticky directory such as /tmp, where other users cannot replace root's entries.
 Result<void> check_owner(const struct stat& status, const std::string& path, bool sticky_is_fine) {
-  if (status.st_uid != 0 && status.st_uid != ::geteuid() && !is_outside_this_user_namespace(status.st_uid)) {
+  if (status.st_uid != 0 && status.st_uid != ::geteuid() && !is_outside_this_user_namespace(status.st_uid))
     return Error{fmt::format("`{}` belongs to user {}, not to root", printable(path), status.st_uid), EPERM,
                  owner_remedy(path, status)};
-  }
   const bool sticky = sticky_is_fine && S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky) {
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky)
     return Error{fmt::format("`{}` is writable by users other than root", printable(path)), EPERM,
                  owner_remedy(path, status)};
-  }
   return {};
 }
 
@@ -70,9 +68,8 @@ Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
 
 Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
   const UniqueFd fd = base::open_to_read(AT_FDCWD, path.c_str(), O_NOFOLLOW);
-  if (!fd.ok() && errno == ELOOP) {
+  if (!fd.ok() && errno == ELOOP)
     return Error{fmt::format("`{}` is a symbolic link", printable(path)), ELOOP, "replace the link by the file"};
-  }
   if (!fd.ok()) return sys_error(errno, "open `{}`", printable(path));
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return sys_error(errno, "stat `{}`", printable(path));
@@ -97,10 +94,9 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& path) {
     if (!name.starts_with('.') && name.ends_with(".json")) names.push_back(fmt::format("{}/{}", path, name));
     return names.size() <= kMostDropIns;
   });
-  if (names.size() > kMostDropIns) {
+  if (names.size() > kMostDropIns)
     return Error{fmt::format("more than {} files in `{}`", kMostDropIns, printable(path)), E2BIG,
                  "merge them into fewer files"};
-  }
   // The order matters, because later files override earlier files.
   std::ranges::sort(names);
   return names;
@@ -152,11 +148,10 @@ Result<std::vector<ConfigText>> read_config_texts(const ConfigPaths& paths) {
 
 Result<Config> valid_config(const std::vector<ConfigText>& texts) {
   auto parsed = parse_config(texts);
-  if (const ConfigProblem* const problem = first_error(parsed.problems)) {
+  if (const ConfigProblem* const problem = first_error(parsed.problems))
     return Error{fmt::format("{}{}: {}", printable(problem->file),
                              problem->line == 0 ? "" : fmt::format(":{}", problem->line), problem->message),
                  EINVAL, problem->remedy + "; `rdma-hook check-config` lists all"};
-  }
   return std::move(parsed.config);
 }
 

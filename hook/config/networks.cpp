@@ -89,30 +89,26 @@ void check_child(ConfigReader& reader, const ConfigValue& value, const Network& 
   only_for("macvlan_mode", "macvlan");
   only_for("pkey", "ipoib");
   const auto vf = ConfigReader::find(value, "vf");
-  if (vf && !set_attributes(network).empty() && network.mode && *network.mode != Mode::kExclusive) {
+  if (vf && !set_attributes(network).empty() && network.mode && *network.mode != Mode::kExclusive)
     reader.error(*vf, fmt::format("applies only to mode exclusive, but the mode is {}", to_string(*network.mode)),
                  "remove it or write \"mode\": \"exclusive\"");
-  }
 }
 
 void check_addresses(ConfigReader& reader, const ConfigValue& value, const Network& network) {
   constexpr unsigned kIpv6Mtu = 1280;  // minimum of RFC 8200 section 5; below it the kernel disables IPv6 on a netdev
   const auto ipam = ConfigReader::find(value, "ipam");
   const auto directory = ConfigReader::find(value, "ipam_dir");
-  if (network.ipam && ConfigReader::find(value, "addresses")) {
+  if (network.ipam && ConfigReader::find(value, "addresses"))
     reader.error(*ipam, "cannot be combined with \"addresses\"", "remove one of the two");
-  }
-  if (directory && !ipam) {
+  if (directory && !ipam)
     reader.warning(*directory, "has no effect without \"ipam\" except for recorded leases",
                    "remove it when all leases are released");
-  }
   const bool ipv6 = std::ranges::any_of(
       network.ranges, [](const AddressRange& range) { return range.subnet.family() == fabric::Family::kIpv6; });
-  if (ipv6 && network.mtu && *network.mtu < kIpv6Mtu) {
+  if (ipv6 && network.mtu && *network.mtu < kIpv6Mtu)
     reader.error(*ConfigReader::find(value, "mtu"),
                  fmt::format("{} is too small for the IPv6 range in \"addresses\"", *network.mtu),
                  fmt::format("write at least {}", kIpv6Mtu));
-  }
 }
 
 Network read_network(ConfigReader& reader, const ConfigValue& value) {

@@ -137,11 +137,10 @@ std::optional<std::uint64_t> slice_with(const AddressRange& range, const Address
 
 Result<AddressRange> slice_of(const AddressRange& range, std::uint64_t index) {
   const std::uint64_t count = slice_count(range);
-  if (index >= count && index_bits(range) < kNumberBits) {
+  if (index >= count && index_bits(range) < kNumberBits)
     return Error{fmt::format("this node's index {} does not fit subnet {}/{}: it has {} slices of /{}", index,
                              to_string(range.subnet), range.prefix, count, *range.per_node),
                  ERANGE, "correct `node_index` (it counts from 0), or write a larger subnet or smaller slices"};
-  }
   AddressRange slice = range;
   slice.per_node.reset();
   Address first = range.subnet;
@@ -166,11 +165,10 @@ std::uint64_t slice_count(const VfRange& range) {
 
 Result<VfRange> slice_of(const VfRange& range, std::uint64_t index) {
   const std::uint64_t count = slice_count(range);
-  if (index >= count) {
+  if (index >= count)
     return Error{fmt::format("this node's index {} does not fit {}: it has {} slices of {}", index, to_string(range),
                              count, *range.per_node),
                  ERANGE, "correct `node_index` (it counts from 0), or write a larger range or smaller slices"};
-  }
   VfRange slice = range;
   slice.per_node.reset();
   slice.from = range.from + index * *range.per_node;

@@ -18,10 +18,9 @@ void read_if_names(ConfigReader& reader, const ConfigValue& value, std::vector<s
     auto name = reader.parsed(element, if_is(is_netdev_glob), "is not the name of a netdev",
                               "write a name as `ip link` prints it, or a glob: \"ens*f0np0\"");
     // The kernel allows `?`, `[` and `{` in a netdev's name, but an administrator who writes them usually means a glob.
-    if (name && name->find_first_of("?[{") != std::string::npos) {
+    if (name && name->find_first_of("?[{") != std::string::npos)
       reader.warning(element, fmt::format("only * is a wildcard: `{}` matches literally", shown(*name)),
                      "write * instead, or one entry per netdev");
-    }
     return name;
   });
 }
@@ -58,10 +57,9 @@ void read_limit(ConfigReader& reader, const ConfigValue& value, Mode mode, Pool&
 void read_rdma_limit(ConfigReader& reader, const ConfigValue& value, const Pool& pool,
                      std::optional<std::uint32_t>& target) {
   if (const auto limit = reader.number(value, 1, kLargestRdmaLimit)) target = static_cast<std::uint32_t>(*limit);
-  if (pool.modes == std::vector{Mode::kExclusive}) {
+  if (pool.modes == std::vector{Mode::kExclusive})
     reader.warning(value, "the pool allows only mode exclusive, where RDMA limits have no effect",
                    "remove it or add a mode to \"modes\"");
-  }
 }
 
 void read_limits(ConfigReader& reader, const ConfigValue& value, Pool& pool) {
@@ -92,19 +90,17 @@ void read_modes(ConfigReader& reader, const ConfigValue& value, std::vector<Mode
     // "host" is another word for "hca", so duplicates are possible and harmless.
     if (mode && std::ranges::find(modes, *mode) == modes.end()) modes.push_back(*mode);
   }
-  if (value.json().is_array() && elements.empty()) {
+  if (value.json().is_array() && elements.empty())
     reader.error(value, "an empty list allows no mode", "add a mode, or remove \"modes\" to allow all");
-  }
   if (!modes.empty()) target = modes;
 }
 
 // k8s-rdma-shared-dev-plugin has no modes. A pool copied from its configuration limits only mode shared, but its
 // containers get the default mode hca, which is then unlimited.
 void check_plugin_limit(ConfigReader& reader, const ConfigValue& limit, const Pool& pool) {
-  if (!pool.network && pool.limits.contains(Mode::kShared) && !pool.limits.contains(Mode::kHca)) {
+  if (!pool.network && pool.limits.contains(Mode::kShared) && !pool.limits.contains(Mode::kHca))
     reader.warning(limit, "limits only containers of mode shared, but containers without a mode get mode hca",
                    "add \"modes\": [\"shared\"] to the pool");
-  }
 }
 
 // Reads a pool. Without "modes" all modes are allowed, and the default is hca, which changes no netdev. A wrong name
@@ -171,10 +167,9 @@ void read_pools(ConfigReader& reader, const ConfigValue& value, std::vector<Pool
   for (const ConfigValue& element : reader.elements(value)) {
     pools.push_back(read_pool(reader, element));
     const std::string& name = pools.back().name;
-    if (is_config_name(name) && !names.insert(name).second) {
+    if (is_config_name(name) && !names.insert(name).second)
       reader.error(element, fmt::format("an earlier pool has the name `{}` too", name),
                    "write a different name for each pool");
-    }
   }
 }
 

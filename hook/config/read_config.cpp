@@ -53,26 +53,22 @@ bool makes_children(const Pool& pool, const Network& network) {
 // Returns the reason and the remedy if no container could use this pool with this network; nullopt: a container could.
 std::optional<std::pair<std::string, std::string>> misfit(const Pool& pool, const Network& network) {
   // The pool names a network that accepts HCAs only from another pool.
-  if (network.pool && *network.pool != pool.name) {
+  if (network.pool && *network.pool != pool.name)
     return std::pair(fmt::format("network `{}` uses only HCAs of pool `{}`", network.name, *network.pool),
                      "write another network in the pool, or remove the network's \"pool\"");
-  }
-  if (network.mode && !allows(pool, *network.mode)) {
+  if (network.mode && !allows(pool, *network.mode))
     return std::pair(fmt::format("network `{}` has mode {}, which pool `{}` does not allow", network.name,
                                  to_string(*network.mode), pool.name),
                      "add it to the pool's \"modes\" or change the network's \"mode\"");
-  }
   // Without the node, the link layer of a pool's HCAs is known only if the pool selects a single one.
   const auto& types = pool.selectors.link_types;
   const auto only = [&](std::string_view type) { return types.size() == 1 && types.front() == type; };
-  if (makes_children(pool, network) && only("infiniband") && network.child == "macvlan") {
+  if (makes_children(pool, network) && only("infiniband") && network.child == "macvlan")
     return std::pair(fmt::format("network `{}` has macvlan children, which InfiniBand does not support", network.name),
                      "write \"child\": \"ipoib\" in the network");
-  }
-  if (makes_children(pool, network) && only("ether") && network.child == "ipoib") {
+  if (makes_children(pool, network) && only("ether") && network.child == "ipoib")
     return std::pair(fmt::format("network `{}` has ipoib children, which only InfiniBand supports", network.name),
                      "write \"child\": \"macvlan\" or \"ipvlan\" in the network");
-  }
   return std::nullopt;
 }
 
@@ -114,9 +110,8 @@ void check_networks(const std::vector<ConfigReader>& readers, const Config& conf
       problems.push_back(problem_at(readers, pointer, place + fmt::format("pool `{}` does not exist", *network.pool),
                                     "add it to \"pools\" or correct the name"));
     } else if (pool->network != name) {  // if the pool names this network, check_pools() reports it
-      if (auto why = misfit(*pool, network)) {
+      if (auto why = misfit(*pool, network))
         problems.push_back(problem_at(readers, pointer, place + why->first, std::move(why->second)));
-      }
     }
   }
 }
@@ -261,9 +256,8 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
 }
 
 std::string config_summary(const std::vector<ConfigText>& texts, const Config& config) {
-  if (texts.empty()) {
+  if (texts.empty())
     return "no configuration: one pool of all HCAs, device nodes only, annotations may request with runc and Docker";
-  }
   std::vector<std::string> pools;
   for (const Pool& pool : config.pools) {
     std::vector<std::string> modes;

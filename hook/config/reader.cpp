@@ -91,9 +91,8 @@ void ConfigReader::members(const ConfigValue& object, const Readers& known) {
       continue;
     }
     std::vector<std::string> names;
-    for (const Member& member : known) {
+    for (const Member& member : known)
       if (member.known) names.emplace_back(member.name);
-    }
     error(value, "unknown key", remedy_for(name, names));
   }
 }
@@ -181,9 +180,8 @@ void ConfigReader::texts(const ConfigValue& list, std::vector<std::string>& targ
 ConfigReader::Read ConfigReader::words_into(std::vector<std::string>& target, std::vector<std::string> words) {
   return [this, &target, words = std::move(words)](const ConfigValue& list) {
     target.clear();
-    for (const ConfigValue& element : elements(list)) {
+    for (const ConfigValue& element : elements(list))
       if (auto one = word(element, words)) target.push_back(*std::move(one));
-    }
   };
 }
 

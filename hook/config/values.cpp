@@ -117,9 +117,8 @@ std::optional<std::string> problem_of_netdev_pattern(std::string_view pattern) {
   const std::size_t at = pattern.find('%');
   if (at == std::string_view::npos || pattern.substr(at, kNumber.size()) != kNumber) return "has no %d for the number";
   if (pattern.find('%', at + 1) != std::string_view::npos) return "has more than one %";
-  if (!std::ranges::all_of(pattern, is_netdev_character)) {
+  if (!std::ranges::all_of(pattern, is_netdev_character))
     return "has a blank, '/', ':' or another character that is invalid in a netdev's name";
-  }
   const std::size_t longest = pattern.size() - kNumber.size() + kDigits;
   if (longest > kLongestNetdev)
     return fmt::format("makes names of {} bytes; the maximum is {}", longest, kLongestNetdev);
@@ -149,18 +148,16 @@ Result<HcaSelection> parse_selection(std::string_view text, std::string source) 
   }
   if (std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; })) {
     const auto count = base::parse_number<unsigned>(text);
-    if (!count || *count == 0 || *count > kMaxCount) {
+    if (!count || *count == 0 || *count > kMaxCount)
       return refuse(fmt::format("`{}`: expected a count from 1 to {}", base::printable(text.substr(0, 32)), kMaxCount));
-    }
     selection.kind = HcaSelection::Kind::kCount;
     selection.count = *count;
     return selection;
   }
   // An image can have a list of any length, so it is counted before it is parsed.
   const auto entries = static_cast<std::size_t>(std::ranges::count(text, ',')) + 1;
-  if (entries > kMaxListEntries) {
+  if (entries > kMaxListEntries)
     return refuse(fmt::format("a list of {} entries; the maximum is {}", entries, kMaxListEntries));
-  }
   auto selectors = fabric::parse_selectors(text, fabric::SelectorScope::kNode);
   if (!selectors) return refuse(std::move(selectors).error().message);
   selection.kind = HcaSelection::Kind::kList;

@@ -125,13 +125,11 @@ void check_vf(ConfigReader& reader, const ConfigValue& value, const VfAttributes
   };
   beside("macs", {"mac"});
   beside("guids", {"node_guid", "port_guid"});
-  if ((vf.qos || vf.vlan_protocol) && !ConfigReader::find(value, "vlan")) {
+  if ((vf.qos || vf.vlan_protocol) && !ConfigReader::find(value, "vlan"))
     reader.error(value, "\"qos\" and \"vlan_protocol\" require \"vlan\"", "add \"vlan\"");
-  }
-  if (vf.min_tx_rate && vf.max_tx_rate && *vf.max_tx_rate != 0 && *vf.min_tx_rate > *vf.max_tx_rate) {
+  if (vf.min_tx_rate && vf.max_tx_rate && *vf.max_tx_rate != 0 && *vf.min_tx_rate > *vf.max_tx_rate)
     reader.error(value, fmt::format("min_tx_rate {} is above max_tx_rate {}", *vf.min_tx_rate, *vf.max_tx_rate),
                  "write a lower min_tx_rate, or max_tx_rate 0 for no limit");
-  }
 }
 
 }  // namespace

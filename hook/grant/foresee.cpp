@@ -65,9 +65,8 @@ std::optional<Error> cannot_mount_copies(const ForeseeInput& input, std::vector<
 // Finds the libraries for the HCAs in pools that lend them. Reads nothing if no pool lends libraries.
 Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
   std::set<std::string> providers;
-  for (const NodeHca& node : among.node.hcas()) {
+  for (const NodeHca& node : among.node.hcas())
     if (node.pool && node.pool->lend_providers) providers.insert(fabric::provider_of(*node.hca));
-  }
   providers.erase("");
   Lendable lendable;
   if (providers.empty()) return lendable;
@@ -162,9 +161,8 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
     if (key && *key != hca.name) hca.device = *key;
   }
   foreseen.locks = std::move(locks);
-  for (const auto& [name, holding] : holdings) {
+  for (const auto& [name, holding] : holdings)
     if (holding.own) foreseen.own.push_back(name);
-  }
   return foreseen;
 }
 

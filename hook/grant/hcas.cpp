@@ -48,9 +48,8 @@ void name_netdev(const RailRecord& rail, Inventory& inventory) {
   Hca* hca = find_hca(inventory, rail.rail.hca);
   if (!hca) return;
   auto port = std::ranges::find_if(hca->ports, [&](const fabric::Port& one) { return one.netdev == rail.rail.name; });
-  if (port == hca->ports.end()) {
+  if (port == hca->ports.end())
     port = std::ranges::find_if(hca->ports, [](const fabric::Port& one) { return !one.netdev; });
-  }
   if (port == hca->ports.end()) return;
   port->netdev = rail.host.name;
   fabric::Netdev netdev;
@@ -131,9 +130,8 @@ Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owne
   if (!record || record->netns.ino != owner.netns->ino || record->netns.dev != owner.netns->dev) return {};
   std::erase_if(record->rails, [](const RailRecord& rail) { return rail.rail.kind != RailKind::kMove; });
   std::vector<std::string> away;
-  for (const RailRecord& rail : record->rails) {
+  for (const RailRecord& rail : record->rails)
     if (!find_hca(inventory, rail.rail.hca)) away.push_back(rail.rail.hca);
-  }
   if (!away.empty()) TRY_VOID(read_inside(*owner.netns, root, away, inventory));
   for (const RailRecord& rail : record->rails)
     name_netdev(rail, inventory);
@@ -162,18 +160,16 @@ const std::string* KnownDevices::booked_under(const std::string& name) const {
 KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& inventory, const std::string& root) {
   KnownDevices known;
   std::vector<std::string> others;
-  for (const std::string& name : names) {
+  for (const std::string& name : names)
     if (!add_device(name, inventory, known)) others.push_back(name);
-  }
   const auto was_listed = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
   // If the inventory has all HCAs and no link, the file tree has no links (--root): read_node() leaves out an HCA with
   // a link that is gone, and records any other failed read.
   const bool is_without_links = others.size() == names.size() && std::ranges::all_of(names, was_listed);
   if (others.empty() || is_without_links) return known;
   const Inventory found = fabric::read_hcas_elsewhere(root, root + "/sys", others);
-  for (const std::string& name : others) {
+  for (const std::string& name : others)
     if (!add_device(name, found, known) && !find_hca(found, name)) known.unknown.emplace(name, "it no longer exists");
-  }
   return known;
 }
 

@@ -26,9 +26,8 @@ std::optional<std::vector<std::string>> names_to_read(const Request& request, co
   if (!granted || request.has_nodes_of_grant || request.selection.kind == HcaSelection::Kind::kNone) return granted;
   auto named = named_hcas(request.selection);
   if (!named) return named;
-  for (std::string& name : *granted) {
+  for (std::string& name : *granted)
     if (std::find(named->begin(), named->end(), name) == named->end()) named->push_back(std::move(name));
-  }
   return named;
 }
 

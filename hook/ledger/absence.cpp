@@ -107,10 +107,9 @@ Result<void> check_ended(const GrantUser& user, const Lookups& lookups) {
   };
   const auto process = lookups.process(*user.process);
   if (!process) return busy(process.error().message, process.error().hint);
-  if (*process == Presence::kPresent) {
+  if (*process == Presence::kPresent)
     return busy(fmt::format("process {} of a container of this id and bundle has not ended", user.process->pid),
                 "wait until this process has ended, or use another id");
-  }
   // Without a runtime state, the end of the process is the end of the user.
   const auto container = user.state ? lookups.container(*user.state, user.id, user.bundle) : Presence::kAbsent;
   if (!container) return busy(container.error().message, container.error().hint);

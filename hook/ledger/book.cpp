@@ -27,10 +27,9 @@ std::string doubtful_owner(const LedgerFiles& files, const std::string& key, con
   const std::string path = grant_path(files, key);
   const std::string unread = unread_grant(path);
   // Each error of read_record() about the content of the file begins with this text.
-  if (!error.message.starts_with(unread)) {
+  if (!error.message.starts_with(unread))
     return fmt::format("a grant that cannot be released: {}{}", error.message,
                        error.hint.empty() ? "" : fmt::format(" ({})", error.hint));
-  }
   return fmt::format("the grant `{}`, which cannot be read{} ({})", path, error.message.substr(unread.size()),
                      error.hint);
 }
@@ -109,9 +108,8 @@ Holding others_holding(const LedgerFiles& files, const std::string& hca, const s
   if (looked->other) holding.exclusive_owner = looked->other->owner.label;
   if (bounds.most == 0) return holding;
   const auto units = others_units(files, hca, key, bounds, kind, holding.doubtful);
-  if (!units) {
+  if (!units)
     holding.exclusive_owner = holding.doubtful.empty() ? doubtful_owner(files, "", units.error()) : holding.doubtful;
-  }
   if (units) holding.others = *units;
   return holding;
 }
@@ -171,11 +169,10 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
     const UnitBounds counted = of_hca == bounds.end() ? UnitBounds() : of_hca->second;
     HcaState::Kind kind = HcaState::Kind::kUnknown;
     Holding holding = others_holding(*files_, hca.key, requesting.key, counted, kind);
-    if (!holding.exclusive_owner) {
+    if (!holding.exclusive_owner)
       free_[hca.key] = {.is_free = kind == HcaState::Kind::kFree,
                         .is_own = kind == HcaState::Kind::kExclusive,
                         .is_unused = counted.least == 1 && holding.others == 0};
-    }
     const PlannedHca* held = find_hca(own, hca.key);
     if (held) {
       holding.own = true;
@@ -234,11 +231,10 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
   const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
   const auto before = TRY(refresh(*files_, owner.key));
   const auto held = booked_names(before ? held_hcas(*before) : std::vector<PlannedHca>());
-  if (own_ && held != *own_) {
+  if (own_ && held != *own_)
     return Error{.message = fmt::format("cannot allocate: another call changed the grant of {} meanwhile", owner.label),
                  .code = ESTALE,
                  .hint = "start the container again"};
-  }
   // A release of the owner needs no lock of the HCA. A release after the check has set the link to "none".
   for (const std::string& hca : own)
     if (!held.contains(hca)) TRY_VOID(write_state(*files_, hca, {HcaState::Kind::kShared}));

@@ -50,9 +50,8 @@ Result<void> remove_below(const LedgerDirectory& directory, const std::string& n
   (void)::fchmod(inner.fd.get(), 0700);  // views have mode 0555: an owner other than root could not remove entries
   for (const std::string& entry : TRY(list_names(inner)))
     TRY_VOID(remove_below(inner, entry, levels - 1));
-  if (::unlinkat(directory.fd.get(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
+  if (::unlinkat(directory.fd.get(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT)
     return path_error(errno, "remove", path);
-  }
   return {};
 }
 
@@ -178,9 +177,8 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& 
   files->root = TRY(open_directory(AT_FDCWD, path, path, true));
   const std::pair<LedgerDirectory*, const char*> parts[] = {
       {&files->hca, "hca"}, {&files->grants, "grants"}, {&files->pending, "pending"}};
-  for (const auto& [part, name] : parts) {
+  for (const auto& [part, name] : parts)
     *part = TRY(open_directory(files->root.fd.get(), name, path + "/" + name, true));
-  }
   TRY_VOID(check_place(*files, true));
   return std::shared_ptr<const LedgerFiles>(std::move(files));
 }
@@ -250,9 +248,8 @@ Result<void> replace_ledger_file(const LedgerDirectory& pending, const std::stri
   if (!fd.ok()) return ledger_error(errno, "write", pending, temporary);
   int failed = write_all(fd.get(), text);  // no fsync(2), because a crash of the node empties /run
   fd.reset();
-  if (failed == 0 && ::renameat(pending.fd.get(), temporary.c_str(), directory.fd.get(), name.c_str()) != 0) {
+  if (failed == 0 && ::renameat(pending.fd.get(), temporary.c_str(), directory.fd.get(), name.c_str()) != 0)
     failed = errno;
-  }
   if (failed == 0) return {};
   ::unlinkat(pending.fd.get(), temporary.c_str(), 0);
   return ledger_error(failed, "write", directory, name);

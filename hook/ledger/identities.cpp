@@ -72,9 +72,8 @@ Result<std::optional<bool>> is_populated_v2(const Directory& group, const std::s
     if (is_removed(failed->code)) return std::optional<bool>();
     return cannot_read_cgroup(failed->code, path);
   }
-  for (const std::string_view line : base::split(std::get<std::string>(events), '\n')) {
+  for (const std::string_view line : base::split(std::get<std::string>(events), '\n'))
     if (line == "populated 0") return std::optional(false);
-  }
   return std::optional(true);
 }
 
@@ -122,9 +121,8 @@ Result<Presence> read_presence(const NetnsIdentity& netns) {
   // between the two could make the path seem missing.
   const UniqueFd directory = TRY(open_noted_directory(netns));
   const std::size_t above = netns.path.starts_with(kProc) ? kProc.size() : directory_part(netns.path).size();
-  if (::fstatat(directory.get(), netns.path.c_str() + above, &status, 0) == 0) {
+  if (::fstatat(directory.get(), netns.path.c_str() + above, &status, 0) == 0)
     return is_it() ? Presence::kPresent : Presence::kAbsent;
-  }
   return is_missing(errno) ? Result<Presence>(Presence::kAbsent) : cannot_look(errno, netns.path);
 }
 

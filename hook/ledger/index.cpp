@@ -158,21 +158,18 @@ std::set<std::string> lists_of(const std::optional<StoredGrant>& grant) {
   std::set<std::string> paths;
   if (!grant) return paths;
   for (const StoredUser& user : grant->users) {
-    for (const std::string& id : {user.user.id, user.user.pod}) {
+    for (const std::string& id : {user.user.id, user.user.pod})
       if (!id.empty()) paths.insert(id_path(id));
-    }
-    for (const std::string& view : views_of(user.user)) {
+    for (const std::string& view : views_of(user.user))
       if (is_lending_view(view)) paths.insert(lent_path(view));
-    }
   }
   return paths;
 }
 
 Result<void> add_ids(const LedgerFiles& files, const StoredGrant& after, const std::optional<StoredGrant>& before) {
   const auto had = lists_of(before);
-  for (const std::string& path : lists_of(after)) {
+  for (const std::string& path : lists_of(after))
     if (!had.contains(path)) TRY_VOID(add_to_list(files, path, after.owner.key));
-  }
   return {};
 }
 

@@ -312,9 +312,8 @@ Result<void> Ledger::note_pod(std::string_view id, const std::string& pod) const
     const auto before = TRY(read_grant(*files_, seen.owner.key));
     auto grant = before;
     if (!grant) continue;
-    for (StoredUser& user : grant->users) {
+    for (StoredUser& user : grant->users)
       if (user.user.id == id && user.user.pod.empty()) user.user.pod = pod;
-    }
     if (grant->users == before->users) continue;
     // Write the index first: it may list too many grants, never too few. This change has no steps, so if this process
     // is killed between the two writes, no later call rolls the change back or completes it.
@@ -333,9 +332,8 @@ Result<void> Ledger::release_grant(std::string_view key) const {
   // The grant is released before its markers are removed: a marker without a grant does no harm, but an unfinished
   // change in a grant counts as done when its marker is missing.
   TRY_VOID(return_grant(*files_, *grant));
-  for (const StoredUser& user : grant->users) {
+  for (const StoredUser& user : grant->users)
     if (is_worked_on_here(*files_, user)) TRY_VOID(remove_marker(*files_, name, *user.worker, std::nullopt));
-  }
   return settle(key);
 }
 

@@ -116,9 +116,8 @@ Result<StoredGrant> parse_grant(std::string_view text, const std::string& path, 
   const bool is_whole = rest == checksum_line(line);
   // A document costs many times more than a scan, so only a text that the scan does not read is parsed. The result is
   // the same. Each value has at least one byte, so that the line has no more values than a document may have.
-  if (is_whole && line.size() <= JsonLimits().values) {
+  if (is_whole && line.size() <= JsonLimits().values)
     if (auto grant = scan_record<StoredGrant>(line); grant && grant->owner.key == key) return *std::move(grant);
-  }
   JsonFault fault;
   const auto document = try_parse_json(line, {.bytes = kLargestLedgerFile, .depth = kDepth}, fault);
   // The format is checked before the checksum: a record of another format may have no checksum.

@@ -178,9 +178,8 @@ class Recovery {
     const bool is_damaged = !state && state.error().code == EBADMSG;
     const auto alone = is_damaged ? TRY(repair_exclusive(hca, claims)) : TRY(state).exclusive_key();
     const auto exclusive_claim = std::ranges::find_if(claims, is_alone);
-    if (alone && (exclusive_claim == claims.end() || exclusive_claim->first != *alone) && !unread_.contains(*alone)) {
+    if (alone && (exclusive_claim == claims.end() || exclusive_claim->first != *alone) && !unread_.contains(*alone))
       note(*alone, check_exclusive(files_, hca, *alone, patience()));
-    }
     for (const IndexEntry& entry : TRY(list_entries(files_, hca))) {
       const auto claim = claims.find(entry.key);
       if (claim != claims.end() && claim->second.units == entry.units) {

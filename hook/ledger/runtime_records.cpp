@@ -83,10 +83,9 @@ Result<void> remember_runtime(const std::string& ledger, const std::string& key,
   const UniqueFd lock = lock_records(ledger, LOCK_EX);
   if (!lock.ok()) return sys_error(errno == EEXIST ? EIO : errno, "cannot lock `{}`", runtime_path(ledger, "ending"));
   const auto old = TRY(recall_runtime(ledger, key));
-  if (old && old->runtime != record.runtime && !is_container_absent(*old)) {
+  if (old && old->runtime != record.runtime && !is_container_absent(*old))
     return Error{fmt::format("a container of this id exists, which `{}` created", base::printable(old->runtime)),
                  EEXIST, "delete that container first"};
-  }
   forget_runtime(ledger, key);
   return write_link(target, path);
 }
@@ -153,9 +152,8 @@ Result<std::optional<RuntimeChoice>> last_choice(const std::string& ledger) {
   if (!text) return std::optional<RuntimeChoice>();
   const std::size_t blank = text->find(' ');
   const auto engine = parse_engine(text->substr(0, blank));
-  if (blank == std::string::npos || (!engine && text->substr(0, blank) != kNoEngine) || (*text)[blank + 1] != '/') {
+  if (blank == std::string::npos || (!engine && text->substr(0, blank) != kNoEngine) || (*text)[blank + 1] != '/')
     return damaged(path);
-  }
   return std::optional(RuntimeChoice{engine, text->substr(blank + 1)});
 }
 

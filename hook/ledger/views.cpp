@@ -82,9 +82,8 @@ bool has_link(int directory, const ViewEntry& entry) {
 bool has_file(int directory, const std::string& path, const ViewEntry& entry) {
   const UniqueFd fd = base::open_to_read(directory, path.c_str(), O_NOFOLLOW);
   struct stat info {};
-  if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || info.st_mode != (S_IFREG | kViewFileMode)) {
+  if (!fd.ok() || ::fstat(fd.get(), &info) != 0 || !is_ours(info) || info.st_mode != (S_IFREG | kViewFileMode))
     return false;
-  }
   // The content of a copy is not read again at each start: only root can write to it.
   if (!entry.copy.empty()) return true;
   std::string text(entry.text.size() + 1, '\0');
@@ -183,9 +182,8 @@ Result<void> make_entry(int directory, const ViewEntry& entry, const std::string
   }
   const UniqueFd file = base::create_file(directory, entry.name.c_str(), kViewFileMode);
   const auto size = static_cast<ssize_t>(entry.text.size());
-  if (!file.ok() || ::write(file.get(), entry.text.data(), entry.text.size()) != size) {
+  if (!file.ok() || ::write(file.get(), entry.text.data(), entry.text.size()) != size)
     return sys_error(errno, "cannot make `{}`", path);
-  }
   return close_to_writing(file, kViewFileMode, path);
 }
 
@@ -262,9 +260,8 @@ bool is_being_made(const std::string& name) {
 // name any view.
 Result<std::set<std::string>> named_views(const LedgerFiles& files) {
   std::set<std::string> named;
-  for (const std::string& key : TRY(grant_keys(files))) {
+  for (const std::string& key : TRY(grant_keys(files)))
     if (const auto grant = TRY(read_grant(files, key))) add_views_of(*grant, named);
-  }
   return named;
 }
 

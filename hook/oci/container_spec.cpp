@@ -55,9 +55,8 @@ Result<std::uint64_t> unsigned_number(const Json& parent, const char* name, cons
   if (!member) return std::uint64_t{0};
   // A non-negative number from the parser is unsigned. A number that another function of this program set may be
   // signed.
-  if (!member->is_number_unsigned() && !(member->is_number_integer() && member->get<std::int64_t>() >= 0)) {
+  if (!member->is_number_unsigned() && !(member->is_number_integer() && member->get<std::int64_t>() >= 0))
     return make_error("`{}.{}`: expected a number from 0", path, name);
-  }
   return member->get<std::uint64_t>();
 }
 
@@ -79,9 +78,8 @@ Result<void> read_annotations(const Json& config, ContainerSpec& spec) {
   const Json* annotations = TRY(find_object(config, "annotations", "annotations"));
   if (!annotations) return {};
   for (const auto& [key, value] : annotations->items()) {
-    if (!value.is_string()) {
+    if (!value.is_string())
       return make_error("`annotations.{}`: expected a string", base::printable(std::string_view(key).substr(0, 128)));
-    }
     spec.annotations.emplace(key, value.get<std::string>());
   }
   return {};
@@ -194,9 +192,8 @@ Result<void> read_device_rule(const Json& element, const std::string& at, Contai
   if (allow && !allow->is_boolean()) return make_error("`{}.allow`: expected true or false", at);
   const bool allows = allow && allow->get<bool>();
   // The runtime applies the rules in order, so the last one that covers all devices decides.
-  if (is_of_all_devices(type, find(element, "major"), find(element, "minor"), access, allows)) {
+  if (is_of_all_devices(type, find(element, "major"), find(element, "minor"), access, allows))
     spec.may_use_all_devices = allows;
-  }
   return {};
 }
 
@@ -256,9 +253,8 @@ bool maps_root(std::string_view uid_map) {
   const auto lines = base::split(uid_map, '\n');
   return std::ranges::any_of(lines, [](std::string_view line) {
     std::vector<std::uint32_t> numbers;
-    for (const std::string_view word : base::split(line, ' ')) {
+    for (const std::string_view word : base::split(line, ' '))
       if (const auto number = base::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
-    }
     // Each line is "INSIDE OUTSIDE LENGTH".
     return numbers.size() == 3 && numbers[1] == 0 && numbers[2] > 0;
   });
@@ -279,9 +275,8 @@ bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, st
 std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name) {
   for (const std::string& entry : spec.env) {
     const std::string_view view = entry;
-    if (view.size() > name.size() && view.starts_with(name) && view[name.size()] == '=') {
+    if (view.size() > name.size() && view.starts_with(name) && view[name.size()] == '=')
       return std::string(view.substr(name.size() + 1));
-    }
   }
   return std::nullopt;
 }

@@ -45,9 +45,8 @@ Result<void> check_bundle(const std::string& bundle) {
   if (bundle.size() >= PATH_MAX) return make_error("cannot use bundle `{}...`: it is too long", shown);
   // A system call would end the path at a NUL, but the checks below would not.
   if (bundle.find('\0') != std::string::npos) return make_error("cannot use bundle `{}`: it has a NUL byte", shown);
-  for (const auto part : base::split(bundle, '/')) {
+  for (const auto part : base::split(bundle, '/'))
     if (part == "..") return make_error("cannot use bundle `{}`: it has a `..` component", shown);
-  }
   return {};
 }
 
@@ -59,9 +58,8 @@ Result<OciState> parse_oci_state(std::string_view text) {
   if (!state.is_object()) return make_error("cannot read the container's state: it is not an object");
   OciState result;
   result.id = TRY(string_member(state, "id"));
-  if (is_odd_id(result.id)) {
+  if (is_odd_id(result.id))
     return make_error("cannot read the container's state: `id` is not 1 to {} printable bytes without `/`", kMaxId);
-  }
   result.status = TRY(string_member(state, "status"));
   result.pid = TRY(parse_pid(state));
   result.bundle = TRY(string_member(state, "bundle"));

@@ -120,9 +120,8 @@ Result<Hcas> pick(unsigned count, const Hcas& hcas, const Offers& offers, const 
   Hcas picked;
   for (unsigned round = 0; picked.size() < count; ++round) {
     const std::size_t before = picked.size();
-    for (const NodeHca* node : order) {
+    for (const NodeHca* node : order)
       if (picked.size() < count && offers.at(node).room.units > round) picked.push_back(node);
-    }
     if (round == 0) follow_planes(common_of(order, input), picked);
     // Preference decides only which HCAs are picked. The picked HCAs are sorted by rail, so that all containers have
     // the same order.
@@ -150,9 +149,8 @@ Result<Hcas> take_all(const Matched& matched, const Offers& offers, std::string_
   for (const MatchedGroup& group : matched.groups) {
     // With any_of_them, the HCAs of the group are equally near to a GPU, so one HCA with a free unit is enough.
     const auto has_room = [&](const NodeHca* node) { return offers.at(node).room.units > 0; };
-    if (group.any_of_them && std::ranges::none_of(group.hcas, has_room)) {
+    if (group.any_of_them && std::ranges::none_of(group.hcas, has_room))
       return no_room(*group.hcas.front(), 1, offers.at(group.hcas.front()), source);
-    }
     for (const NodeHca* node : group.hcas) {
       const Offer& offer = offers.at(node);
       if (group.any_of_them && !has_room(node)) continue;
@@ -219,10 +217,9 @@ Result<Terms> terms_for(const NodeHca& node, const Request& request, const Confi
   const auto& network = request.network ? request.network : node.pool->network;
   if (network) {
     const auto found = config.networks.find(*network);
-    if (found == config.networks.end()) {
+    if (found == config.networks.end())
       return Error{fmt::format("config.json has no network `{}`", base::printable(*network)), 0,
                    "add it to \"networks\""};
-    }
     terms.network = &found->second;
   }
   const auto& modes = node.pool->modes;
@@ -266,9 +263,8 @@ Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input) {
                       doubt),
           true);
   }
-  if (multi) {
+  if (multi)
     if (const auto space = gid_space(*node.hca)) bound(room, own + space->children(), space->text(), false);
-  }
   // The container or its pod keeps the units (places on the HCA) that it already has.
   if (room.units < own) room = {own, room.why, room.held};
   return room;
@@ -354,11 +350,10 @@ Result<Chosen> choose(const PlanInput& input) {
     units = TRY(take_all(matched, offers, input.among.request.selection.source));
     if (matched.at_most && *matched.at_most < units.size()) units = TRY(pick(*matched.at_most, hcas, offers, input));
   }
-  if (matched.at_most && *matched.at_most > units.size()) {
+  if (matched.at_most && *matched.at_most > units.size())
     chosen.warnings.push_back(fmt::format("{0} requests {1} HCAs, but can only narrow the HCAs of {3}, which has {2}",
                                           input.among.request.narrowed_by.front().source, *matched.at_most,
                                           units.size(), input.among.request.selection.source));
-  }
   for (const NodeHca* unit : units)
     chosen.units.push_back({unit, offers.at(unit).terms});
   return chosen;

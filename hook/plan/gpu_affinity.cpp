@@ -48,18 +48,16 @@ std::vector<const Gpu*> gpus_of_nodes(const std::vector<const Gpu*>& all, const 
     const std::string_view node = std::string_view(path).substr(path.starts_with("/dev/") ? 5 : 0);
     const auto number = ordinal(node);
     if (!nodes_known && number && *number < all.size()) add(gpus, all[*number]);
-    for (const Gpu* gpu : all) {
+    for (const Gpu* gpu : all)
       if (std::ranges::find(gpu->nodes, node) != gpu->nodes.end()) add(gpus, gpu);
-    }
   }
   return gpus;
 }
 
 std::vector<const Gpu*> gpus_of_uuids(const std::vector<const Gpu*>& all, const std::vector<std::string>& uuids) {
   std::vector<const Gpu*> gpus;
-  for (const Gpu* gpu : all) {
+  for (const Gpu* gpu : all)
     if (gpu->uuid && std::ranges::find(uuids, *gpu->uuid) != uuids.end()) gpus.push_back(gpu);
-  }
   return gpus;
 }
 

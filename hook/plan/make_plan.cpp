@@ -30,9 +30,8 @@ std::vector<PlannedHca> booked(const Chosen& chosen) {
 // Returns the chosen HCAs without duplicates: device nodes and limits are per HCA, netdevs per unit.
 std::vector<const NodeHca*> each_once(const Chosen& chosen) {
   std::vector<const NodeHca*> hcas;
-  for (const ChosenHca& unit : chosen.units) {
+  for (const ChosenHca& unit : chosen.units)
     if (std::ranges::find(hcas, unit.node) == hcas.end()) hcas.push_back(unit.node);
-  }
   return hcas;
 }
 
@@ -100,10 +99,9 @@ Result<void> hold_granted(const PlanInput& input, Plan& plan) {
     const bool is_held = holding != input.holdings.end() && holding->second.exclusive_owner;
     const std::string held = is_held ? fmt::format("is held exclusively by {}", *holding->second.exclusive_owner)
                                      : held_with_pf(*open_hca, input);
-    if (!held.empty()) {
+    if (!held.empty())
       return Error{fmt::format("`{}` {}, but the container already has its device node", base::printable(name), held),
                    0, "remove the node from the container's devices", FailureReason::kBusy};
-    }
     plan.also_open.push_back({name, Mode::kHca, 1, std::nullopt, true});
   }
   return {};

@@ -265,10 +265,9 @@ class Matching {
     Hcas granted = TRY(hcas_of_nodes());
     for (const NodeHca* node : granted) {
       if (node->pool_unread || (node->pool && !is_allowed(*node, pool_))) return not_allowed(*node);
-      if (!node->pool) {
+      if (!node->pool)
         matched_.warnings.push_back(
             fmt::format("`{}` is in no pool: its device node is not changed", base::printable(node->name())));
-      }
     }
     std::erase_if(granted, [](const NodeHca* node) { return !node->pool; });
     if (!granted.empty()) matched_.groups.push_back({std::move(granted), false});
@@ -306,10 +305,9 @@ class Matching {
     // Narrowing never adds an HCA: it only filters the HCAs that are already selected.
     const Hcas before = matched_.hcas();
     const Hcas left = TRY(filter(by, before));
-    if (left.empty()) {
+    if (left.empty())
       return Error{fmt::format("{}: selects none of the container's HCAs", by.source), 0,
                    fmt::format("select from {} (by {})", some_of(names_of(before)), source_)};
-    }
     matched_.is_narrowed = matched_.is_narrowed || left.size() < before.size();
     std::vector<bool> stays(node_.hcas().size(), false);
     for (const NodeHca* node : left)
@@ -332,9 +330,8 @@ class Matching {
 // Returns the HCAs that the container can open by device nodes in linux.devices. Skips nodes without an HCA.
 Hcas granted_hcas(const NodeMap& node, const Request& request) {
   Hcas found;
-  for (const SpecDevice& device : request.granted_nodes) {
+  for (const SpecDevice& device : request.granted_nodes)
     if (const NodeHca* hca = hca_opened_by(node, device)) found.push_back(hca);
-  }
   return in_order(found, request);
 }
 
@@ -344,9 +341,8 @@ std::vector<const NodeHca*> Matched::hcas() const {
   Hcas all;
   std::set<const NodeHca*> seen;
   for (const MatchedGroup& group : groups) {
-    for (const NodeHca* node : group.hcas) {
+    for (const NodeHca* node : group.hcas)
       if (seen.insert(node).second) all.push_back(node);
-    }
   }
   return all;
 }
@@ -370,9 +366,8 @@ std::vector<std::string> vfs_of(const NodeHca& node, const fabric::Inventory& in
 std::vector<std::string> pfs_of(const NodeHca& node, const fabric::Inventory& inventory) {
   if (!node.hca->is_pf_hidden) return node.hca->pfs;
   std::vector<std::string> names;  // the PF's HCAs are in the inventory only if they moved to the requesting container
-  for (const fabric::Hca& other : inventory.hcas) {
+  for (const fabric::Hca& other : inventory.hcas)
     if (node.hca->physfn && other.pci == node.hca->physfn) names.push_back(other.name);
-  }
   return names;
 }
 

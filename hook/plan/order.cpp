@@ -67,9 +67,8 @@ Hcas in_order(const Hcas& found, const Request& request) {
     placed.push_back({{place_in_order(*hca, request.order), hca->rail}, hca});
   std::ranges::sort(placed, [](const auto& left, const auto& right) { return left.first < right.first; });
   Hcas hcas;
-  for (const auto& [ignored, hca] : placed) {
+  for (const auto& [ignored, hca] : placed)
     if (std::ranges::find(hcas, hca) == hcas.end()) hcas.push_back(hca);
-  }
   return hcas;
 }
 

@@ -144,9 +144,8 @@ void add_view_directory(const Config& config, const std::vector<const NodeHca*>&
     if (directory.name == "infiniband") link(hca.name, hca.class_link);
     if (directory.name == "infiniband_verbs") link(fmt::format("uverbs{}", *hca.uverbs), hca.verbs_link);
     if (directory.name != "infiniband_mad") continue;
-    for (const fabric::MadNode& mad : hca.mad_nodes) {
+    for (const fabric::MadNode& mad : hca.mad_nodes)
       if (is_configured(config.nodes, mad)) link(mad.name, mad.link);
-    }
   }
 }
 
@@ -183,9 +182,8 @@ void add_copy(const char* folder, const fabric::LentFile& file, std::vector<View
 void add_lent(const PlanInput& input, const std::vector<const NodeHca*>& granted, Plan& plan) {
   std::map<std::string, fabric::LentFile> files;
   std::set<std::string> providers;
-  for (const NodeHca* node : granted) {
+  for (const NodeHca* node : granted)
     if (node->pool->lend_providers) providers.insert(fabric::provider_of(*node->hca));
-  }
   for (const std::string& provider : providers) {
     const auto known = input.lendable.find(provider);
     if (known == input.lendable.end()) continue;
@@ -229,9 +227,8 @@ Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const
     nodes.push_back(uverbs_node(options, *node->hca));
   }
   for (const NodeHca* node : granted) {
-    for (const fabric::MadNode& mad : node->hca->mad_nodes) {
+    for (const fabric::MadNode& mad : node->hca->mad_nodes)
       if (is_configured(options, mad)) nodes.push_back(node_at(options, mad.name, mad.dev));
-    }
   }
   if (options.rdma_cm) TRY_VOID(was_read(inventory, Part::kRdmaCm));
   if (options.rdma_cm && has_rdma_cm(inventory)) {
@@ -265,10 +262,9 @@ Result<void> plan_netdevs(const PlanInput& input, const Chosen& chosen, Plan& pl
     ++number;  // also for a moved netdev, so that the names of the other netdevs do not change
     if (!unit.node->netdev && has_moved(input, unit)) continue;
     const std::string name = base::printable(unit.node->name());
-    if (!unit.node->netdev && !is_without_netdevs(input.among.inventory)) {
+    if (!unit.node->netdev && !is_without_netdevs(input.among.inventory))
       return Error{fmt::format("`{}`: its netdev is not in the node's network namespace", name), 0,
                    "use mode hca, or move the netdev to the node's namespace"};
-    }
     TRY_VOID(check_child(*unit.node, unit.terms));
     TRY_VOID(check_rail(input, *unit.node));
     plan.netdevs.push_back({unit.node->netdev.value_or(""), numbered(input.among.config.netdev_names, number),

@@ -100,16 +100,14 @@ std::string plan_text(const Plan& plan) {
     text += fmt::format("{:<11} {}\n", what, base::one_line(value));
   };
   if (plan.hcas.empty()) line("HCAs", "none");
-  for (const PlannedHca& hca : plan.hcas) {
+  for (const PlannedHca& hca : plan.hcas)
     line("HCA", fmt::format("{}  {}{}", hca.name, to_string(hca.mode),
                             hca.units > 1 ? fmt::format(", {} units", hca.units) : ""));
-  }
   for (const PlannedNode& node : plan.nodes)
     line("node", fmt::format("{}  c {}  {}", node.path, number_text(node), octal(node.mode)));
-  for (const PlannedNetdev& netdev : plan.netdevs) {
+  for (const PlannedNetdev& netdev : plan.netdevs)
     line("netdev", fmt::format("{}  {} of {} ({}, rail {})", netdev.name, to_string(netdev.mode),
                                netdev.host.empty() ? "?" : netdev.host, netdev.hca, netdev.rail));
-  }
   if (plan.memlock) line("memlock", memlock_text(*plan.memlock));
   for (const PlannedRdmaLimit& limit : plan.rdma_limits)
     line("rdma limit", fmt::format("{}  {}", limit.hca, rdma_limit_text(limit.limits)));

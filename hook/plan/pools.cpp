@@ -35,9 +35,8 @@ std::optional<std::string> gid_netdev(const Inventory& inventory, const Port& po
 // netdev has the number of its port, counted from 0.
 std::optional<std::string> pci_netdev(const Inventory& inventory, const Hca& hca, const Port& port) {
   std::vector<const Netdev*> on_function;
-  for (const Netdev& netdev : inventory.netdevs) {
+  for (const Netdev& netdev : inventory.netdevs)
     if (hca.pci && netdev.pci == hca.pci && netdev.is_here()) on_function.push_back(&netdev);
-  }
   if (on_function.empty()) return std::nullopt;
   const auto of_port = [&](const Netdev* netdev) { return netdev->dev_port == static_cast<int>(port.number) - 1; };
   const auto found = std::ranges::find_if(on_function, of_port);
@@ -191,9 +190,8 @@ void number_rails(const std::vector<RailEntry>& rails, const std::vector<NodeHca
 std::vector<Pool> effective_pools(const Config& config) {
   std::vector<Pool> pools = config.pools;
   if (pools.empty()) pools.push_back({"all", {}, {}, {}, std::nullopt});
-  for (Pool& pool : pools) {
+  for (Pool& pool : pools)
     if (pool.modes.empty()) pool.modes = {Mode::kHca, Mode::kExclusive, Mode::kShared, Mode::kSharedMulti};
-  }
   return pools;
 }
 

@@ -182,9 +182,8 @@ SiteValues site_values(const std::vector<ChosenHca>& units, Plan& plan) {
     SiteValues own = unit.terms.network ? unit.terms.network->env : SiteValues();
     own.insert(unit.node->pool->env.begin(), unit.node->pool->env.end());
     // A variable that another HCA of the container lacks applies to all: a variable is of a process, not of an HCA.
-    for (const auto& [name, value] : own) {
+    for (const auto& [name, value] : own)
       if (values.try_emplace(name, value).first->second != value) differing.insert(name);
-    }
   }
   for (const std::string& name : differing) {
     values.erase(name);

@@ -38,9 +38,8 @@ std::string state_word(const fabric::Port& port) {
 std::vector<const RailRecord*> rails_of(const GrantOwner& owner, const std::string& hca) {
   std::vector<const RailRecord*> rails;
   if (!owner.network) return rails;
-  for (const RailRecord& rail : owner.network->rails) {
+  for (const RailRecord& rail : owner.network->rails)
     if (rail.rail.hca == hca) rails.push_back(&rail);
-  }
   return rails;
 }
 
@@ -192,9 +191,8 @@ std::string owners_text(const DeviceOwners& owners, const std::string& name) {
 // they are in the network namespace of their netdevs.
 std::vector<std::string> away(const NodeMap& map, const DeviceOwners& owners) {
   std::vector<std::string> names;
-  for (const auto& [name, ignored] : owners.hcas()) {
+  for (const auto& [name, ignored] : owners.hcas())
     if (!map.find(name)) names.push_back(name);
-  }
   return names;
 }
 
@@ -309,9 +307,8 @@ void write_devices_text(const fabric::Inventory& inventory, const Config& config
   write(row_of({"HCA", "PCI", "pool", "netdev", "ports"}));
   for (const NodeHca* node : map.by_rail())
     write(row_of(*node) + owners_text(owners, node->name()));
-  for (const std::string& name : away(map, owners)) {
+  for (const std::string& name : away(map, owners))
     write(row_of({name, "in a container's network namespace"}) + owners_text(owners, name));
-  }
 }
 
 }  // namespace hook

@@ -33,9 +33,8 @@ std::string addresses_text(const ForeseenRail& rail) {
   std::vector<std::string> texts;
   for (const AddressRange& range : rail.ranges)
     texts.push_back(fmt::format("an address of {}/{}{}", to_string(range), range.prefix, by_gateway(range.gateway)));
-  for (const RailAddress& address : rail.rail.addresses) {
+  for (const RailAddress& address : rail.rail.addresses)
     texts.push_back(with_prefix(address) + by_gateway(address.gateway));
-  }
   return base::join(texts, ", ");
 }
 

@@ -46,10 +46,9 @@ Error usage_error(std::string message) {
 
 Result<Command> parse_command(std::string_view text) {
   if (const auto command = from_word(kCommands, text)) return *command;
-  if (std::ranges::find(kUselessStages, text) != kUselessStages.end()) {
+  if (std::ranges::find(kUselessStages, text) != kUselessStages.end())
     return Error{fmt::format("`{}` runs in the container or after its start: HCAs cannot be granted there", text),
                  ENOTSUP, "use createRuntime"};
-  }
   if (text == "uninstall") return usage_error("unknown command `uninstall` (did you mean `install --uninstall`?)");
   std::vector<std::string_view> words;
   for (const auto& command : kCommands)

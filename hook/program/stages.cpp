@@ -74,15 +74,13 @@ Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) 
   auto left = ledger.leave(own, own.key, &passed_over);
   Ledger::Unread unread;
   for (const Grant& grant : TRY(ledger.find_by_id(state.id, &unread))) {
-    for (const GrantUser& user : grant.users) {
+    for (const GrantUser& user : grant.users)
       if (is_user(user, state)) keep_first(left, ledger.leave(grant.owner, user.key, &passed_over));
-    }
   }
-  if (passed_over) {
+  if (passed_over)
     log.info(
         "a container of this id and bundle has not ended and keeps its HCAs: this poststop is for another container or "
         "a killed runtime; `rdma-hook recover` releases these HCAs after the container ends");
-  }
   // A grant that cannot be read could be this container's, so it is an error. An error in `left` is returned first.
   return left && !unread.empty() ? unread.front() : left;
 }

@@ -174,9 +174,8 @@ class RailAdder {
     append(std::move(settled.warnings), report_.warnings);
     report_.alignment = std::move(settled.alignment);
     for (const auto& [name, index] : settled.indices) {
-      for (RailRecord& rail : record_.rails) {
+      for (RailRecord& rail : record_.rails)
         if (rail.rail.name == name) rail.gid_index = index;
-      }
     }
     timing_->step("gids");
     return store_.write(record_);

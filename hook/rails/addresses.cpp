@@ -83,9 +83,8 @@ Result<void> take_leases(IpamHelper* ipam, NetworkRecord& record) {
     // (note_leases()).
     if (!results[i]) return results[i].error();
     rails[i]->rail.addresses = results[i]->addresses;
-    if (rails[i]->rail.addresses.empty()) {
+    if (rails[i]->rail.addresses.empty())
       return make_error("the IPAM plugin `{}` returned no address for `{}`", calls[i].plugin, calls[i].ifname);
-    }
   }
   return {};
 }
@@ -171,9 +170,8 @@ const Network* find_network(const Config& config, const std::string& name) {
 
 std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& ledger_directory) {
   std::vector<IpamProgram> programs;
-  for (const auto& entry : config ? config->networks : decltype(config->networks)()) {
+  for (const auto& entry : config ? config->networks : decltype(config->networks)())
     if (entry.second.ipam) add_program(programs, lease_of(entry.second), {entry.second.ipam_dir}, true);
-  }
   if (!NetworkRecordStore::has_any(ledger_directory)) return programs;
   // A record that cannot be read is skipped, because it must not prevent a container's start. Its leases are released
   // later.
@@ -182,9 +180,8 @@ std::vector<IpamProgram> ipam_programs(const Config* config, const std::string& 
   for (const std::string& key : keys ? *keys : std::vector<std::string>()) {
     const auto record = store->read(key);
     if (!record || !*record) continue;
-    for (const RailRecord& rail : (*record)->rails) {
+    for (const RailRecord& rail : (*record)->rails)
       if (rail.lease) add_program(programs, *rail.lease, plugin_directories(config, rail.lease->network), false);
-    }
   }
   return programs;
 }
@@ -243,9 +240,8 @@ Result<void> release_rail_addresses(const std::string& ledger_directory, IpamHel
 Result<Keys> address_owners(const std::string& ledger_directory, const std::string& network) {
   const auto pool = TRY(AddressPool::open(ledger_directory));
   Keys keys;
-  for (const auto& [where, key] : TRY(pool.list())) {
+  for (const auto& [where, key] : TRY(pool.list()))
     if (network.empty() || where.starts_with(network + "/")) keys.insert(key);
-  }
   return keys;
 }
 

@@ -24,15 +24,13 @@ Result<std::optional<NodeNetwork>> seen_network(const ForesightInput& input, boo
     warnings.emplace_back("the rails were not checked: the snapshot has no netdevs");
     return std::optional<NodeNetwork>();
   }
-  if (moves && !snapshot.routes) {
+  if (moves && !snapshot.routes)
     warnings.emplace_back(
         "not checked whether a moving netdev has the default route: the snapshot has no routes; remedy: make a new "
         "snapshot");
-  }
-  if (moves) {
+  if (moves)
     warnings.emplace_back(
         "addresses of kubelet and sshd on moving netdevs were not checked: a snapshot does not have them");
-  }
   return std::optional(NodeNetwork{snapshot.netdevs, snapshot.routes.value_or(std::vector<fabric::Route>()), {}});
 }
 
@@ -97,9 +95,8 @@ ForeseenRail rail_on_record(const RailRecord& rail_record) {
 
 void warn_of_missing_addresses(const ForesightInput& input, Foreseen& foreseen) {
   std::vector<const Rail*> without;
-  for (const ForeseenRail& one : foreseen.rails) {
+  for (const ForeseenRail& one : foreseen.rails)
     if (one.addresses_by.empty()) without.push_back(&one.rail);
-  }
   if (auto warning = no_address_warning(without, input.inventory)) foreseen.warnings.push_back(*std::move(warning));
 }
 

@@ -28,9 +28,8 @@ Result<void> NodeRails::undo_except(const std::string& key, const std::vector<Pl
 // processes of the node.
 Result<void> NodeRails::check_left(const std::vector<PlannedHca>& held, const StoredGrant& grant) const {
   std::vector<PlannedHca> left;
-  for (const PlannedHca& hca : grant.hcas) {
+  for (const PlannedHca& hca : grant.hcas)
     if (!find_hca(held, booked_as(hca))) left.push_back(hca);
-  }
   const bool has_failed = std::ranges::any_of(grant.users, [](const auto& user) { return user.ended; });
   return check_closed(left, root_, !is_start_ || has_failed, warnings_);
 }

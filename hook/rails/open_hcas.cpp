@@ -48,9 +48,8 @@ class DescriptorSearch {
     int error = 0;
     const auto threads = tasks->list(&error);
     if (error != 0 && !is_ended(error)) return cannot_read_descriptors(error, name);
-    for (const std::string& thread : threads) {
+    for (const std::string& thread : threads)
       if (thread != name && TRY(check_table(pid, fmt::format("{}/task/{}/fd", name, thread)))) break;
-    }
     return {};
   }
 
@@ -152,9 +151,8 @@ Error left_open(const std::string& hca, const LeftOpen& left, const std::optiona
 
 std::vector<OpenProcess> check_processes(const std::string& proc, const std::vector<pid_t>& pids) {
   std::vector<OpenProcess> processes;
-  for (const pid_t pid : pids) {
+  for (const pid_t pid : pids)
     if (auto process = read_process_facts(proc, pid)) processes.push_back(std::move(*process));
-  }
   return processes;
 }
 
@@ -210,9 +208,8 @@ Result<void> note_contexts(const RdmaUse& use, OpenState& open, std::vector<std:
 Result<std::vector<OpenDescriptor>> open_descriptors_of(const std::vector<const PlannedHca*>& hcas,
                                                         const std::string& root) {
   std::vector<DeviceNumber> numbers;
-  for (const PlannedHca* hca : hcas) {
+  for (const PlannedHca* hca : hcas)
     if (hca->open->node) numbers.push_back(*hca->open->node);
-  }
   const std::string proc = root + "/proc";
   const bool is_missing = !root.empty() && ::access(proc.c_str(), F_OK) != 0 && errno == ENOENT;
   if (numbers.empty() || is_missing) return std::vector<OpenDescriptor>();
@@ -227,10 +224,9 @@ Result<std::vector<OpenDescriptor>> open_descriptors_of(const std::vector<const 
 Result<void> check_hca(const PlannedHca& hca, const OpenHca& now, std::vector<std::string>& warnings) {
   const LeftOpen left = find_left_open(*hca.open, now);
   if (!left.of_containers.empty() || left.unknown > 0) return left_open(hca.name, left, hca.open->node);
-  if (!left.of_node.empty()) {
+  if (!left.of_node.empty())
     warnings.push_back(
         fmt::format("`{}` is released, but is open in {}, which runs on the node", hca.name, shown(left.of_node)));
-  }
   return {};
 }
 
@@ -261,9 +257,8 @@ bool is_container_cgroup(std::string_view cgroup) {
   if (first != "init.scope" && first != "system.slice" && first != "user.slice") return true;
   // A systemd scope with cgroups below it belongs to a container: the container can make these cgroups and choose their
   // names, also a name that ends with ".service".
-  for (const std::string_view part : base::split(cgroup.substr(0, std::min(cgroup.rfind('/'), cgroup.size())), '/')) {
+  for (const std::string_view part : base::split(cgroup.substr(0, std::min(cgroup.rfind('/'), cgroup.size())), '/'))
     if (part.ends_with(".scope") && part != "init.scope" && !part.starts_with("session-")) return true;
-  }
   const std::string_view last = cgroup.substr(cgroup.rfind('/') + 1);
   constexpr std::string_view kUnits[] = {".service", ".slice", ".socket", ".mount", ".swap"};
   const bool is_unit = std::ranges::any_of(kUnits, [&](std::string_view ending) { return last.ends_with(ending); });
@@ -325,9 +320,8 @@ void note_open(const fabric::Inventory& inventory, const std::vector<std::string
 Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string& root, bool descriptors,
                           std::vector<std::string>& warnings) {
   std::vector<const PlannedHca*> left;
-  for (const PlannedHca& hca : hcas) {
+  for (const PlannedHca& hca : hcas)
     if (hca.open) left.push_back(&hca);
-  }
   const bool asks = std::ranges::any_of(left, [](const auto* hca) { return hca->open->index.has_value(); });
   const auto uses = asks ? TRY(rdma_use()) : std::nullopt;
   const auto use_of = [&](const PlannedHca& hca) {
@@ -343,9 +337,8 @@ Result<void> check_closed(const std::vector<PlannedHca>& hcas, const std::string
     const RdmaUse* use = use_of(*hca);
     if (use && use->contexts > 0) now.contexts = TRY(read_contexts(*use));
     std::vector<pid_t> pids;
-    for (const OpenDescriptor& opened : open_descriptors) {
+    for (const OpenDescriptor& opened : open_descriptors)
       if (opened.device == hca->open->node) pids.push_back(opened.pid);
-    }
     now.descriptors = check_processes(root + "/proc", pids);
     TRY_VOID(check_hca(*hca, now, warnings));
   }

@@ -117,10 +117,9 @@ class HostReader {
 
   Result<HostNetdev> read() {
     const auto link = TRY(find_link(node_.route, rail_.host));
-    if (!link) {
+    if (!link)
       return Error{fmt::format("netdev `{}` of `{}` is not in the node's network namespace", rail_.host, rail_.hca),
                    ENODEV, "find its owner with `rdma-hook devices`"};
-    }
     if (is_of_another_function(*link, hca_)) {
       return Error{
           fmt::format("netdev `{}` does not belong to `{}`: an HCA was renamed meanwhile", rail_.host, rail_.hca),
@@ -146,9 +145,8 @@ class HostReader {
     if (rail_.recreate && node_.rdma) host_.rdma = TRY(describe_software_device());
     host_.settings = link.settings;
     if (link.vfs > 0) {
-      for (auto& [number, vf] : TRY(read_vfs(node_.route, link.ifindex))) {
+      for (auto& [number, vf] : TRY(read_vfs(node_.route, link.ifindex)))
         if (number == host_.vfs.size()) host_.vfs.push_back(vf);
-      }
     }
     describe_what_may_be_lost(link);
     // If the netdev has no bus address, a container can make another netdev with the same kind and MAC address.
@@ -173,10 +171,9 @@ class HostReader {
   Result<std::optional<RdmaDevice>> describe_software_device() {
     const std::uint64_t guid = hca_ ? parse_node_guid(hca_->node_guid) : 0;
     auto device = TRY(find_software_device(*node_.rdma, guid, rail_.hca));
-    if (!device || device->name != rail_.hca) {
+    if (!device || device->name != rail_.hca)
       return Error{fmt::format("RDMA device `{}` was renamed or removed meanwhile", rail_.hca), ENODEV,
                    "check the names with `rdma dev` and start the container again"};
-    }
     const std::uint64_t made_anew = node_guid_of_mac(host_.mac);
     if (made_anew == 0 || made_anew == device->node_guid) return device;
     return Error{
@@ -241,9 +238,8 @@ class HostReader {
     host_.pf = place->pf;
     host_.vf = place->vf;
     const auto pf = TRY(find_link(node_.route, place->pf));
-    if (!pf) {
+    if (!pf)
       return Error{fmt::format("`{}`, the physical function of `{}`, is gone", place->pf, rail_.host), 0, kPfHint};
-    }
     host_.vf_attributes = only_changed(TRY(read_vf(node_.route, pf->ifindex, place->vf)), rail_.vf);
     return {};
   }
@@ -285,9 +281,8 @@ std::optional<Link> find_netdev(const std::vector<Link>& links, const std::strin
     return !host.permanent_mac.empty() && link.permanent_mac == host.permanent_mac;
   };
   if (std::ranges::any_of(same, is_permanent)) std::erase_if(same, std::not_fn(is_permanent));
-  for (const Link& link : same) {
+  for (const Link& link : same)
     if (link.name == name) return link;
-  }
   const auto by_mac = std::ranges::find_if(same, [&](const Link& link) { return has_mac(link, host); });
   if (by_mac != same.end()) return *by_mac;
   return same.size() == 1 ? std::optional(same.front()) : std::nullopt;

@@ -75,9 +75,8 @@ Result<void> delete_netdevs_on(Netlink& route, const Link& below) {
   const auto is_on = [](const Link& link, const Link& other) {
     return link.lower_ifindex == other.ifindex && !link.lower_netns;
   };
-  for (const Link& link : TRY(all_links(route))) {
+  for (const Link& link : TRY(all_links(route)))
     if (is_on(link, below) && !is_on(below, link)) TRY_VOID(delete_link(route, link.ifindex));
-  }
   return {};
 }
 
@@ -171,10 +170,9 @@ Result<void> RailUndo::restore_rdma_device(const RailRecord& rail) {
 // Waits until the netdev is on the node. Returns nullopt with a warning if it is a software netdev and gone.
 Result<MaybeLink> RailUndo::find_on_node(const HostNetdev& host, int wait_ms) {
   auto link = TRY(await(wait_ms, [&] { return find_recorded_netdev(node_.route, node_.sysfs, host.name, host); }));
-  if (!link && !host.bus_address.empty()) {
+  if (!link && !host.bus_address.empty())
     return Error{fmt::format("netdev `{}` ({}) has not returned to the node", host.name, host.bus_address), EAGAIN,
                  "run `rdma-hook recover` when the container's network namespace is gone"};
-  }
   if (!link) {
     warnings_.push_back(
         fmt::format("netdev `{}` is gone: software netdevs end with the container's network namespace, and a container "

@@ -203,9 +203,8 @@ Result<void> RailUndo::remove_further_children(const std::vector<RailRecord>& le
 // the rail's child, which a container with CAP_NET_ADMIN moved away and back under another ifindex.
 Result<void> RailUndo::check_children(const std::vector<RailRecord>& leaving) {
   std::vector<const RailRecord*> missing;
-  for (const RailRecord& rail : leaving) {
+  for (const RailRecord& rail : leaving)
     if (is_missing(rail)) missing.push_back(&rail);
-  }
   if (missing.empty()) return {};
   for (const Link& link : TRY(all_links(inside_->route))) {
     const auto rail = std::ranges::find_if(missing, [&](const RailRecord* one) { return is_on_parent(link, *one); });

@@ -23,9 +23,8 @@ bool is_read(const Config& config, std::string_view prefix) {
 Result<RequestParts> other_vendors(const ContainerSpec& spec, const Config& config, const PodIdentity& pod) {
   RequestParts parts;
   if (is_read(config, kVolcengineAnnotations)) parts = TRY(volcengine_annotation(spec, config));
-  if (!parts.asks() && is_read(config, kSpiderpoolAnnotations)) {
+  if (!parts.asks() && is_read(config, kSpiderpoolAnnotations))
     parts = TRY(spiderpool_annotations(spec, config, pod.pod_namespace));
-  }
   return parts;
 }
 
@@ -236,9 +235,7 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   if (by != RequestedBy::kVariable) {  // the variable does not narrow its own request
     if (auto visible = TRY(visible_devices(spec))) request.narrowed_by.push_back(*std::move(visible));
   }
-  if (std::ranges::any_of(request.narrowed_by, is_none)) {
-    request.selection.kind = HcaSelection::Kind::kNone;
-  }
+  if (std::ranges::any_of(request.narrowed_by, is_none)) request.selection.kind = HcaSelection::Kind::kNone;
   // The HCAs of the container's nodes are booked even without a request for HCAs, so that no other container gets them
   // exclusively.
   if (is_none(request.selection) && request.granted_nodes.empty()) return asked;
@@ -274,9 +271,8 @@ std::optional<std::vector<std::string>> named_hcas(const HcaSelection& selection
   if (selection.kind != HcaSelection::Kind::kList || selection.selectors.exclude) return std::nullopt;
   std::vector<std::string> names;
   for (const fabric::Selector& selector : selection.selectors.selectors) {
-    if (selector.kind != fabric::Selector::Kind::kName || selector.pattern.find('*') != std::string::npos) {
+    if (selector.kind != fabric::Selector::Kind::kName || selector.pattern.find('*') != std::string::npos)
       return std::nullopt;
-    }
     names.push_back(selector.pattern);
   }
   std::ranges::sort(names);

@@ -55,9 +55,7 @@ std::optional<std::string> unknown_own_keys(const ContainerSpec& spec) {
 
 Result<std::optional<HcaSelection>> own_devices(const ContainerSpec& spec, std::string_view container_name) {
   std::optional<SourcedText> found;
-  if (!container_name.empty()) {
-    found = TRY(find_annotation(spec, fmt::format("{}.{}", kOwnDevices, container_name)));
-  }
+  if (!container_name.empty()) found = TRY(find_annotation(spec, fmt::format("{}.{}", kOwnDevices, container_name)));
   if (!found) found = TRY(find_annotation(spec, std::string(kOwnDevices)));
   if (!found) return std::optional<HcaSelection>();
   return std::optional<HcaSelection>(TRY(parse_selection(found->text, found->source)));
@@ -117,10 +115,9 @@ Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Conf
   auto parsed = parse_json(found->text, found->source, {kMaxValueBytes, kVolcengineDepth});
   if (!parsed) return malformed(found->source, "invalid JSON: " + parsed.error().message);
   if (!parsed->is_array()) return malformed(found->source, "expected a list");
-  if (parsed->size() > kMaxListEntries) {
+  if (parsed->size() > kMaxListEntries)
     return make_error("{}: a list of {} entries, at most {} are allowed", found->source, parsed->size(),
                       kMaxListEntries);
-  }
   unsigned count = 0;
   for (const Json& entry : *parsed) {
     if (!entry.is_object()) return malformed(found->source, "expected objects in the list");
@@ -130,10 +127,9 @@ Result<RequestParts> volcengine_annotation(const ContainerSpec& spec, const Conf
     if (!is_network && name != kVolcengineRdma) continue;
     ++count;
     if (!is_network) continue;
-    if (parts.network && parts.network->text != *name) {
+    if (parts.network && parts.network->text != *name)
       return make_error("{}: names the networks `{}` and `{}`, but a container gets only one", found->source,
                         base::printable(parts.network->text), base::printable(*name));
-    }
     parts.network = SourcedText{*name, found->source};
   }
   if (count == 0) return parts;
@@ -211,9 +207,8 @@ std::vector<SpecDevice> granted_uverbs_nodes(const ContainerSpec& spec) {
   }
   // Nodes under another path follow after the loop, because a node with a usual path comes first even if it is listed
   // later.
-  for (const SpecDevice* device : elsewhere) {
+  for (const SpecDevice* device : elsewhere)
     if (numbers.emplace(device->major, device->minor).second) granted.push_back(*device);
-  }
   return granted;
 }
 
@@ -253,9 +248,7 @@ Result<std::vector<std::string>> pcidevice_order(const ContainerSpec& spec) {
     TRY_VOID(check_size(value, source));
     for (const std::string_view item : base::split(value, ',')) {
       if (!base::trim(item).empty()) order.emplace_back(base::trim(item));
-      if (order.size() > kMaxListEntries) {
-        return make_error("{}: a list of over {} entries", source, kMaxListEntries);
-      }
+      if (order.size() > kMaxListEntries) return make_error("{}: a list of over {} entries", source, kMaxListEntries);
     }
   }
   return order;
@@ -270,10 +263,9 @@ Result<HcaSelection> parse_indices(std::string_view text, std::string source) {
   HcaSelection selection{.kind = HcaSelection::Kind::kList, .source = std::move(source)};
   selection.selectors.text = text;
   const auto entries = base::split(text, ',');
-  if (entries.size() > kMaxListEntries) {
+  if (entries.size() > kMaxListEntries)
     return make_error("{}: a list of {} entries, at most {} are allowed", selection.source, entries.size(),
                       kMaxListEntries);
-  }
   for (const std::string_view raw : entries) {
     const std::string_view entry = base::trim(raw);
     const auto index = base::parse_number<unsigned>(entry);

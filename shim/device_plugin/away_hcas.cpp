@@ -66,10 +66,9 @@ void add_away_hca(const std::string& device, const BookedHca& booked, const std:
   const auto address = pci_address(device);
   if (address && !read_function(root, *address, hca)) return;
   add_netdev(ledger, booked.owner, hca, inventory);
-  if (!hca.vendor || !hca.device_id || !hca.driver || hca.ports.empty()) {
+  if (!hca.vendor || !hca.device_id || !hca.driver || hca.ports.empty())
     inventory.unread.push_back(
         {fabric::Unread::Part::kPool, root + "/sys/class/infiniband/" + hca.name, ENOENT, hca.name});
-  }
   inventory.hcas.push_back(std::move(hca));
 }
 

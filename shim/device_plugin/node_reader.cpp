@@ -24,9 +24,8 @@ void add_devices_of(const std::string& path, std::set<std::string>& devices) {
   // An invalid file is ignored, as runtimes ignore it.
   const base::Json* list = kind && *kind == hook::kCdiKind ? base::member(*spec, "devices") : nullptr;
   if (!list || !list->is_array()) return;
-  for (const base::Json& device : *list) {
+  for (const base::Json& device : *list)
     if (auto name = base::text_at(device, "name")) devices.insert(*std::move(name));
-  }
 }
 
 // Part of the name of the cgroup above all pods of the kubelet: "kubepods.slice" or "/kubepods", by cgroup driver, and
@@ -84,9 +83,8 @@ std::set<std::string> described_cdi_devices(const std::string& root) {
     const std::string path = root + place;
     const auto directory = base::Directory::open(path);
     if (!directory) continue;
-    for (const std::string& name : directory->list()) {
+    for (const std::string& name : directory->list())
       if (name.ends_with(".json")) add_devices_of(fmt::format("{}/{}", path, name), devices);
-    }
   }
   return devices;
 }
@@ -146,9 +144,8 @@ Result<void> HeldHcaReader::read(std::vector<Error>& unread) {
     has_foreign = has_foreign || foreign;
     keys.insert(grant.owner.key);
     add_grant(grant, foreign, holds);
-    for (const hook::PlannedHca& hca : grant.hcas) {
+    for (const hook::PlannedHca& hca : grant.hcas)
       if (!grant.stale && !hca.held_only) booked.emplace(hook::booked_as(hca), BookedHca{hca.name, grant.owner.key});
-    }
     return {};
   };
   // Results are stored only after a complete read: after an error the grants of the last complete read count.
@@ -187,9 +184,8 @@ HcaHolds HeldHcaReader::of(const fabric::Inventory& inventory, const std::string
     if (is_its_name && !fabric::find_hca(inventory, hca.name)) away_.emplace(device, hca);
   }
   HcaHolds holds = holds_;  // includes HCAs without a known device, which the ledger books by name
-  for (const auto& [name, device] : devices_) {
+  for (const auto& [name, device] : devices_)
     if (const auto held = holds_.find(device); held != holds_.end()) holds[name] = held->second;
-  }
   return holds;
 }
 

@@ -280,9 +280,8 @@ std::vector<Resource> count_resources(const fabric::Inventory& inventory, const 
                                       const HcaHolds& holds, const std::vector<Resource>& before,
                                       std::vector<std::string>* others) {
   std::map<std::string, Resource> resources;
-  for (const hook::Pool& pool : config.pools) {
+  for (const hook::Pool& pool : config.pools)
     if (pool.resource) resources[*pool.resource].name = *pool.resource;
-  }
   // An empty request is used, so that each HCA's pool alone determines its mode, network and limit.
   const hook::Request nothing;
   const hook::Candidates among(inventory, nothing, config);
@@ -360,9 +359,8 @@ Result<std::vector<std::string>> preferred_ids(const Resource& resource, std::sp
     free.at(order[at]).erase(free.at(order[at]).begin());
   }
   take_again(free, size, ids);
-  for (const std::string& id : all) {
+  for (const std::string& id : all)
     if (ids.size() < size && !resource.find(id) && !must.contains(id)) ids.push_back(id);
-  }
   return ids;
 }
 
@@ -385,9 +383,8 @@ Result<std::vector<const CountedHca*>> hcas_of(const Resource& resource, std::sp
 std::vector<std::string> nodes_of(const std::vector<const CountedHca*>& hcas) {
   std::vector<std::string> nodes;
   for (const CountedHca* hca : hcas) {
-    for (const std::string& node : hca->nodes) {
+    for (const std::string& node : hca->nodes)
       if (std::ranges::find(nodes, node) == nodes.end()) nodes.push_back(node);
-    }
   }
   return nodes;
 }

@@ -162,9 +162,8 @@ Result<void> leave(const NriRequest& request, const hook::ContainerSpec& spec, c
 // Removes the pod's users without a process from a grant that a container or a token (hook::token_owner()) owns. Only
 // a pod in the node's network namespace has such grants: the grant of any other pod belongs to the pod's namespace.
 Result<void> end_pod_users(const hook::Grant& grant, const std::string& pod, const Ledger& ledger) {
-  for (const hook::GrantUser& user : grant.users) {
+  for (const hook::GrantUser& user : grant.users)
     if (!has_process(user) && hook::has_id(user, pod)) TRY_VOID(ledger.leave(grant.owner, user.key));
-  }
   return {};
 }
 
@@ -192,9 +191,8 @@ Result<void> return_pod(const NriRequest& request, const hook::ContainerSpec& sp
 Result<void> end_unbound(std::string_view id, const Ledger& ledger) {
   Ledger::Unread unread;  // recover() reports them
   for (const hook::Grant& grant : TRY(ledger.find_by_id(id, &unread))) {
-    for (const hook::GrantUser& user : grant.users) {
+    for (const hook::GrantUser& user : grant.users)
       if (is_unbound(grant, user) && user.id == id) TRY_VOID(ledger.leave(grant.owner, user.key));
-    }
   }
   return {};
 }

@@ -53,9 +53,8 @@ Result<std::optional<hook::Grantee>> find_grant_of(const Ledger& ledger, const h
   // then a token owns its grant, and after createRuntime the container itself. Or the pod's namespace is gone: then the
   // container is a user of the pod's grant.
   Ledger::Unread unread;
-  for (const hook::Grant& grant : TRY(ledger.find_by_id(id, &unread))) {
+  for (const hook::Grant& grant : TRY(ledger.find_by_id(id, &unread)))
     if (const GrantUser* user = find_user(grant, id)) return Found({grant.owner, *user});
-  }
   return unread.empty() ? Result<Found>(Found()) : unread.front();
 }
 

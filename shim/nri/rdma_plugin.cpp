@@ -162,10 +162,9 @@ RdmaPlugin::Clock::time_point RdmaPlugin::within(double share) const {
 
 Result<std::vector<Event>> RdmaPlugin::configure(const RuntimeInfo& runtime) {
   const auto engine = engine_ ? engine_ : engine_of_runtime(runtime.name);
-  if (!engine) {
+  if (!engine)
     return Error{fmt::format("runtime `{}` is not known", base::printable(runtime.name)), 0,
                  "pass --engine containerd or --engine crio"};
-  }
   worker_.set_engine(*engine);
   if (runtime.request_timeout_ms > 0) request_timeout_ = std::chrono::milliseconds(runtime.request_timeout_ms);
   runtime_ = base::printable(fmt::format("{} {}", runtime.name, runtime.version));

@@ -52,9 +52,8 @@ class Wake {
     wake.signals_ = TRY(base::ending_signals());
     wake.work_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     wake.any_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-    for (const int fd : {wake.signals_.get(), wake.work_.get(), more}) {
+    for (const int fd : {wake.signals_.get(), wake.work_.get(), more})
       if (fd >= 0) TRY_VOID(wake.watch(fd));
-    }
     return wake;
   }
 

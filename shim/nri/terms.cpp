@@ -34,11 +34,10 @@ Result<void> add_device(const hook::AdjustedNode& adjusted, ContainerAdjustment&
   const hook::PlannedNode& node = adjusted.node;
   if (!node.major || !node.minor) return make_error("the device number of `{}` is not known", node.path);
   if (adjusted.is_present()) return {};
-  if (const auto& other = adjusted.present) {
+  if (const auto& other = adjusted.present)
     return Error{fmt::format("the container has `{}` as {} {}:{}, on this node it is c {}:{}", node.path, other->type,
                              other->major, other->minor, *node.major, *node.minor),
                  0, "remove that device, or restart the device plugin that added it"};
-  }
   answer.devices.push_back(node);
   return {};
 }
@@ -72,9 +71,8 @@ hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, ho
   spec.devices = container.devices;
   for (const DeviceRule& rule : container.device_rules) {
     // The last matching rule decides, as in the device cgroup.
-    if (hook::is_of_all_devices(rule.type, rule.has_major, rule.has_minor, rule.access, rule.allow)) {
+    if (hook::is_of_all_devices(rule.type, rule.has_major, rule.has_minor, rule.access, rule.allow))
       spec.may_use_all_devices = rule.allow;
-    }
   }
   spec.mounts = container.mounts;
   // If the runtime reports no network namespace of the pod, the namespace in the container's own list counts.

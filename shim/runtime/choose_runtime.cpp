@@ -65,10 +65,9 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
       if (is_usable(runtime)) return runtime;
       continue;
     }
-    if (runtime.empty() || runtime.find('/') != std::string::npos) {
+    if (runtime.empty() || runtime.find('/') != std::string::npos)
       return Error{fmt::format("runtime `{}`: expected a name or an absolute path", printable(runtime)), EINVAL,
                    kRemedy};
-    }
     for (const std::string_view directory : base::split(directories, ':')) {
       std::string file = fmt::format("{}/{}", directory, runtime);
       if (directory.starts_with('/') && is_usable(file)) return file;
@@ -108,10 +107,9 @@ Result<Configured> configured_runtime(Settings& settings) {
   // If the administrator's configuration has an error, containers start with the runtime of the last valid
   // configuration.
   const auto last = TRY(hook::last_choice(settings.node.ledger));
-  if (!last) {
+  if (!last)
     return base::wrap(settings.admin.error(),
                       "no runtime is known: no configuration was readable since the node started");
-  }
   settings.engine = last->engine;
   return Configured{last->runtime, fmt::format("{}: using runtime `{}` from the last readable configuration",
                                                settings.admin.error().message, printable(last->runtime))};

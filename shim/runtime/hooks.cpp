@@ -18,10 +18,9 @@ constexpr unsigned kTimeoutSeconds = 60;
 Result<Json*> made(Json& parent, const char* name, Json::value_t type, const char* path) {
   Json& value = base::add_member(parent, name);
   if (value.is_null()) value = Json(type);
-  if (value.type() != type) {
+  if (value.type() != type)
     return make_error("the container's config.json: `{}` is {}, expected {}", path, value.type_name(),
                       Json(type).type_name());
-  }
   return &value;
 }
 

@@ -161,9 +161,8 @@ class Reader {
   }
 
   void read_start() {
-    while (const auto operand = next_operand(kStart, false)) {
+    while (const auto operand = next_operand(kStart, false))
       if (result_.id.empty()) result_.id = *operand;
-    }
     take_swallowed_id();
   }
 

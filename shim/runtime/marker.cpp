@@ -35,10 +35,9 @@ Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* 
   // A user who could write these files could raise limits by a forged marker. A forged copy of the unedited config.json
   // would replace the container's config.json, which the runtime applies as root.
   const FileOwner& owner = file->owner();
-  if ((owner.uid != 0 && owner.uid != ::geteuid()) || (owner.mode & 022) != 0) {
+  if ((owner.uid != 0 && owner.uid != ::geteuid()) || (owner.mode & 022) != 0)
     return Error{fmt::format("cannot use `{}`: another user could have written it", base::printable(file->path())), 0,
                  "remove that file"};
-  }
   return file;
 }
 

@@ -105,9 +105,8 @@ std::span<const NeededCall> needed_calls() {
 std::vector<NeededCall> refused_calls(const Json& seccomp) {
   std::vector<NeededCall> refused;
   const Json* rules = list_of(seccomp, "syscalls");
-  for (const NeededCall& call : kNeeded) {
+  for (const NeededCall& call : kNeeded)
     if (is_refused(seccomp, rules, call.name)) refused.push_back(call);
-  }
   return refused;
 }
 
@@ -128,9 +127,8 @@ Result<void> allow_calls(std::span<const NeededCall> calls, Json& config) {
   if (calls.empty() || seccomp == linux_part->end() || seccomp->is_null()) return {};
   if (!seccomp->is_object()) return make_error("the container's config.json: `linux.seccomp` is not an object");
   Json& rules = (*seccomp)["syscalls"];
-  if (!rules.is_null() && !rules.is_array()) {
+  if (!rules.is_null() && !rules.is_array())
     return make_error("the container's config.json: `linux.seccomp.syscalls` is not an array");
-  }
   if (rules.is_null()) rules = Json::array();
   Json names = Json::array();
   for (const NeededCall& call : calls)

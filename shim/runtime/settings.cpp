@@ -38,10 +38,9 @@ Result<HookCommand> hook_command(const Settings& settings, hook::Engine engine) 
   HookCommand command{settings.hook, engine, {}};
   if (command.path.empty()) command.path = hook_beside_us();
   if (settings.hook.empty() && !is_executable(command.path)) command.path = kInstalledHook;
-  if (!is_executable(command.path)) {
+  if (!is_executable(command.path))
     return Error{fmt::format("no program `{}` to run as the container's hook", base::printable(command.path)), ENOENT,
                  "install rdma-hook beside rdma-runtime"};
-  }
   const Settings usual;
   const auto pass = [&](const char* name, const std::string& value, const std::string& otherwise) {
     if (value != otherwise) command.options.insert(command.options.end(), {name, value});

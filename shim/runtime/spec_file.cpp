@@ -51,10 +51,9 @@ std::optional<base::ProcessIdentity> temporary_writer(std::string_view name) {
 }
 
 Error open_error(int code, const std::string& path) {
-  if (code == ELOOP) {
+  if (code == ELOOP)
     return Error{fmt::format("cannot read `{}`: it is a symbolic link", printable(path)), code,
                  "replace the link by the file itself"};
-  }
   return sys_error(code, "cannot read `{}`", printable(path));
 }
 

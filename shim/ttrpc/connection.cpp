@@ -133,9 +133,8 @@ Result<std::string> Connection::call(std::string_view service, std::string_view 
 
 Result<Connection::Ended> Connection::serve(int stop_fd, std::optional<Clock::time_point> until) {
   TRY_VOID(check_usable());
-  for (;;) {
+  for (;;)
     if (const auto ended = TRY(round(stop_fd, until))) return *ended;
-  }
 }
 
 // Waits once with poll(2) and handles the data that arrived. nullopt: the connection continues, call again.

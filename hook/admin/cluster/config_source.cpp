@@ -63,10 +63,9 @@ Result<UniqueFd> open_inside(const std::string& directory, const std::string& fi
       continue;
     }
     const bool last = rest.empty();
-    if (last && !S_ISREG(seen.st_mode)) {
+    if (last && !S_ISREG(seen.st_mode))
       return Error{fmt::format("cannot open `{}`: not a regular file", printable(file)), EINVAL,
                    "mount the ConfigMap as that directory"};
-    }
     // Directories are opened with O_PATH, which needs no read permission.
     const int how = last ? base::kReadFlags : O_PATH | O_DIRECTORY;
     UniqueFd next(::openat(at.get(), name.c_str(), how | O_NOFOLLOW | O_CLOEXEC));

@@ -35,10 +35,9 @@ void need(const Attr<bool>& there, const std::string& object, const Finding& mis
 // A NIC without a driver may be reserved on purpose, for example for a virtual machine, so the finding is only a
 // warning.
 Finding without_hca(const HalfDriven& function) {
-  if (function.driver.empty()) {
+  if (function.driver.empty())
     return {Grade::kWarning, function.pci, "no driver is bound to this Mellanox NIC",
             fmt::format("run `modprobe {}`", function.module)};
-  }
   return {Grade::kBroken, function.module,
           fmt::format("not loaded: {} ({}) has no HCA", function.pci, base::printable(function.driver)),
           fmt::format("run `modprobe {0}` and add it to /etc/modules-load.d/rdma.conf", function.module)};

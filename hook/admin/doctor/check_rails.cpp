@@ -111,11 +111,10 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
   Check check{"gids", {}, {}};
   std::size_t most = 0;
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
-    if (port.gids_error) {
+    if (port.gids_error)
       check.add(Grade::kWarning, port_object(*node.hca, port),
                 fmt::format("cannot read the GID table: {}", std::strerror(*port.gids_error)),
                 "run doctor as root on the node itself");
-    }
     // Only on a RoCE port the kernel adds a GID for each IP address, so only the table of such a port can fill up.
     // iWARP has one slot, for the MAC.
     if (!port.is_ethernet() || node.hca->is_iwarp() || !port.gid_tbl_len || *port.gid_tbl_len == 0) return;

@@ -43,11 +43,10 @@ Check check_config(const NodeSettings& node, Config& config) {
               files.texts.empty() ? "no file: one pool of all HCAs"
                                   : fmt::format("{} file{}", files.texts.size(), files.texts.size() == 1 ? "" : "s"),
               {}};
-  for (const ConfigProblem& problem : parsed.problems) {
+  for (const ConfigProblem& problem : parsed.problems)
     check.add(problem.is_error ? Grade::kBroken : Grade::kWarning,
               problem.line == 0 ? problem.file : fmt::format("{}:{}", problem.file, problem.line), problem.message,
               problem.remedy);
-  }
   return check;
 }
 

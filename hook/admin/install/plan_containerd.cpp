@@ -376,10 +376,9 @@ void report_not_verified(const EngineFacts& facts, InstallPlan& plan) {
   }
   for (const std::string& name : verified_handlers(facts)) {
     const std::string theirs = base_spec_of(facts, name);
-    if (!theirs.empty()) {
+    if (!theirs.empty())
       plan.messages.push_back(fmt::format(
           "handler `{}` uses `{}`: add `verify` with `rdma-hook base-spec --verify < {}`", name, theirs, theirs));
-    }
   }
 }
 

@@ -91,9 +91,8 @@ class Child {
   // Reads the output that is available without waiting. Returns false if more than kMostAnswer bytes were read in
   // total.
   static bool read_available(ProgramOutput& output) {
-    while (output.fd.ok() && output.read_some(kMostAnswer + 1)) {
+    while (output.fd.ok() && output.read_some(kMostAnswer + 1))
       if (output.text.size() > kMostAnswer) return false;
-    }
     return true;
   }
 

@@ -122,9 +122,7 @@ Result<std::vector<Record>> load(int fd, const std::string& path) {
   // Ignores a truncated record.
   std::vector<Record> records(file.data(), file.data() + static_cast<std::size_t>(count) / sizeof(Record));
   const auto good = [](const Record& record) { return is_name({record.key, 1}, true); };
-  if (records.empty() || key_of(records.front()) != kFileKey || !std::ranges::all_of(records, good)) {
-    records.clear();
-  }
+  if (records.empty() || key_of(records.front()) != kFileKey || !std::ranges::all_of(records, good)) records.clear();
   return records;
 }
 
@@ -200,9 +198,8 @@ Result<std::vector<Sample>> Counters::read() const {
   if (!lock.held()) return sys_error(EAGAIN, "cannot lock `{}`", path_);
   std::vector<Sample> samples;
   const auto records = TRY(load(fd_.get(), path_));
-  for (std::size_t i = 1; i < records.size(); ++i) {
+  for (std::size_t i = 1; i < records.size(); ++i)
     if (auto sample = decode(records[i])) samples.push_back(std::move(*sample));
-  }
   return samples;
 }
 

@@ -59,9 +59,8 @@ std::string bound_order(const Sample& sample) {
 }
 
 bool is_before(const Sample& left, const Sample& right) {
-  if (left.type != Sample::Type::kHistogram || left.name != right.name) {
+  if (left.type != Sample::Type::kHistogram || left.name != right.name)
     return std::tie(left.name, left.labels) < std::tie(right.name, right.labels);
-  }
   Labels left_labels = left.labels;
   Labels right_labels = right.labels;
   left_labels.erase("le");

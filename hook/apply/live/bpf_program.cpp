@@ -252,9 +252,8 @@ BpfProgram with_allowed(std::span<const bpf_insn> program, std::span<const Devic
     all = std::move(old->devices);
     program = program.subspan(old->length);
   }
-  for (const DeviceNumber& device : devices) {
+  for (const DeviceNumber& device : devices)
     if (std::ranges::find(all, device) == all.end()) all.push_back(device);
-  }
   BpfProgram result;
   result.reserve(kHeadLength + kRuleLength * all.size() + program.size());
   for (const bpf_insn& insn : head(all.size()))
@@ -276,17 +275,15 @@ std::optional<Prologue> find_prologue(std::span<const bpf_insn> program) {
   const std::size_t rules = static_cast<std::size_t>(rest) / kRuleLength;
   const std::size_t length = kHeadLength + rules * kRuleLength;
   const auto expected = head(rules);
-  if (program.size() < length || !std::equal(expected.begin(), expected.end(), program.begin(), same)) {
+  if (program.size() < length || !std::equal(expected.begin(), expected.end(), program.begin(), same))
     return std::nullopt;
-  }
   Prologue prologue{{}, length};
   for (std::size_t at = kHeadLength; at < length; at += kRuleLength) {
     const DeviceNumber device{static_cast<std::uint32_t>(program[at].imm),
                               static_cast<std::uint32_t>(program[at + 1].imm)};
     const auto wanted = rule(device);
-    if (!std::equal(wanted.begin(), wanted.end(), program.begin() + static_cast<std::ptrdiff_t>(at), same)) {
+    if (!std::equal(wanted.begin(), wanted.end(), program.begin() + static_cast<std::ptrdiff_t>(at), same))
       return std::nullopt;
-    }
     prologue.devices.push_back(device);
   }
   return prologue;

@@ -147,16 +147,14 @@ Result<UniqueFd> find_node(int directory, const std::string& name, const MakeNod
   if (!fd.ok() || fstat(fd.get(), &status) != 0) return open_error(errno, node.path);
   const std::string wanted = fmt::format("the character device {}:{}", node.major, node.minor);
   const std::string hint = without_file("file", node.path);
-  if (!S_ISCHR(status.st_mode)) {
+  if (!S_ISCHR(status.st_mode))
     return Error{fmt::format("`{}` in the container is {}, not {}", node.path,
                              to_word(kFileKinds, status.st_mode & S_IFMT), wanted),
                  EEXIST, hint};
-  }
-  if (status.st_rdev != makedev(node.major, node.minor)) {
+  if (status.st_rdev != makedev(node.major, node.minor))
     return Error{fmt::format("`{}` in the container is the character device {}:{}, not {}:{}", node.path,
                              major(status.st_rdev), minor(status.st_rdev), node.major, node.minor),
                  EEXIST, hint};
-  }
   return fd;
 }
 
@@ -192,18 +190,15 @@ NodeFiles read_node_files() {
     files.root = {status.st_dev, status.st_ino};
     files.file_systems.push_back(status.st_dev);
   }
-  for (const char* path : {"/dev", "/dev/shm", "/run", "/tmp", "/sys/fs/cgroup"}) {
+  for (const char* path : {"/dev", "/dev/shm", "/run", "/tmp", "/sys/fs/cgroup"})
     if (stat(path, &status) == 0) files.file_systems.push_back(status.st_dev);
-  }
   return files;
 }
 
 Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId& rootfs, const NodeFiles& node,
                                           ContainerMounts mounts) {
   // If the bundle names the node's root directory as the container's, files would be made on the node.
-  if (rootfs == node.root) {
-    return make_error("cannot use `{}` as a container's root: it is the root of the node", path);
-  }
+  if (rootfs == node.root) return make_error("cannot use `{}` as a container's root: it is the root of the node", path);
   UniqueFd root(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root.ok()) return sys_error(errno, "cannot open the root of the container's mount namespace");
   auto here = mounted(root.get());
@@ -217,9 +212,8 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
     here = mounted(root.get());
     // Runtimes mount the root file system onto itself, so the directory must be the root of a mount. Linux before 5.8
     // does not report whether it is, so this is not checked there.
-    if (!here || here->file != rootfs || (here->id != 0 && !here->is_root)) {
+    if (!here || here->file != rootfs || (here->id != 0 && !here->is_root))
       return make_error("cannot use `{}`: it is another directory in the container's mount namespace", path);
-    }
   }
   if (!mounts.spec.empty() && !any_is_mounted(root.get(), *here, mounts.spec)) {
     return Error{
@@ -288,9 +282,8 @@ Result<UniqueFd> ContainerRoot::make_directories(const std::string& path, Check 
   // Recursion ends at "/" or at an existing directory; a path has few components.
   const UniqueFd parent = TRY(make_directories(above, may_make));
   TRY_VOID((this->*may_make)(parent.get(), above));
-  if (mkdirat(parent.get(), std::string(last_component(path)).c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
+  if (mkdirat(parent.get(), std::string(last_component(path)).c_str(), kDirectoryMode) != 0 && errno != EEXIST)
     return sys_error(errno, "cannot make the directory `{}` in the container", path);
-  }
   fd = open_in_root(root_.get(), path, O_PATH | O_DIRECTORY);
   if (!fd.ok()) return open_error(errno, path);
   return fd;
@@ -314,12 +307,10 @@ Result<void> ContainerRoot::make_node(const MakeNode& node) const {
     if (!parent.writable) return parent.writable.error();
     return sys_error(failed, "cannot make the device node `{}` in the container", node.path);
   }
-  if (!found.ok()) {
+  if (!found.ok())
     return sys_error(ENOENT, "cannot find the device node `{}` that was just made in the container", node.path);
-  }
-  if (fchownat(found.get(), "", node.uid, node.gid, AT_EMPTY_PATH) != 0) {
+  if (fchownat(found.get(), "", node.uid, node.gid, AT_EMPTY_PATH) != 0)
     return sys_error(errno, "cannot change the owner of `{}` in the container to {}:{}", node.path, node.uid, node.gid);
-  }
   return {};
 }
 
@@ -342,13 +333,11 @@ Result<void> ContainerRoot::bind_node(const MakeNode& node, int tree, const Mapp
     }
   }
   TRY_VOID(check_not_shared(file.get(), mounts_.mountinfo, node.path));
-  if (!seal_tree(tree, 0) && errno != ENOSYS && errno != EPERM) {
+  if (!seal_tree(tree, 0) && errno != ENOSYS && errno != EPERM)
     return sys_error(errno, "cannot make the bind mount of `{}` private", node.source);
-  }
   // This call uses only descriptors, because the path of the file could lead to another file by now.
-  if (move_mount(tree, "", file.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
+  if (move_mount(tree, "", file.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
     return sys_error(errno, "cannot mount the node's `{}` in the container", node.source);
-  }
   const UniqueFd parent = TRY(make_directories(directory, &ContainerRoot::check_writable));
   if (TRY(find_node(parent.get(), name, node)).ok()) return {};
   return sys_error(ENOENT, "cannot find the device node `{}` that was just mounted in the container", node.path);
@@ -378,9 +367,8 @@ Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree, 
   const bool sealed =
       seal_tree(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (bind.lent ? 0 : noexec),
                 bind.lent ? noexec : 0);
-  if (move_mount(tree, "", destination.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
+  if (move_mount(tree, "", destination.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
     return sys_error(errno, "cannot mount `{}` at `{}` in the container", bind.source, bind.destination);
-  }
   if (sealed) return {};
   // seal_tree() failed, because mount_setattr(2) needs Linux 5.12. mount(2) takes a path and no descriptor, so make the
   // mount the working directory, and remount ".".

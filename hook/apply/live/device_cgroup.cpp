@@ -69,9 +69,8 @@ Result<void> detach(int cgroup, int program) {
   attr.target_fd = static_cast<std::uint32_t>(cgroup);
   attr.attach_bpf_fd = static_cast<std::uint32_t>(program);
   attr.attach_type = BPF_CGROUP_DEVICE;
-  if (call_bpf(BPF_PROG_DETACH, attr) < 0 && errno != ENOENT) {
+  if (call_bpf(BPF_PROG_DETACH, attr) < 0 && errno != ENOENT)
     return sys_error(errno, "cannot detach a BPF device program");
-  }
   return {};
 }
 
@@ -280,12 +279,10 @@ V1Grant find_v1_grant(std::string_view devices_list, const DeviceNumber& device)
     if (words[0] == "a") return V1Grant::kAll;
     const std::size_t colon = words[1].find(':');
     if (words[0] != "c" || colon == std::string_view::npos) continue;
-    if (!matches(words[1].substr(0, colon), device.major) || !matches(words[1].substr(colon + 1), device.minor)) {
+    if (!matches(words[1].substr(0, colon), device.major) || !matches(words[1].substr(colon + 1), device.minor))
       continue;
-    }
-    if (words[2].find('r') != std::string_view::npos && words[2].find('w') != std::string_view::npos) {
+    if (words[2].find('r') != std::string_view::npos && words[2].find('w') != std::string_view::npos)
       return V1Grant::kYes;
-    }
   }
   return V1Grant::kNo;
 }

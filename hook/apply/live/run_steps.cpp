@@ -35,9 +35,8 @@ Result<UniqueFd> open_proc() {
   UniqueFd proc(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!proc.ok()) return sys_error(errno, "cannot open `/proc`");
   // The check is needed, because a mount could hide the real /proc.
-  if (!is_on(proc.get(), PROC_SUPER_MAGIC)) {
+  if (!is_on(proc.get(), PROC_SUPER_MAGIC))
     return Error{"cannot use `/proc`: it is not a proc file system", 0, "mount proc at /proc where the hook runs"};
-  }
   return proc;
 }
 
@@ -95,9 +94,8 @@ Result<MappedRoot> read_mapped_root(int proc, pid_t pid) {
 std::optional<std::uint32_t> parse_map(std::string_view text) {
   for (const std::string_view line : base::split(text, '\n')) {
     std::vector<std::uint32_t> numbers;
-    for (const std::string_view word : base::split(line, ' ')) {
+    for (const std::string_view word : base::split(line, ' '))
       if (const auto number = base::parse_number<std::uint32_t>(word)) numbers.push_back(*number);
-    }
     // A line has the first id inside the user namespace, the first id outside, and the number of ids.
     if (numbers.size() == 3 && numbers[0] == 0 && numbers[2] > 0) return numbers[1];
   }
@@ -209,9 +207,8 @@ class StepRun {
     // The cgroups were looked up by PID. If the container's process still lives, the cgroups are the container's. After
     // the end of the process, another process may have had this PID.
     TRY_VOID(check_alive(container_));
-    if (cgroups.empty()) {
+    if (cgroups.empty())
       warnings_.emplace_back("no cgroup restricts the container's devices: only the modes of device nodes apply");
-    }
     for (const Cgroup& cgroup : cgroups)
       TRY_VOID(allow_in(cgroup, step));
     return {};
@@ -223,10 +220,9 @@ class StepRun {
     UniqueFd tree = TRY(open_detached(node.source));
     struct stat status {};
     if (fstat(tree.get(), &status) != 0) return sys_error(errno, "cannot read `{}`", node.source);
-    if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(node.major, node.minor)) {
+    if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(node.major, node.minor))
       return make_error("cannot bind mount `{}`: it is not the character device {}:{}", node.source, node.major,
                         node.minor);
-    }
     // In the container's user namespace, owner and group of the node are not mapped, so only the mode bits for other
     // users count.
     if ((status.st_mode & 06) != 06) {
@@ -383,9 +379,8 @@ Result<std::optional<std::string>> raise_memlock(pid_t pid, std::uint64_t bytes,
   if (now.rlim_cur >= bytes && now.rlim_max >= bytes) return std::optional<std::string>();
   const rlimit wanted{std::max<rlim_t>(now.rlim_cur, bytes), std::max<rlim_t>(now.rlim_max, bytes)};
   if (prlimit(pid, RLIMIT_MEMLOCK, &wanted, nullptr) == 0) return std::optional<std::string>();
-  if (errno != EPERM) {
+  if (errno != EPERM)
     return sys_error(errno, "cannot set RLIMIT_MEMLOCK of the process `{}` to {}", pid, memlock_text(bytes));
-  }
   // Without CAP_SYS_RESOURCE a process can raise the soft limit only up to the hard one.
   const rlimit most{std::min<rlim_t>(wanted.rlim_cur, now.rlim_max), now.rlim_max};
   const bool raised = prlimit(pid, RLIMIT_MEMLOCK, &most, nullptr) == 0;

@@ -12,10 +12,9 @@ namespace hook {
 namespace {
 
 Result<MakeNode> node_step(const PlannedNode& node, bool bind, const std::string& root) {
-  if (!node.major || !node.minor) {
+  if (!node.major || !node.minor)
     return Error{fmt::format("cannot make `{}` in the container: its device number is unknown", node.path), 0,
                  "apply a plan of the live node, not of a snapshot"};
-  }
   MakeNode step{node.path, *node.major, *node.minor, node.mode, node.uid, node.gid, bind, {}};
   if (bind) step.source = root + node.path;
   return step;
@@ -97,9 +96,7 @@ Result<LivePlan> live_steps(const Adjustment& adjustment, const ContainerSpec& s
   for (const AdjustedNode& adjusted : adjustment.nodes) {
     MakeNode step = TRY(node_step(adjusted.node, spec.has_userns, around.root));
     const DeviceNumber number{step.major, step.minor};
-    if (std::ranges::find(allow.devices, number) == allow.devices.end()) {
-      allow.devices.push_back(number);
-    }
+    if (std::ranges::find(allow.devices, number) == allow.devices.end()) allow.devices.push_back(number);
     nodes.emplace_back(std::move(step));
   }
   std::ranges::move(nodes, std::back_inserter(live.steps));

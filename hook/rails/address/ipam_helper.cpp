@@ -51,9 +51,8 @@ bool close_all_but(int channel) {
   close_from(kChannel + 1);
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null < 0) return false;
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::dup2(null, fd) < 0) return false;
-  }
   if (null > STDERR_FILENO) ::close(null);
   return true;
 }

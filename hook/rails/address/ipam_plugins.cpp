@@ -195,9 +195,8 @@ bool read_stream(PluginRun& plugin, std::size_t which, int most) {
 
 void finish(PluginRun& plugin) {
   ::kill(-plugin.pid, SIGKILL);  // kills the plugin's children; its PID is not reused before waitpid(2)
-  for (std::size_t which = 0; which < PluginRun::kStreams; ++which) {
+  for (std::size_t which = 0; which < PluginRun::kStreams; ++which)
     if (!read_stream(plugin, which, kReadsOfFullPipe)) return;
-  }
   ::waitpid(plugin.pid, &plugin.end.status, WNOHANG);
   plugin.pid = -1;
   int code = 0;
@@ -233,9 +232,8 @@ void read_ready(std::vector<PluginRun>& plugins, const std::vector<pollfd>& poll
 std::vector<pollfd> to_poll(const std::vector<PluginRun>& plugins, int channel, int signals) {
   std::vector<pollfd> polled = {{channel, POLLIN | POLLRDHUP, 0}, {signals, POLLIN, 0}};
   for (const PluginRun& plugin : plugins) {
-    for (const ProgramOutput& stream : plugin.streams) {
+    for (const ProgramOutput& stream : plugin.streams)
       if (plugin.pid > 0 && stream.fd.ok()) polled.push_back({stream.fd.get(), POLLIN, 0});
-    }
   }
   return polled;
 }

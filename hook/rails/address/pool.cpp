@@ -95,10 +95,9 @@ constexpr std::size_t kLongestNetwork = 63;
 
 Result<LedgerDirectory> open_network(const LedgerDirectory& root, const std::string& network, bool make) {
   // Accepts kVfValues, which is no network's name, because is_file_name() refuses '@'.
-  if (network != kVfValues && !is_file_name(network, kLongestNetwork)) {
+  if (network != kVfValues && !is_file_name(network, kLongestNetwork))
     return make_error("cannot use network `{}`: that is no name of a network",
                       base::printable(network.substr(0, kLongestNetwork)));
-  }
   return open_directory(root.fd.get(), network, root.path + "/" + network, make);
 }
 
@@ -193,15 +192,13 @@ Result<Address> RangeDirectory::take(const AddressRange& range, const std::set<A
                                      const std::set<Address>& allocated) {
   // The key can already have an address, from a call that was killed or from an earlier start of the same grant. Such
   // an address is used again.
-  for (const auto& [address, booked] : claims_) {
+  for (const auto& [address, booked] : claims_)
     if (booked == claim && contains(range, address) && !allocated.contains(address)) return address;
-  }
   const auto free = find_free(range, never);
   if (!free) return used_up(range, claim.rail);
   const std::string name = fabric::to_string(*free);
-  if (::symlinkat(to_text(claim).c_str(), directory_.fd.get(), name.c_str()) != 0) {
+  if (::symlinkat(to_text(claim).c_str(), directory_.fd.get(), name.c_str()) != 0)
     return sys_error(errno, "cannot make `{}/{}`", directory_.path, name);
-  }
   claims_[*free] = claim;
   added_.push_back(name);
   note_last(range, name);
@@ -318,9 +315,8 @@ Result<void> release_in(const LedgerDirectory& root, const std::string& name, co
 
 Result<std::vector<const AddressRange*>> ranges_of(unsigned rail, const std::vector<AddressRange>& ranges) {
   std::vector<const AddressRange*> ours;
-  for (const AddressRange& range : ranges) {
+  for (const AddressRange& range : ranges)
     if (!range.rail || *range.rail == rail) ours.push_back(&range);
-  }
   for (const AddressRange* range : ours) {
     TRY_VOID(check_range(*range));
     for (const AddressRange* other : ours)

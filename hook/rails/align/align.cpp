@@ -33,11 +33,10 @@ Result<unsigned> current_index(const AlignRail& rail) {
                      rail.name, fabric::to_string(rail.address), rail.table.read),
                  .hint = "check that the netdev is up and that the GID table of its RoCE port has a free slot"};
   }
-  if (std::any_of(own + 1, slots.end(), is_own)) {
+  if (std::any_of(own + 1, slots.end(), is_own))
     return Error{.message = fmt::format("cannot align `{}`: its address {} is in the GID table twice", rail.name,
                                         fabric::to_string(rail.address)),
                  .hint = "remove the same address from the other netdev of this port"};
-  }
   return own->index;
 }
 
@@ -48,9 +47,8 @@ Result<unsigned> current_index(const AlignRail& rail) {
 Result<Reach> reach_of(const AlignRail& rail, unsigned max_placeholders) {
   Reach reach{TRY(current_index(rail)), std::vector<unsigned>(rail.table.read, kOutOfReach)};
   std::vector<bool> is_free(rail.table.read, true);
-  for (const GidSlot& slot : rail.table.slots) {
+  for (const GidSlot& slot : rail.table.slots)
     if (slot.index < rail.table.read && slot.gid != rail.address) is_free[slot.index] = false;
-  }
   const unsigned types = gid_types(rail.table);
   unsigned passed = 0;
   // The loop starts behind the first slots, one for each GID type: the kernel reserves them for the port's own GIDs,

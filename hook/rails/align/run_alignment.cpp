@@ -49,10 +49,9 @@ class RailMove {
   // Removes the address and adds the placeholders.
   Result<void> begin(unsigned fill) {
     first_ = next_ = unused_numbers(rail_.table, fill);
-    if (first_ + fill > kNumbers) {
+    if (first_ + fill > kNumbers)
       return Error{.message = "other calls left too many placeholder addresses (192.0.2.0/24) in the GID table",
                    .hint = "run `rdma-hook recover`"};
-    }
     is_out_ = true;  // set before the call, because a call that fails may have removed the address
     TRY_VOID(link_.remove_address(position_));
     return add(fill);
@@ -161,9 +160,8 @@ class RailMove {
   // Waits until the last placeholder is in the table, and returns the table; nullopt if the time is over.
   Result<std::optional<GidTable>> settled_table(Deadline deadline) {
     const fabric::Address last = placeholder(next_ - 1);
-    while (!v2_index(TRY(link_.read(position_, {last}, target_ + 1)), last)) {
+    while (!v2_index(TRY(link_.read(position_, {last}, target_ + 1)), last))
       if (!wait(deadline)) return std::optional<GidTable>();
-    }
     // The table is read again: its lower slots were read before the last placeholder was found, and can have changed.
     return std::optional(TRY(link_.read(position_, {}, target_ + 1)));
   }
@@ -200,9 +198,7 @@ class RailMove {
     };
     for (;;) {
       const GidTable table = TRY(link_.read(position_, {rail_.address}, target_ + 1));
-      if (v2_index(table, rail_.address) && std::ranges::none_of(table.slots, is_own_placeholder)) {
-        return true;
-      }
+      if (v2_index(table, rail_.address) && std::ranges::none_of(table.slots, is_own_placeholder)) return true;
       if (!wait(deadline)) return v2_index(table, rail_.address).has_value();
     }
   }
@@ -296,10 +292,9 @@ class Run {
   Result<bool> round(const Alignment& alignment) {
     std::vector<RailMove> moves;
     moves.reserve(alignment.moves.size());
-    for (const AlignMove& move : alignment.moves) {
+    for (const AlignMove& move : alignment.moves)
       moves.emplace_back(link_, rails_[move.rail], move.rail, alignment.index, limits_.max_placeholders,
                          silent_[move.rail]);
-    }
     auto reached = move_all(alignment, moves);
     auto back = restore(moves);  // called after success too, because placeholders must not stay in a GID table
     for (std::size_t i = 0; i < moves.size(); ++i) {
@@ -321,17 +316,15 @@ class Run {
     };
     const unsigned rounds_left = limits_.rounds - report_.rounds + 1;
     const auto until = link_.now() + (deadline_ - link_.now()) / rounds_left;
-    for (std::size_t i = 0; i < moves.size(); ++i) {
+    for (std::size_t i = 0; i < moves.size(); ++i)
       if (auto begun = moves[i].begin(alignment.moves[i].fill); !begun) return named(begun.error(), i);
-    }
     for (std::size_t i = 0; i < moves.size(); ++i) {
       const auto held = moves[i].hold_target(until);
       if (!held.has_value()) return named(held.error(), i);
       if (!*held) return false;
     }
-    for (std::size_t i = 0; i < moves.size(); ++i) {
+    for (std::size_t i = 0; i < moves.size(); ++i)
       if (auto swapped = moves[i].swap(); !swapped) return named(swapped.error(), i);
-    }
     bool all = true;
     for (std::size_t i = 0; i < moves.size(); ++i) {
       const auto landed = moves[i].landed(until);

@@ -157,9 +157,8 @@ Result<void> change_named(Netlink& route, const RequestBuilder& request, int ifi
   // succeed.
   Error error = std::move(changed).error();
   const std::string number = fmt::format("netdev {}", ifindex);
-  if (const auto at = error.message.find(number); at != std::string::npos) {
+  if (const auto at = error.message.find(number); at != std::string::npos)
     error.message.replace(at, number.size(), shown_link(route, ifindex));
-  }
   return error;
 }
 

@@ -158,9 +158,7 @@ std::vector<std::string> restore_tcx(int ifindex, const std::string& name, const
                     "`bpftool net show dev {0}`",
                     name, std::strerror(errno)));
   }
-  if (!lost.empty()) {
-    warnings.push_back(fmt::format("`{}` has lost its tcx programs; remedy: attach them again", name));
-  }
+  if (!lost.empty()) warnings.push_back(fmt::format("`{}` has lost its tcx programs; remedy: attach them again", name));
   return warnings;
 }
 

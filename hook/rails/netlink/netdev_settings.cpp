@@ -219,10 +219,9 @@ std::vector<LinkRepair> link_removals(int ifindex, const std::string& name, cons
 std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const LinkSettings& before,
                                      const LinkSettings& now) {
   std::vector<LinkRepair> repairs;
-  if (const unsigned changed = before.flags ^ now.flags; changed != 0) {
+  if (const unsigned changed = before.flags ^ now.flags; changed != 0)
     repairs.push_back({"restore the flags of", fmt::format("link set dev {} promisc off allmulticast off", name),
                        flags_request(ifindex, changed, before.flags)});
-  }
   if (before.alias != now.alias) {
     repairs.push_back(
         {"restore the alias of", fmt::format("link set dev {} alias TEXT", name),
@@ -230,10 +229,9 @@ std::vector<LinkRepair> link_repairs(int ifindex, const std::string& name, const
                        {reinterpret_cast<const std::uint8_t*>(before.alias.data()), before.alias.size()})});
   }
   // An empty broadcast address means that it was unknown when the record was written.
-  if (!before.broadcast.empty() && before.broadcast != now.broadcast) {
+  if (!before.broadcast.empty() && before.broadcast != now.broadcast)
     repairs.push_back({"restore the broadcast address of", fmt::format("link set dev {} broadcast ADDRESS", name),
                        bytes_request(ifindex, IFLA_BROADCAST, before.broadcast)});
-  }
   const auto is_changed = [&](std::size_t i) { return before.numbers[i] && before.numbers[i] != now.numbers[i]; };
   bool is_size_changed = false;
   for (std::size_t i = 0; i < kLinkNumbers.size(); ++i) {

@@ -144,9 +144,8 @@ Result<std::vector<RdmaDevice>> rdma_devices(Netlink& rdma) {
 }
 
 Result<std::optional<RdmaDevice>> find_rdma_device(Netlink& rdma, std::string_view name) {
-  for (RdmaDevice& device : TRY(rdma_devices(rdma))) {
+  for (RdmaDevice& device : TRY(rdma_devices(rdma)))
     if (device.name == name) return std::optional(std::move(device));
-  }
   return std::optional<RdmaDevice>();
 }
 

@@ -48,9 +48,8 @@ std::string address_record_text(const Message& message) {
   // IPv4 messages always have IFA_LOCAL. IPv6 messages have it only with a peer address.
   const Bytes local = attributes.has(IFA_LOCAL) ? attributes.get(IFA_LOCAL) : peer;
   std::string text = address_text(header.ifa_family, local);
-  if (!std::equal(local.begin(), local.end(), peer.begin(), peer.end())) {
+  if (!std::equal(local.begin(), local.end(), peer.begin(), peer.end()))
     text += fmt::format(" peer {}", address_text(header.ifa_family, peer));
-  }
   return fmt::format("{}/{}", text, header.ifa_prefixlen);
 }
 
@@ -97,9 +96,8 @@ std::string route_text(const Message& message) {
   text += protocol_text(header.rtm_protocol);
   if (header.rtm_scope == RT_SCOPE_LINK) text += " scope link";
   if (header.rtm_scope == RT_SCOPE_HOST) text += " scope host";
-  if (attributes.has(RTA_PREFSRC)) {
+  if (attributes.has(RTA_PREFSRC))
     text += fmt::format(" src {}", address_text(header.rtm_family, attributes.get(RTA_PREFSRC)));
-  }
   if (const auto metric = attributes.u32(RTA_PRIORITY)) text += fmt::format(" metric {}", *metric);
   if ((header.rtm_flags & RTNH_F_ONLINK) != 0) text += " onlink";
   return text + nexthops_text(header.rtm_family, attributes.get(RTA_MULTIPATH));
@@ -110,16 +108,14 @@ std::string rule_text(const Message& message) {
   const Attributes attributes = message.attributes(sizeof header);
   std::string text = (header.flags & FIB_RULE_INVERT) != 0 ? "not from " : "from ";
   text += header.src_len == 0 ? "all" : prefix_text(header.family, attributes.get(FRA_SRC), header.src_len);
-  if (header.dst_len != 0) {
+  if (header.dst_len != 0)
     text += fmt::format(" to {}", prefix_text(header.family, attributes.get(FRA_DST), header.dst_len));
-  }
   if (header.tos != 0) text += fmt::format(" tos {:#04x}", header.tos);
   if (const auto mark = attributes.u32(FRA_FWMARK)) text += fmt::format(" fwmark {:#x}", *mark);
   if (const auto netdev = attributes.text(FRA_IIFNAME)) text += fmt::format(" iif {}", base::printable(*netdev));
   if (const auto netdev = attributes.text(FRA_OIFNAME)) text += fmt::format(" oif {}", base::printable(*netdev));
-  if (header.action == FR_ACT_TO_TBL) {
+  if (header.action == FR_ACT_TO_TBL)
     return text + fmt::format(" lookup {}", table_text(attributes.u32(FRA_TABLE).value_or(header.table)));
-  }
   if (header.action == FR_ACT_GOTO) return text + fmt::format(" goto {}", attributes.u32(FRA_GOTO).value_or(0));
   if (header.action == FR_ACT_BLACKHOLE) return text + " blackhole";
   if (header.action == FR_ACT_UNREACHABLE) return text + " unreachable";

@@ -200,9 +200,8 @@ std::vector<VfRequest> vf_requests(int pf_ifindex, unsigned vf, const VfAttribut
     add("MAC", IFLA_VF_MAC, mac);
   }
   if (has_vlan(attributes)) requests.push_back(vlan_request(pf_ifindex, vf, attributes));
-  if (has_rate(attributes)) {
+  if (has_rate(attributes))
     add("rate", IFLA_VF_RATE, ifla_vf_rate{vf, attributes.min_tx_rate.value_or(0), attributes.max_tx_rate.value_or(0)});
-  }
   if (attributes.spoofchk) add("spoofchk", IFLA_VF_SPOOFCHK, ifla_vf_spoofchk{vf, *attributes.spoofchk ? 1U : 0U});
   if (attributes.trust) add("trust", IFLA_VF_TRUST, ifla_vf_trust{vf, *attributes.trust ? 1U : 0U});
   if (attributes.node_guid) add("node GUID", IFLA_VF_IB_NODE_GUID, ifla_vf_guid{vf, *attributes.node_guid});

@@ -177,9 +177,8 @@ Result<NodeNetwork> read_node_network(bool for_moves) {
   // Sockets and multipath routes are read only if a netdev moves, because only a move can disconnect the node, and the
   // tables of a busy node are long.
   if (!for_moves) return node;
-  if (auto added = add_multipath(node); !added) {
+  if (auto added = add_multipath(node); !added)
     return base::wrap(std::move(added).error(), "read the node's default routes");
-  }
   const std::string tcp = TRY(read_sockets("/proc/net/tcp"));
   const std::string tcp6 = TRY(read_sockets("/proc/net/tcp6"));
   node.services = service_addresses(tcp, tcp6);

@@ -50,16 +50,14 @@ bool has_slaves(const NodeNetwork& node, const Netdev& netdev) {
 }
 
 Result<void> check_masters(const Subject& subject) {
-  if (subject.netdev.master) {
+  if (subject.netdev.master)
     return refusal(fmt::format("`{}`: `{}` has enslaved its netdev `{}`, which can neither move nor take children",
                                subject.hca_name(), printable(*subject.netdev.master), subject.netdev_name()),
                    "use mode hca, which adds only device nodes, or remove the netdev from its master");
-  }
-  if (subject.moves() && has_slaves(subject.node, subject.netdev)) {
+  if (subject.moves() && has_slaves(subject.node, subject.netdev))
     return refusal(fmt::format("`{}`: its netdev `{}` has enslaved other netdevs and cannot move without them",
                                subject.hca_name(), subject.netdev_name()),
                    share_hint(subject));
-  }
   return {};
 }
 
@@ -70,9 +68,8 @@ std::string loss(const NodeNetwork& node, const Netdev& upper) {
   if (std::ranges::any_of(node.routes, leaves)) return "carries the node's default route";
   for (const fabric::InterfaceAddress& own : upper.addresses) {
     const auto service = node.services.find(own.address);
-    if (service != node.services.end()) {
+    if (service != node.services.end())
       return fmt::format("has {}, which {} uses", fabric::to_string(own.address), service->second);
-    }
   }
   return {};
 }
@@ -112,11 +109,10 @@ Result<void> check_child(const Subject& subject, const fabric::Inventory& invent
   }
   const auto is_for = [&](const AddressRange& range) { return range.is_for(subject.planned.rail); };
   const auto& ranges = subject.network.ranges;
-  if (!ranges.empty() && std::ranges::none_of(ranges, is_for)) {
+  if (!ranges.empty() && std::ranges::none_of(ranges, is_for))
     return refusal(fmt::format("`{}`: network `{}` has address ranges, but none for rail {}", subject.hca_name(),
                                network, subject.planned.rail),
                    fmt::format("add a range with \"rail\": {}, or one without \"rail\"", subject.planned.rail));
-  }
   // The MTU is checked here, because the kernel would refuse such a macvlan child only after other changes were made.
   if (subject.network.mtu && subject.netdev.mtu && std::cmp_greater(*subject.network.mtu, *subject.netdev.mtu)) {
     return refusal(
@@ -134,27 +130,23 @@ Result<void> check_vf_attributes(const Subject& subject) {
   const VfAttributes vf = set_attributes(subject.network);
   if (vf.empty()) return {};
   const std::string where = fmt::format("\"vf\" of network `{}`", subject.network.name);
-  if (!subject.moves()) {
+  if (!subject.moves())
     return refusal(fmt::format("`{}`: {} requires mode exclusive, and this is mode {}", subject.hca_name(), where,
                                to_string(subject.planned.mode)),
                    "use mode exclusive, or a network without \"vf\"");
-  }
-  if (!subject.hca.physfn) {
+  if (!subject.hca.physfn)
     return refusal(fmt::format("`{}` is no virtual function, and {} requires one", subject.hca_name(), where),
                    "use a pool of virtual functions, or a network without \"vf\"");
-  }
   VfAttributes other = vf;
   other.node_guid = other.port_guid = std::nullopt;
   other.link_state = std::nullopt;
-  if (subject.is_infiniband() && !other.empty()) {
+  if (subject.is_infiniband() && !other.empty())
     return refusal(
         fmt::format("`{}`: {} has attributes that InfiniBand functions do not have", subject.hca_name(), where),
         "use only guids, node_guid, port_guid and link_state");
-  }
-  if (!subject.is_infiniband() && (vf.node_guid || vf.port_guid)) {
+  if (!subject.is_infiniband() && (vf.node_guid || vf.port_guid))
     return refusal(fmt::format("`{}`: {} has GUIDs, which only InfiniBand functions take", subject.hca_name(), where),
                    "remove guids, node_guid and port_guid");
-  }
   return {};
 }
 
@@ -177,11 +169,10 @@ Result<Subject> subject_of(const PlannedNetdev& planned, const Config& config, c
   if (!hca) return make_error("`{}` is gone", printable(planned.hca));
   const auto netdev =
       std::ranges::find_if(node.netdevs, [&](const Netdev& one) { return one.is_here() && one.name == planned.host; });
-  if (netdev == node.netdevs.end()) {
+  if (netdev == node.netdevs.end())
     return refusal(fmt::format("`{}`: its netdev `{}` is not in the node's network namespace", printable(planned.hca),
                                printable(planned.host)),
                    "move it to the node, or use mode hca, which needs no netdev");
-  }
   // Mode exclusive always moves the netdev. The setting "child" applies only to the shared modes.
   const auto child = from_word(kRailKinds, network->second.child);
   const RailKind kind = planned.mode == Mode::kExclusive ? RailKind::kMove : child.value_or(RailKind::kMacvlan);
@@ -230,14 +221,12 @@ Result<Rail> rail_of(const Subject& subject, const fabric::Inventory& inventory,
 Result<void> check_pair(const Rail& left, const Rail& right) {
   const std::string names = fmt::format("`{}` and `{}`", printable(left.hca), printable(right.hca));
   const bool moves = left.kind == RailKind::kMove || right.kind == RailKind::kMove;
-  if (moves && left.host == right.host) {
+  if (moves && left.host == right.host)
     return refusal(fmt::format("{} share the netdev `{}`, which can move only once", names, printable(left.host)),
                    "request only one of these HCAs, or use mode shared");
-  }
-  if (left.table && left.table == right.table) {
+  if (left.table && left.table == right.table)
     return refusal(fmt::format("{}: both would use routing table {}", names, *left.table),
                    "set the same \"first_table\" in both networks, or numbers far apart");
-  }
   const auto same = [](const auto& one, const auto& other) { return one && one == other; };
   if (same(left.vf.mac, right.vf.mac) || same(left.vf.node_guid, right.vf.node_guid) ||
       same(left.vf.port_guid, right.vf.port_guid)) {

@@ -98,9 +98,8 @@ bool bind_to(int packet, int ifindex, std::uint16_t protocol) {
 Result<void> check_netdev(int packet, const Probe& probe) {
   sockaddr_ll address{};
   socklen_t size = sizeof address;
-  if (!bind_to(packet, probe.ifindex, 0) || ::getsockname(packet, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+  if (!bind_to(packet, probe.ifindex, 0) || ::getsockname(packet, reinterpret_cast<sockaddr*>(&address), &size) != 0)
     return probe_error(errno, "send probes for duplicate addresses by", probe);
-  }
   if (address.sll_hatype == ARPHRD_ETHER) return {};
   return Error{.message = fmt::format("cannot send probes for duplicate addresses by `{}`: it is no Ethernet netdev",
                                       base::printable(probe.netdev)),
@@ -266,10 +265,9 @@ Result<std::vector<Question>> questions(NetworkNamespace& inside, const std::vec
 
 std::string finding(const Question& asked, const ProbeAnswer& answer) {
   const Rail& rail = asked.rail->record->rail;
-  if (asked.probe.kind == Probe::Kind::kDuplicate) {
+  if (asked.probe.kind == Probe::Kind::kDuplicate)
     return fmt::format("address {} of rail {} (`{}`) is in use by the host with MAC address {}",
                        to_string(asked.probe.target), rail.rail, rail.host, to_string(answer.mac));
-  }
   return fmt::format("gateway {} of rail {} (`{}` on `{}`) does not answer in {} tries", to_string(asked.probe.target),
                      rail.rail, rail.name, rail.host, answer.tries);
 }

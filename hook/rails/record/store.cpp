@@ -27,10 +27,9 @@ Error too_large(const NetworkRecord& record) {
   const auto most = std::ranges::max_element(record.rails, [](const RailRecord& a, const RailRecord& b) {
     return a.host.records.size() < b.host.records.size();
   });
-  if (most != record.rails.end()) {
+  if (most != record.rails.end())
     message += fmt::format(", with {} addresses, routes and rules of `{}`", most->host.records.size(),
                            base::printable(most->host.name));
-  }
   return {.message = std::move(message), .code = EFBIG, .hint = "remove routes from the netdev, or request fewer HCAs"};
 }
 

@@ -112,9 +112,8 @@ NriContainer take_container(wire::Container& container) {
                std::move_iterator(container.mutable_env()->end())};
   for (auto& mount : *container.mutable_mounts())
     value.mounts.push_back({std::move(*mount.mutable_destination()), mount.type() == "bind"});
-  for (const auto& limit : container.rlimits()) {
+  for (const auto& limit : container.rlimits())
     if (limit.type() == kMemlock) value.memlock = {limit.soft(), limit.hard()};
-  }
   value.pid = container.pid();
   auto& part = *container.mutable_linux_container();
   value.namespaces = take_namespaces(*part.mutable_namespaces());
