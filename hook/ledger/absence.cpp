@@ -100,10 +100,8 @@ bool is_another_ones_end(const StoredUser& user, const ProcessIdentity& self, co
 Result<void> check_ended(const GrantUser& user, const Lookups& lookups) {
   if (!user.process) return {};
   const auto busy = [&](const std::string& cause, std::string hint) {
-    return Error{.message = fmt::format("cannot allocate for container `{}`: {}", base::printable(user.id), cause),
-                 .code = EBUSY,
-                 .hint = std::move(hint),
-                 .reason = FailureReason::kBusy};
+    return Error{fmt::format("cannot allocate for container `{}`: {}", base::printable(user.id), cause), EBUSY,
+                 std::move(hint), FailureReason::kBusy};
   };
   const auto process = lookups.process(*user.process);
   if (!process) return busy(process.error().message, process.error().hint);
@@ -124,10 +122,9 @@ Result<void> check_empty(const Owner& owner, const GrantUser& user, const Lookup
   const auto seen = lookups.cgroup(*user.cgroup);
   // A failed lookup must not fail the poststop: is_user_absent() keeps the grant as long as the cgroup is unknown.
   if (!seen || *seen == Presence::kAbsent) return {};
-  return Error{.message = fmt::format("cannot release the grant of {}: processes of its cgroup `{}{}` still run",
-                                      owner.label, user.cgroup->root, base::printable(user.cgroup->path)),
-               .code = EBUSY,
-               .hint = "end these processes, then run `rdma-hook recover`"};
+  return Error{fmt::format("cannot release the grant of {}: processes of its cgroup `{}{}` still run", owner.label,
+                           user.cgroup->root, base::printable(user.cgroup->path)),
+               EBUSY, "end these processes, then run `rdma-hook recover`"};
 }
 
 Result<void> check_seen(const StoredUser& user, const Lookups& lookups) {

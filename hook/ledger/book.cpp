@@ -15,9 +15,9 @@ namespace hook {
 namespace {
 
 Error held_alone(const std::string& hca, const std::string& label) {
-  return Error{.message = fmt::format("cannot allocate `{}`: {} holds it exclusively", hca, label),
-               .hint = "wait for its release or request another HCA; `rdma-hook recover` reports why it is held",
-               .reason = FailureReason::kBusy};
+  return Error{fmt::format("cannot allocate `{}`: {} holds it exclusively", hca, label), 0,
+               "wait for its release or request another HCA; `rdma-hook recover` reports why it is held",
+               FailureReason::kBusy};
 }
 
 // Returns the text that a refusal prints in place of the owner if the owner's grant cannot be checked. If the record
@@ -59,9 +59,8 @@ Result<Looked> look_at(const LedgerFiles& files, const std::string& hca, const s
       if (auto grant = TRY(check_exclusive(files, hca, *owner_key))) return Looked{state.kind, std::move(grant)};
     }
   }
-  return Error{.message = fmt::format("cannot find the owner of `{}`: other calls change it", hca),
-               .code = EAGAIN,
-               .hint = "start the container again"};
+  return Error{fmt::format("cannot find the owner of `{}`: other calls change it", hca), EAGAIN,
+               "start the container again"};
 }
 
 // Returns the units of the HCA that other keys hold, as count_others(). If a grant cannot be checked, the units of its
@@ -208,10 +207,9 @@ Result<std::set<std::string>> LockedHcas::check_free(const Owner& owner, std::ve
     std::string doubt;
     auto kind = free.is_free ? HcaState::Kind::kFree : HcaState::Kind::kShared;
     if (TRY(others_units(*files_, key, owner.key, {1, 1}, kind, doubt)) > 0) {
-      return Error{.message = fmt::format("cannot allocate `{}` exclusively: {}", hca.name,
-                                          doubt.empty() ? "other containers hold it" : "it is held by " + doubt),
-                   .hint = "wait until the HCA is released, or request another HCA",
-                   .reason = FailureReason::kBusy};
+      return Error{fmt::format("cannot allocate `{}` exclusively: {}", hca.name,
+                               doubt.empty() ? "other containers hold it" : "it is held by " + doubt),
+                   0, "wait until the HCA is released, or request another HCA", FailureReason::kBusy};
     }
   }
   return own;
@@ -232,9 +230,8 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
   const auto before = TRY(refresh(*files_, owner.key));
   const auto held = booked_names(before ? held_hcas(*before) : std::vector<PlannedHca>());
   if (own_ && held != *own_)
-    return Error{.message = fmt::format("cannot allocate: another call changed the grant of {} meanwhile", owner.label),
-                 .code = ESTALE,
-                 .hint = "start the container again"};
+    return Error{fmt::format("cannot allocate: another call changed the grant of {} meanwhile", owner.label), ESTALE,
+                 "start the container again"};
   // A release of the owner needs no lock of the HCA. A release after the check has set the link to "none".
   for (const std::string& hca : own)
     if (!held.contains(hca)) TRY_VOID(write_state(*files_, hca, {HcaState::Kind::kShared}));

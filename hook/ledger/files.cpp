@@ -31,9 +31,9 @@ Error path_error(int code, const char* verb, const std::string& path) {
 // Only the default directory certainly belongs to rdma-hook. A directory of --ledger can be any directory.
 Error untrusted(const std::string& path, const char* cause) {
   const bool ours = path == kLedgerPath || path.starts_with(std::string(kLedgerPath) + "/");
-  return Error{.message = fmt::format("cannot use `{}`: {}", path, cause),
-               .hint = ours ? "remove it while no container uses RDMA; rdma-hook makes it again"
-                            : "pass a directory of root with mode 0700 to --ledger"};
+  return Error{fmt::format("cannot use `{}`: {}", path, cause), 0,
+               ours ? "remove it while no container uses RDMA; rdma-hook makes it again"
+                    : "pass a directory of root with mode 0700 to --ledger"};
 }
 
 Error ledger_error(int code, const char* verb, const LedgerDirectory& directory, const std::string& name) {
@@ -128,18 +128,17 @@ Result<void> check_place(const LedgerFiles& files, bool note) {
   if (noted == own) return {};
   if (noted && TRY(has_facts(files))) {
     if (!is_place(*noted)) {
-      return Error{.message = fmt::format("cannot use `{}/{}`: it is damaged, and names no PID and time namespace",
-                                          files.root.path, kPlace),
-                   .code = EBADMSG,
-                   .hint = "remove it, then run `rdma-hook recover` where containers are started"};
+      return Error{fmt::format("cannot use `{}/{}`: it is damaged, and names no PID and time namespace",
+                               files.root.path, kPlace),
+                   EBADMSG, "remove it, then run `rdma-hook recover` where containers are started"};
     }
-    return Error{.message = fmt::format("cannot use `{}` here: it belongs to the namespaces {}, this process is in {}",
-                                        files.root.path, base::printable(*noted), own),
-                 .code = EXDEV,
-                 .hint = fmt::format("run this command in the PID namespace that starts containers: `hostPID: true` "
-                                     "in Kubernetes, `--pid host`, or `nsenter -t 1 -a`; if it already runs there, "
-                                     "remove `{}/{}`",
-                                     files.root.path, kPlace)};
+    return Error{fmt::format("cannot use `{}` here: it belongs to the namespaces {}, this process is in {}",
+                             files.root.path, base::printable(*noted), own),
+                 EXDEV,
+                 fmt::format("run this command in the PID namespace that starts containers: `hostPID: true` "
+                             "in Kubernetes, `--pid host`, or `nsenter -t 1 -a`; if it already runs there, "
+                             "remove `{}/{}`",
+                             files.root.path, kPlace)};
   }
   if (!note) return {};
   if (noted) TRY_VOID(remove_file(files.root, kPlace));

@@ -115,10 +115,9 @@ Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, co
   const auto owner_key = TRY(read_state(files, hca)).exclusive_key();
   if (owner_key == key) return {};
   if (!owner_key || *owner_key == replaces) return write_state(files, hca, {HcaState::Kind::kExclusive, key});
-  return Error{.message = fmt::format("cannot write `{}/{}`: grant `{}` holds the HCA exclusively", files.hca.path,
-                                      exclusive_path(hca), *owner_key),
-               .code = EBUSY,
-               .hint = "run `rdma-hook recover`, then try again"};
+  return Error{fmt::format("cannot write `{}/{}`: grant `{}` holds the HCA exclusively", files.hca.path,
+                           exclusive_path(hca), *owner_key),
+               EBUSY, "run `rdma-hook recover`, then try again"};
 }
 
 // Adds the new entries. The caller removes the old ones afterwards: in between, the units of an owner count twice, but

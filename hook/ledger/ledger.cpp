@@ -81,11 +81,9 @@ Result<void> check_token_user(const GrantUser& booked, const GrantUser& binding)
     return fmt::format("container `{}`{}", base::printable(user.id),
                        knows_bundles ? fmt::format(" of bundle `{}`", base::printable(user.bundle)) : "");
   };
-  return Error{.message = fmt::format("the annotation `{}` of {} names a grant of {}", kGrantAnnotation, named(binding),
-                                      named(booked)),
-               .code = EPERM,
-               .hint = "remove the annotation: only rdma-runtime and rdma-nri write it",
-               .reason = FailureReason::kRefused};
+  return Error{
+      fmt::format("the annotation `{}` of {} names a grant of {}", kGrantAnnotation, named(binding), named(booked)),
+      EPERM, "remove the annotation: only rdma-runtime and rdma-nri write it", FailureReason::kRefused};
 }
 
 bool is_worked_on_here(const LedgerFiles& files, const StoredUser& user) {
@@ -367,9 +365,8 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
       TRY_VOID(check_token_user(booked.user, user));
     return std::optional(TRY(bind_grant(*files_, *source, owner, user)));
   }
-  return Error{.message = "cannot move the grant of the token to the container: other calls change the grant",
-               .code = EAGAIN,
-               .hint = "start the container again"};
+  return Error{"cannot move the grant of the token to the container: other calls change the grant", EAGAIN,
+               "start the container again"};
 }
 
 Result<std::vector<std::string>> Ledger::make_view(const std::string& name,

@@ -122,10 +122,9 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int
   }
   const int failed = base::flock_within(fd.get(), LOCK_EX, std::chrono::milliseconds(timeout_ms));
   if (failed == EAGAIN) {
-    return Error{.message = fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms),
-                                        process_with_hca_lock(fd.get())),
-                 .code = EAGAIN,
-                 .hint = "try again; if the error persists, check that process"};
+    return Error{
+        fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms), process_with_hca_lock(fd.get())),
+        EAGAIN, "try again; if the error persists, check that process"};
   }
   if (failed != 0) return sys_error(failed, "cannot lock HCA `{}`", name);
   // The text is only for messages of processes that wait for this lock, so a failed write is no error.
@@ -161,10 +160,9 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
       // cheap, it does not search procfs for the process that holds the lock.
       const std::string process =
           timeout_ms > 0 ? process_with_byte_lock(fd.get(), offset) : "another process holds it";
-      return Error{.message = fmt::format("cannot lock grant `{}` within {}: {}",
-                                          base::one_line(base::join(keys, "` or `")), duration(timeout_ms), process),
-                   .code = EAGAIN,
-                   .hint = "try again; if the error persists, check that process"};
+      return Error{fmt::format("cannot lock grant `{}` within {}: {}", base::one_line(base::join(keys, "` or `")),
+                               duration(timeout_ms), process),
+                   EAGAIN, "try again; if the error persists, check that process"};
     }
     if (failed != 0) return sys_error(failed, "cannot lock `{}/lock`", files.root.path);
   }

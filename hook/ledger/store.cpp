@@ -126,13 +126,13 @@ Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant) {
     std::size_t ranges = 0;
     for (const PlannedHca& hca : held_hcas(grant))
       ranges += hca.open ? hca.open->contexts.ranges() : 0;
-    Error error = make_error(
-        "cannot write grant `{}`: its record has more than {} bytes (users: {}, ranges of contexts "
-        "that were open on its HCAs before: {})",
-        grant.owner.label, kLargestLedgerFile, grant.users.size(), ranges);
-    error.hint = ranges > grant.users.size() ? "end the processes that have the HCAs open (`rdma resource show ctx`)"
-                                             : "end containers of the pod";
-    return error;
+    return Error{
+        fmt::format("cannot write grant `{}`: its record has more than {} bytes (users: {}, ranges of contexts "
+                    "that were open on its HCAs before: {})",
+                    grant.owner.label, kLargestLedgerFile, grant.users.size(), ranges),
+        0,
+        ranges > grant.users.size() ? "end the processes that have the HCAs open (`rdma resource show ctx`)"
+                                    : "end containers of the pod"};
   }
   return files.replace_file(files.grants, record_file(grant.owner.key), text);
 }

@@ -14,9 +14,8 @@ namespace hook {
 Result<std::string> hook_path(const Options& options) {
   if (options.hook) {
     if (options.hook->starts_with('/')) return *options.hook;
-    Error relative = make_error("--hook `{}`: not an absolute path", base::printable(*options.hook));
-    relative.hint = "pass an absolute path: runtimes start hooks in an unknown directory";
-    return relative;
+    return Error{fmt::format("--hook `{}`: not an absolute path", base::printable(*options.hook)), 0,
+                 "pass an absolute path: runtimes start hooks in an unknown directory"};
   }
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);

@@ -74,10 +74,9 @@ Result<void> set_mode_and_network(const RequestParts& parts, const Config& confi
   if (parts.mode) {
     request.mode = parse_mode(base::trim(parts.mode->text));
     if (!request.mode) {
-      Error error = make_error("{}: `{}` is not a mode", parts.mode->source,
-                               base::printable(std::string_view(parts.mode->text).substr(0, 128)));
-      error.hint = "use exclusive, shared, shared-multi or hca";
-      return error;
+      return Error{fmt::format("{}: `{}` is not a mode", parts.mode->source,
+                               base::printable(std::string_view(parts.mode->text).substr(0, 128))),
+                   0, "use exclusive, shared, shared-multi or hca"};
     }
   }
   request.network_of_pool = parts.network_of_pool;
@@ -87,11 +86,11 @@ Result<void> set_mode_and_network(const RequestParts& parts, const Config& confi
   std::vector<std::string> names;
   for (const auto& [name, network] : config.networks)
     names.push_back(name);
-  Error error = make_error("{}: there is no network `{}`", parts.network->source,
-                           base::printable(std::string_view(*request.network).substr(0, 128)));
-  error.hint = names.empty() ? "add \"networks\" with this network to /etc/rdma-init/config.json; it has none"
-                             : "request one of the networks of config.json: " + some_of(names);
-  return error;
+  return Error{fmt::format("{}: there is no network `{}`", parts.network->source,
+                           base::printable(std::string_view(*request.network).substr(0, 128))),
+               0,
+               names.empty() ? "add \"networks\" with this network to /etc/rdma-init/config.json; it has none"
+                             : "request one of the networks of config.json: " + some_of(names)};
 }
 
 // Returns warnings of annotations that may not request. Mode and network change the container's devices, so they are
@@ -109,10 +108,9 @@ std::vector<std::string> ignored_annotations(const RequestParts& parts, bool gra
 
 Result<void> check_nics(const RequestParts& parts, std::size_t nodes) {
   if (!parts.nics || nodes == 0 || *parts.nics == nodes) return {};
-  Error error = make_error("{}: names {} NICs, but the container has {} uverbs {}", parts.selection->source,
-                           *parts.nics, nodes, nodes == 1 ? "node" : "nodes");
-  error.hint = "list as many entries as the pod requests from the device plugin";
-  return error;
+  return Error{fmt::format("{}: names {} NICs, but the container has {} uverbs {}", parts.selection->source,
+                           *parts.nics, nodes, nodes == 1 ? "node" : "nodes"),
+               0, "list as many entries as the pod requests from the device plugin"};
 }
 
 HcaSelection all_hcas(std::string source) {

@@ -101,9 +101,7 @@ void set_unnamed_network(const std::string& source, const Config& config, Reques
 }
 
 Error malformed(std::string_view source, std::string_view what) {
-  Error error = make_error("{}: {}", source, what);
-  error.hint = R"(list one {"cniConf": {"name": "rdma"}} for each NIC)";
-  return error;
+  return Error{fmt::format("{}: {}", source, what), 0, R"(list one {"cniConf": {"name": "rdma"}} for each NIC)"};
 }
 
 }  // namespace
@@ -270,9 +268,8 @@ Result<HcaSelection> parse_indices(std::string_view text, std::string source) {
     const std::string_view entry = base::trim(raw);
     const auto index = base::parse_number<unsigned>(entry);
     if (!index) {
-      Error error = make_error("{}: `{}` is not an index", selection.source, base::printable(entry.substr(0, 128)));
-      error.hint = "use all, none, void, or indices from 0 of the node's HCAs: 0,1";
-      return error;
+      return Error{fmt::format("{}: `{}` is not an index", selection.source, base::printable(entry.substr(0, 128))), 0,
+                   "use all, none, void, or indices from 0 of the node's HCAs: 0,1"};
     }
     selection.selectors.selectors.push_back(
         {fabric::Selector::Kind::kIndex, fmt::format("index:{}", *index), std::nullopt, *index});

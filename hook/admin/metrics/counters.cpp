@@ -162,8 +162,7 @@ Result<Counters> Counters::open(const LedgerDirectory& directory, int flags) {
   struct stat info {};
   if (!fd.ok() || ::fstat(fd.get(), &info) != 0) return sys_error(errno, "cannot open `{}`", path);
   if (S_ISREG(info.st_mode) && (info.st_uid == 0 || info.st_uid == ::geteuid())) return Counters(std::move(fd), path);
-  return Error{.message = fmt::format("cannot use `{}`: it is not a regular file of root", path),
-               .hint = "remove that file"};
+  return Error{fmt::format("cannot use `{}`: it is not a regular file of root", path), 0, "remove that file"};
 }
 
 void Counters::add(const std::vector<Increment>& increments) const {

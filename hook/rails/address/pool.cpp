@@ -237,10 +237,9 @@ std::optional<Address> RangeDirectory::find_free(const AddressRange& range, cons
 
 Error RangeDirectory::used_up(const AddressRange& range, unsigned rail) const {
   const auto count = std::ranges::count_if(claims_, [&](const auto& held) { return contains(range, held.first); });
-  return Error{.message = fmt::format("cannot allocate an address of {} for rail {}: no address is free ({} in use)",
-                                      to_string(range), rail, count),
-               .code = EADDRNOTAVAIL,
-               .hint = "run `rdma-hook recover`, or widen the range in config.json"};
+  return Error{fmt::format("cannot allocate an address of {} for rail {}: no address is free ({} in use)",
+                           to_string(range), rail, count),
+               EADDRNOTAVAIL, "run `rdma-hook recover`, or widen the range in config.json"};
 }
 
 // Records the last allocation. Errors are ignored: without the record, a released address is only used again earlier.

@@ -28,15 +28,15 @@ Result<unsigned> current_index(const AlignRail& rail) {
   const auto& slots = rail.table.slots;
   const auto own = std::ranges::find_if(slots, is_own);
   if (own == slots.end() || own->index >= rail.table.read) {
-    return Error{.message = fmt::format(
-                     "cannot align `{}`: its address {} has no RoCE v2 GID in the first {} slots of the GID table",
-                     rail.name, fabric::to_string(rail.address), rail.table.read),
-                 .hint = "check that the netdev is up and that the GID table of its RoCE port has a free slot"};
+    return Error{
+        fmt::format("cannot align `{}`: its address {} has no RoCE v2 GID in the first {} slots of the GID table",
+                    rail.name, fabric::to_string(rail.address), rail.table.read),
+        0, "check that the netdev is up and that the GID table of its RoCE port has a free slot"};
   }
   if (std::any_of(own + 1, slots.end(), is_own))
-    return Error{.message = fmt::format("cannot align `{}`: its address {} is in the GID table twice", rail.name,
-                                        fabric::to_string(rail.address)),
-                 .hint = "remove the same address from the other netdev of this port"};
+    return Error{fmt::format("cannot align `{}`: its address {} is in the GID table twice", rail.name,
+                             fabric::to_string(rail.address)),
+                 0, "remove the same address from the other netdev of this port"};
   return own->index;
 }
 
@@ -108,13 +108,12 @@ Error no_common_index(const std::vector<AlignRail>& rails, unsigned max_placehol
            taken_slots(right.table) * std::size_t{std::max(left.table.length, 1U)};
   };
   const AlignRail& fullest = *std::ranges::max_element(rails, more_taken);
-  return Error{.message = fmt::format(
-                   "cannot move {} rails to one GID index: with up to {} placeholder addresses for each "
-                   "rail, no index is free for all rails; the GID table of `{}` is the fullest: {} "
-                   "of {} slots are in use",
-                   rails.size(), max_placeholders, fullest.name, taken_slots(fullest.table), fullest.table.length),
-               .code = ENOSPC,
-               .hint = "let fewer containers share these HCAs"};
+  return Error{
+      fmt::format("cannot move {} rails to one GID index: with up to {} placeholder addresses for each "
+                  "rail, no index is free for all rails; the GID table of `{}` is the fullest: {} "
+                  "of {} slots are in use",
+                  rails.size(), max_placeholders, fullest.name, taken_slots(fullest.table), fullest.table.length),
+      ENOSPC, "let fewer containers share these HCAs"};
 }
 
 }  // namespace

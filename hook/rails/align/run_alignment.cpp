@@ -50,8 +50,8 @@ class RailMove {
   Result<void> begin(unsigned fill) {
     first_ = next_ = unused_numbers(rail_.table, fill);
     if (first_ + fill > kNumbers)
-      return Error{.message = "other calls left too many placeholder addresses (192.0.2.0/24) in the GID table",
-                   .hint = "run `rdma-hook recover`"};
+      return Error{"other calls left too many placeholder addresses (192.0.2.0/24) in the GID table", 0,
+                   "run `rdma-hook recover`"};
     is_out_ = true;  // set before the call, because a call that fails may have removed the address
     TRY_VOID(link_.remove_address(position_));
     return add(fill);
@@ -141,9 +141,9 @@ class RailMove {
     TRY_VOID(restore());
     TRY_VOID(removed);
     if (TRY(is_restored(deadline))) return {};
-    return Error{.message = fmt::format("the address {} of `{}` has no RoCE v2 GID any more",
-                                        fabric::to_string(rail_.address), rail_.name),
-                 .hint = "let fewer containers share the HCA: the GID table of its port is full"};
+    return Error{
+        fmt::format("the address {} of `{}` has no RoCE v2 GID any more", fabric::to_string(rail_.address), rail_.name),
+        0, "let fewer containers share the HCA: the GID table of its port is full"};
   }
 
   unsigned placeholders() const { return next_ - first_; }

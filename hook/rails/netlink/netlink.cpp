@@ -57,9 +57,8 @@ Result<void> check_is_network_namespace(int fd) {
   if (fstatfs(fd, &system) != 0) return sys_error(errno, "cannot use the network namespace");
   const bool good = system.f_type == NSFS_MAGIC && ioctl(fd, NS_GET_NSTYPE) == CLONE_NEWNET;
   if (good) return {};
-  return Error{.message = "cannot join the network namespace: the opened file is no network namespace",
-               .code = EINVAL,
-               .hint = "check that the pod's namespace exists: an unmounted /run/netns/NAME is an empty file"};
+  return Error{"cannot join the network namespace: the opened file is no network namespace", EINVAL,
+               "check that the pod's namespace exists: an unmounted /run/netns/NAME is an empty file"};
 }
 
 Result<void> join(int netns) {

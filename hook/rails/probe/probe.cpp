@@ -101,9 +101,9 @@ Result<void> check_netdev(int packet, const Probe& probe) {
   if (!bind_to(packet, probe.ifindex, 0) || ::getsockname(packet, reinterpret_cast<sockaddr*>(&address), &size) != 0)
     return probe_error(errno, "send probes for duplicate addresses by", probe);
   if (address.sll_hatype == ARPHRD_ETHER) return {};
-  return Error{.message = fmt::format("cannot send probes for duplicate addresses by `{}`: it is no Ethernet netdev",
-                                      base::printable(probe.netdev)),
-               .hint = "set \"gateway_test\" and \"duplicate_test\" of its network to \"off\""};
+  return Error{fmt::format("cannot send probes for duplicate addresses by `{}`: it is no Ethernet netdev",
+                           base::printable(probe.netdev)),
+               0, "set \"gateway_test\" and \"duplicate_test\" of its network to \"off\""};
 }
 
 // Returns true if the request has no source address. Hosts then answer to the multicast group of all nodes.
