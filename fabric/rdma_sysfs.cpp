@@ -457,6 +457,27 @@ bool was_renamed(const Directory& infiniband, const Hca& hca) {
   return infiniband.read_text((hca.name + "/node_guid").c_str()) != hca.node_guid;
 }
 
+// Reads the facts in the directory of an HCA. path: as read_place(). Returns false if the HCA no longer exists, or was
+// renamed during the read.
+bool read_directory(const NotedDirectory& dir, const HcaFacts& facts, const AllEntries& entries,
+                    std::vector<std::string> path, Hca& hca) {
+  const Scan& scan = dir.scan;
+  read_ids(dir, facts, hca);
+  if (scan.full || (scan.hand_out && facts.place)) read_place(scan.root, dir.directory, hca, std::move(path));
+  if (scan.full) {
+    hca.pci_class = dir.directory.read_text("device/class");
+    hca.fw_ver = dir.directory.read_text("fw_ver");
+  }
+  if (scan.hand_out && facts.node) {
+    if (!read_hand_out_nodes(scan, entries, dir.directory, hca)) return false;
+    if (hca.class_link && was_renamed(*scan.classes.infiniband, hca)) return false;
+  }
+  if (!scan.hand_out) find_node(scan, entries, hca);
+  if (!hca.pci && scan.whole_tables && !scan.hand_out) hca.parent = dir.directory.read_text("parent");
+  if (facts.of_ports()) read_ports(dir, facts, hca);
+  return true;
+}
+
 // Reads one HCA. Returns nullopt if it no longer exists, or was renamed during the read.
 std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string& name, const AllEntries& entries) {
   const Directory& infiniband = *scan.classes.infiniband;
@@ -482,14 +503,9 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
   auto path = pci::addresses_in_path(link.value_or(""));
   // The last address in the class link is the HCA's own PCI function. For a subfunction it is the parent function,
   // because the HCA is on the auxiliary bus of that function.
-  if (!path.empty()) {
-    hca.pci = path.back();
-  } else if (const auto device = infiniband.read_link_name((name + "/device").c_str());
-             device && pci::is_address(*device)) {
-    hca.pci = device;
-  }
-  const bool hands_out = scan.hand_out && facts.node;
-  const bool identifies = hands_out || facts.identity;
+  const auto function = path.empty() ? infiniband.read_link_name((name + "/device").c_str()) : path.back();
+  if (function && pci::is_address(*function)) hca.pci = function;
+  const bool identifies = (scan.hand_out && facts.node) || facts.identity;
   // The GUID of a software HCA is always read, because the ledger identifies software HCAs by it.
   facts.guid |= identifies && link && device_in_link(*link) == kNoDevice;
   if (identifies) hca.class_link = std::move(link);
@@ -498,19 +514,7 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
     return hca;
   }
   const NotedDirectory dir{scan, *opened, fmt::format("{}/{}", kInfinibandClass, name), name};
-  read_ids(dir, facts, hca);
-  if (scan.full || (scan.hand_out && facts.place)) read_place(scan.root, *opened, hca, std::move(path));
-  if (scan.full) {
-    hca.pci_class = opened->read_text("device/class");
-    hca.fw_ver = opened->read_text("fw_ver");
-  }
-  if (hands_out) {
-    if (!read_hand_out_nodes(scan, entries, *opened, hca)) return stale();
-    if (hca.class_link && was_renamed(infiniband, hca)) return stale();
-  }
-  if (!scan.hand_out) find_node(scan, entries, hca);
-  if (!hca.pci && scan.whole_tables && !scan.hand_out) hca.parent = opened->read_text("parent");
-  if (facts.of_ports()) read_ports(dir, facts, hca);
+  if (!read_directory(dir, facts, entries, std::move(path), hca)) return stale();
   return hca;
 }
 

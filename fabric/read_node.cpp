@@ -248,6 +248,21 @@ bool keeps_last_gid(const rdma_sysfs::Scan& scan, const std::string& hca, const 
   return parse_address(value_or(read("gids"), std::string())) == last.gid && read("gid_attrs/types") == last.type;
 }
 
+// Reads the class directories of RDMA that the node has, because a view gets the same ones. A class directory exists
+// only if its kernel module is loaded.
+void read_class_directories(const rdma_sysfs::Classes& classes, Inventory& inventory) {
+  const std::pair<const char*, const std::optional<base::Directory>&> directories[] = {
+      {"infiniband", classes.infiniband}, {"infiniband_verbs", classes.verbs}, {"infiniband_mad", classes.mad}};
+  for (const auto& [name, directory] : directories) {
+    if (!directory) continue;
+    auto& added = inventory.class_directories.emplace_back(ClassDirectory{name});
+    const auto version = directory->read("abi_version");
+    const std::string path = fmt::format("{}/class/{}/abi_version", classes.sys, name);
+    rdma_sysfs::note_unread(&inventory.unread, {Part::kView, path, error_of(version)});
+    if (auto text = value_or(version, std::string()); !text.empty()) added.abi_version = std::move(text);
+  }
+}
+
 }  // namespace
 
 Inventory read_node(const NodeReadOptions& options) {
@@ -281,18 +296,7 @@ Inventory read_node(const NodeReadOptions& options) {
   if (own_gids && found) complete_netdevs(options.root, scan, inventory);
   if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
 
-  // A view gets the class directories that the node has. A class directory exists only if its kernel module is loaded.
-  const auto add_class = [&](const char* name, const std::optional<base::Directory>& directory) {
-    if (!directory) return;
-    auto& added = inventory.class_directories.emplace_back(ClassDirectory{name});
-    const auto version = directory->read("abi_version");
-    const std::string path = fmt::format("{}/class/{}/abi_version", classes.sys, name);
-    rdma_sysfs::note_unread(&unread, {Part::kView, path, error_of(version)});
-    if (auto text = value_or(version, std::string()); !text.empty()) added.abi_version = std::move(text);
-  };
-  add_class("infiniband", classes.infiniband);
-  add_class("infiniband_verbs", classes.verbs);
-  add_class("infiniband_mad", classes.mad);
+  read_class_directories(classes, inventory);
   inventory.rdma_cm_dev = read_rdma_cm_dev(options.root, unread);
   inventory.rdma_cm = inventory.rdma_cm_dev.has_value();
   // Without HCAs, no decision needs the RDMA network namespace mode, so the netlink request is saved.

@@ -197,6 +197,21 @@ bool is_none(const HcaSelection& selection) {
   return selection.kind == HcaSelection::Kind::kNone;
 }
 
+// Collects the sources that narrow the selection. A source that selects all HCAs narrows nothing. Such a source is left
+// out, so that named_hcas() can still return names. A source that selects none decides.
+Result<void> narrow(const RequestParts& parts, bool trusted, const ContainerSpec& spec, RequestedBy by,
+                    Request& request) {
+  // Narrows nothing if device nodes exist: check_nics() has compared their number with the annotation's NICs.
+  if (!trusted && parts.selection && (!parts.nics || request.granted_nodes.empty()))
+    request.narrowed_by.push_back(*parts.selection);
+  if (by != RequestedBy::kVariable)  // the variable does not narrow its own request
+    if (auto visible = TRY(visible_devices(spec))) request.narrowed_by.push_back(*std::move(visible));
+  if (std::ranges::any_of(request.narrowed_by, is_none)) request.selection.kind = HcaSelection::Kind::kNone;
+  std::erase_if(request.narrowed_by,
+                [](const HcaSelection& selection) { return selection.kind == HcaSelection::Kind::kAll; });
+  return {};
+}
+
 }  // namespace
 
 Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& config, Engine engine) {
@@ -227,21 +242,10 @@ Result<ParsedRequest> parse_request(const ContainerSpec& spec, const Config& con
   if (by == RequestedBy::kNobody) return asked;
   TRY_VOID(check_pod_namespace(spec, engine));
 
-  // Narrows nothing if device nodes exist: check_nics() has compared their number with the annotation's NICs.
-  if (!trusted && parts.selection && (!parts.nics || request.granted_nodes.empty()))
-    request.narrowed_by.push_back(*parts.selection);
-  if (by != RequestedBy::kVariable) {  // the variable does not narrow its own request
-    if (auto visible = TRY(visible_devices(spec))) request.narrowed_by.push_back(*std::move(visible));
-  }
-  if (std::ranges::any_of(request.narrowed_by, is_none)) request.selection.kind = HcaSelection::Kind::kNone;
+  TRY_VOID(narrow(parts, trusted, spec, by, request));
   // The HCAs of the container's nodes are booked even without a request for HCAs, so that no other container gets them
   // exclusively.
   if (is_none(request.selection) && request.granted_nodes.empty()) return asked;
-  // A source that selects all HCAs narrows nothing. Such a source is removed, so that named_hcas() can still return
-  // names.
-  std::erase_if(request.narrowed_by,
-                [](const HcaSelection& selection) { return selection.kind == HcaSelection::Kind::kAll; });
-
   request.order = TRY(pcidevice_order(spec));
   request.gpu_nodes = granted_gpu_nodes(spec);
   asked.request = std::move(request);

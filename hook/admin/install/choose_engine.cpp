@@ -62,6 +62,19 @@ Result<FoundEngine> pick(const std::string& root, std::vector<FoundEngine> engin
                "select one with --engine"};
 }
 
+// Returns the way without --way, and the reason for it.
+std::pair<InstallWay, const char*> usual_way(const std::string& root, Engine engine, bool has_nri) {
+  if (has_nri)
+    return {InstallWay::kNri, "pods need no RuntimeClass, and `verify` refuses containers that rdma-nri did not check"};
+  if (engine == Engine::kContainerd)
+    return {InstallWay::kRuntime, "containerd before 1.7 has no NRI; set RuntimeClass `rdma` in pods"};
+  if (engine == Engine::kDocker) return {InstallWay::kRuntime, "Docker has no hooks; use `docker run --runtime rdma`"};
+  if (is_link(root, "/etc/containers/containers.conf") || is_link(root, "/etc/containers/containers.conf.d"))
+    return {InstallWay::kHook, "containers.conf is a link, so another program manages it"};
+  return {InstallWay::kRuntime,
+          "rdma-runtime can add CAP_IPC_LOCK and reports why a container is refused; use `podman run --runtime rdma`"};
+}
+
 }  // namespace
 
 Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engine, std::optional<InstallWay> way) {
@@ -74,26 +87,12 @@ Result<Choice> choose_engine(const std::string& root, std::optional<Engine> engi
                                               : choice.engine.remedy};
   choice.messages.push_back(fmt::format("found engines: {}", names_of(found)));
   const FoundEngine& one = choice.engine;
-  const char* why = "set by --way";
   const bool has_nri = one.engine == Engine::kCrio ||
                        (one.engine == Engine::kContainerd && (one.major > 1 || (one.major == 1 && one.minor >= 7)));
   if (way == InstallWay::kNri && one.engine == Engine::kContainerd && !has_nri)
     return Error{fmt::format("containerd {}.{} has no NRI", one.major, one.minor), EOPNOTSUPP, "use `--way runtime`"};
-  if (way) {
-    choice.way = *way;
-  } else if (has_nri) {
-    choice.way = InstallWay::kNri;
-    why = "pods need no RuntimeClass, and `verify` refuses containers that rdma-nri did not check";
-  } else if (one.engine == Engine::kContainerd) {
-    why = "containerd before 1.7 has no NRI; set RuntimeClass `rdma` in pods";
-  } else if (one.engine == Engine::kDocker) {
-    why = "Docker has no hooks; use `docker run --runtime rdma`";
-  } else if (is_link(root, "/etc/containers/containers.conf") || is_link(root, "/etc/containers/containers.conf.d")) {
-    choice.way = InstallWay::kHook;
-    why = "containers.conf is a link, so another program manages it";
-  } else {
-    why = "rdma-runtime can add CAP_IPC_LOCK and reports why a container is refused; use `podman run --runtime rdma`";
-  }
+  const auto [chosen, why] = way ? std::pair(*way, "set by --way") : usual_way(root, one.engine, has_nri);
+  choice.way = chosen;
   choice.messages.push_back(
       fmt::format("{}, way {}: {}", to_string(one.engine), to_word(kInstallWays, choice.way), why));
   // CRI-O and Podman read the same hook directory by default, so each of them would also execute the hook files of the
