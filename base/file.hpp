@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,6 +37,13 @@ inline UniqueFd open_to_list(int directory, const char* name) {
 inline UniqueFd create_file(int directory, const char* name, mode_t mode = 0600) {
   return UniqueFd(::openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
+
+// The device and inode number of a file. The two numbers identify the file, whatever path leads to it.
+struct FileId {
+  std::uint64_t dev = 0;
+  std::uint64_t ino = 0;
+  friend bool operator==(const FileId&, const FileId&) = default;
+};
 
 // Returns random bits, as for the name of a temporary file. Returns nullopt and sets errno on failure. Until the
 // kernel's generator is seeded, getrandom(2) waits, and a signal may interrupt the wait.

@@ -36,24 +36,24 @@ std::string container_path_of(const Invocation& invocation) {
 
 }  // namespace
 
-Result<ProgramId> own_id() {
+Result<FileId> own_id() {
   struct stat status {};
   if (::stat("/proc/self/exe", &status) != 0) {
     Error error = sys_error(errno, "stat `/proc/self/exe`");
     error.hint = "mount procfs at /proc";
     return error;
   }
-  return ProgramId{status.st_dev, status.st_ino};
+  return FileId{status.st_dev, status.st_ino};
 }
 
 Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path,
-                                 const ProgramId& self) {
+                                 const FileId& self) {
   bool met_self = false;
   const auto is_usable = [&](const std::string& file) {
     struct stat status {};
     if (::stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
     // Device and inode are compared, because rdma-runtime may be installed under the name runc, or behind a link.
-    const bool is_self = ProgramId{status.st_dev, status.st_ino} == self;
+    const bool is_self = FileId{status.st_dev, status.st_ino} == self;
     met_self = met_self || is_self;
     // With AT_EACCESS, faccessat(2) checks the effective IDs, as execve(2) does.
     return !is_self && ::faccessat(AT_FDCWD, file.c_str(), X_OK, AT_EACCESS) == 0;
@@ -101,7 +101,7 @@ Result<std::optional<Invocation>> behind_container(std::span<char* const> argume
 Result<Configured> configured_runtime(Settings& settings) {
   if (settings.admin) {
     const char* const path = std::getenv("PATH");
-    const ProgramId self = TRY(own_id());
+    const FileId self = TRY(own_id());
     return Configured{TRY(find_runtime(settings.runtimes, path ? path : "", self)), {}};
   }
   // If the administrator's configuration has an error, containers start with the runtime of the last valid

@@ -19,20 +19,14 @@
 
 namespace shim {
 
-struct ProgramId {
-  std::uint64_t dev = 0;
-  std::uint64_t ino = 0;
-  friend bool operator==(const ProgramId&, const ProgramId&) = default;
-};
-// Returns device and inode of the running program (/proc/self/exe).
-Result<ProgramId> own_id();
+// Returns the identity of the running program (/proc/self/exe).
+Result<FileId> own_id();
 
 // Returns the first configured runtime that exists and is executable. An absolute path names that file. A name is
 // searched in the absolute directories of `path` (format of $PATH), then in the directories where distributions install
 // runtimes, because the PATH of a service often lacks one of them. Skips rdma-runtime itself, the file with the id
 // `self`, under any name. Errors: none of the runtimes exists; a relative path has a slash.
-Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path,
-                                 const ProgramId& self);
+Result<std::string> find_runtime(const std::vector<std::string>& configured, std::string_view path, const FileId& self);
 
 // Returns the command line with the runtime that created its container. nullopt: the command names no container or
 // creates one, or no record of the container exists. Errors: those of the ledger.

@@ -97,9 +97,9 @@ void check_found(const NodeEngines& engines, Check& check) {
                 "");
     }
   }
-  for (const auto& [program, why, remedy] : engines.refused) {
-    check.add(Grade::kBroken, program, why, remedy);
-    if (remedy.empty()) check.findings.back().remedy = "correct its configuration before the engine restarts";
+  for (const FoundEngine& engine : engines.refused) {
+    check.add(Grade::kBroken, engine.program, engine.trouble, engine.remedy);
+    if (engine.remedy.empty()) check.findings.back().remedy = "correct its configuration before the engine restarts";
   }
 }
 
@@ -149,7 +149,7 @@ std::optional<Finding> find_unread_file(const RunningProcess& process, const Nod
 void check_restarts(const NodeEngines& engines, Check& check) {
   for (const RunningProcess& process : engines.processes) {
     // An engine that refuses its configuration would not start again, so it gets no advice to restart it.
-    const auto is_it = [&](const RefusedEngine& refused) { return refused.program.ends_with("/" + process.name); };
+    const auto is_it = [&](const FoundEngine& refused) { return refused.program.ends_with("/" + process.name); };
     if (std::ranges::any_of(engines.refused, is_it)) continue;
     if (auto finding = find_unread_file(process, engines)) check.add(*std::move(finding));
   }
@@ -262,10 +262,10 @@ Check check_memlock(const NodeEngines& engines) {
     const std::string_view process = to_word(kProcesses, engine);
     const std::string unit = std::string(to_string(engine)) + ".service";
     const RunningProcess* running = find_process(engines, process);
-    const auto of_unit = std::ranges::find(engines.units, unit, &EngineLimit::unit);
+    const auto of_unit = engines.unit_memlocks.find(unit);
     std::optional<std::uint64_t> limit = running ? running->memlock : std::nullopt;
-    const bool by_unit = of_unit != engines.units.end() && of_unit->memlock < limit.value_or(UINT64_MAX);
-    if (by_unit) limit = of_unit->memlock;
+    const bool by_unit = of_unit != engines.unit_memlocks.end() && of_unit->second < limit.value_or(UINT64_MAX);
+    if (by_unit) limit = of_unit->second;
     if (!limit) continue;
     seen.push_back(fmt::format("{} {}", process, limit_text(limit)));
     if (*limit >= kUsual) continue;

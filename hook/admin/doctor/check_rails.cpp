@@ -224,16 +224,9 @@ std::optional<Finding> check_active_mtu(const NodeHca& node, const Port& port, i
                      : "raise the netdev's MTU: packets above it are lost"};
 }
 
-// The MTU of a rail, and the largest MTU of all rails with the same pool, link layer and model (Kin).
-struct RailMtu {
-  int mtu = 0;
-  int most = 0;
-};
-
-std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const RailMtu& rail, const Config& config,
-                                 const ActiveMtus& active) {
-  const auto& [mtu, most] = rail;
-  // A rail gets at most one finding about its MTU: the first check that fails decides.
+// Checks the MTU of a rail, except against the port's active_mtu. A rail gets at most one finding about its MTU: the
+// first check that fails decides. most: the largest MTU of all rails with the same pool, link layer and model (Kin).
+std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, int mtu, int most, const Config& config) {
   const auto network = node.pool->network ? config.networks.find(*node.pool->network) : config.networks.end();
   if (mtu < most) {
     return Finding{Grade::kWarning, port_object(*node.hca, port),
@@ -249,7 +242,7 @@ std::optional<Finding> check_mtu(const NodeHca& node, const Port& port, const Ra
                                printable(*node.netdev), mtu, printable(network->first), *network->second.mtu),
                    "raise the MTU of the netdev or lower `mtu` of the network"};
   }
-  return check_active_mtu(node, port, mtu, active);
+  return std::nullopt;
 }
 
 Check check_mtus(const std::vector<const NodeHca*>& hcas, const Inventory& inventory, const Config& config,
@@ -269,8 +262,9 @@ Check check_mtus(const std::vector<const NodeHca*>& hcas, const Inventory& inven
     mtus.insert(std::to_string(mtu));
   });
   each_rail([&](const NodeHca& node, const Port& port, int mtu) {
-    if (auto finding = check_mtu(node, port, {mtu, best[kin_of(node, port)]}, config, active))
-      check.add(std::move(*finding));
+    auto finding = check_mtu(node, port, mtu, best[kin_of(node, port)], config);
+    if (!finding) finding = check_active_mtu(node, port, mtu, active);
+    if (finding) check.add(std::move(*finding));
   });
   check.summary = mtus.empty()
                       ? "no RoCE rail with a netdev"

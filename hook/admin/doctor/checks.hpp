@@ -20,6 +20,7 @@
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/ledger.hpp"
+#include "hook/oci/container_spec.hpp"
 
 namespace hook {
 
@@ -209,22 +210,12 @@ struct OurProgram {
   std::optional<Error> unsafe = {};  // a user other than root can change it, so it was not executed
 };
 
-struct RefusedEngine {
-  std::string program;
-  std::string why;     // why the engine would not start again, or why this could not be checked; printable
-  std::string remedy;  // empty: unknown
-};
-
-struct EngineLimit {
-  std::string unit;  // "containerd.service"
-  std::uint64_t memlock = 0;
-};
-
 struct NodeEngines {
   bool is_expected = false;  // the caller states that rdma-init is installed
   bool has_slurm = false;    // the node has slurmd
   Result<std::vector<FoundEngine>> found = std::vector<FoundEngine>();
-  std::vector<RefusedEngine> refused;
+  // Engines that would not start again, or for which this could not be checked; `trouble` has the reason.
+  std::vector<FoundEngine> refused;
   Result<std::optional<InstallRecord>> record = std::optional<InstallRecord>();
   // Files of the install record that no longer have the installed text.
   std::vector<std::pair<std::string, EditState>> changed;
@@ -232,8 +223,8 @@ struct NodeEngines {
   std::vector<std::string> unread;  // messages about files that could not be read
   std::vector<OurProgram> programs;
   std::vector<RunningProcess> processes;
-  std::vector<EngineLimit> units;
-  std::vector<Error> unasked;              // why programs, such as `docker`, could not be executed
+  std::map<std::string, std::uint64_t> unit_memlocks;  // LimitMEMLOCK in bytes, by unit such as "containerd.service"
+  std::vector<Error> unasked;                          // why programs, such as `docker`, could not be executed
   std::optional<bool> docker_has_runtime;  // whether dockerd has loaded the runtime `rdma`; nullopt: unknown
 };
 
@@ -250,13 +241,9 @@ std::vector<Finding> check_rail_tests(const NodeEngines& engines, const Config& 
 // Returns the paths of rdma-init's programs in a text, such as "/usr/local/bin/rdma-hook", without duplicates. Skips
 // lines that begin with #.
 std::vector<std::string> our_programs_in(std::string_view text);
-struct MemlockLimits {
-  std::uint64_t soft = 0;  // bytes; UINT64_MAX: unlimited
-  std::uint64_t hard = 0;
-  friend bool operator==(const MemlockLimits&, const MemlockLimits&) = default;
-};
-// Returns RLIMIT_MEMLOCK in the text of /proc/PID/limits; nullopt if the text does not have it.
-std::optional<MemlockLimits> memlock_in(std::string_view limits);
+// Returns RLIMIT_MEMLOCK in the text of /proc/PID/limits, in bytes; UINT64_MAX: unlimited. Returns nullopt if the text
+// does not have it.
+std::optional<Rlimit> memlock_in(std::string_view limits);
 
 // Slurm: RLIMIT_MEMLOCK that jobs get from slurmd, or from the shell that submits them.
 

@@ -196,7 +196,7 @@ std::vector<std::string> our_programs_in(std::string_view text) {
   return programs;
 }
 
-std::optional<MemlockLimits> memlock_in(std::string_view limits) {
+std::optional<Rlimit> memlock_in(std::string_view limits) {
   constexpr std::string_view kName = "Max locked memory";
   const auto bytes = [](std::string_view word) {
     return word == "unlimited" ? std::optional(UINT64_MAX) : base::parse_number<std::uint64_t>(word);
@@ -208,7 +208,7 @@ std::optional<MemlockLimits> memlock_in(std::string_view limits) {
     const std::string_view hard = base::trim(soft.substr(std::min(soft.size(), soft.find(' '))));
     const auto one = bytes(soft.substr(0, soft.find(' ')));
     const auto other = bytes(hard.substr(0, hard.find(' ')));
-    return one && other ? std::optional(MemlockLimits{*one, *other}) : std::nullopt;
+    return one && other ? std::optional(Rlimit{*one, *other}) : std::nullopt;
   }
   return std::nullopt;
 }
@@ -223,12 +223,14 @@ NodeEngines read_node_engines(const std::string& root) {
     engines.unasked.push_back({"the configuration of the engines is not checked: only root can read it", EPERM,
                                "run doctor as root on the node itself"});
   } else if (engines.found) {
-    for (const FoundEngine& engine : *engines.found) {
-      if (!engine.trouble.empty()) {
-        engines.refused.push_back({engine.program, engine.trouble, engine.remedy});
-      } else if (const auto read = check_engine_config(root, engine, "cannot load its configuration"); !read) {
-        engines.refused.push_back({engine.program, read.error().message, base::remedy_of(read.error())});
+    for (FoundEngine engine : *engines.found) {
+      if (engine.trouble.empty()) {
+        const auto read = check_engine_config(root, engine, "cannot load its configuration");
+        if (read) continue;
+        engine.trouble = read.error().message;
+        engine.remedy = base::remedy_of(read.error());
       }
+      engines.refused.push_back(std::move(engine));
     }
   }
   engines.record = read_install_record(root);
@@ -243,7 +245,7 @@ NodeEngines read_node_engines(const std::string& root) {
   read_programs(root, engines);
   read_processes(root, engines);
   for (const char* unit : {"containerd.service", "crio.service", "docker.service"})
-    if (const auto limit = unit_memlock(read_unit(root, unit))) engines.units.push_back({unit, *limit});
+    if (const auto limit = unit_memlock(read_unit(root, unit))) engines.unit_memlocks.emplace(unit, *limit);
   engines.docker_has_runtime = query_docker(root, engines);
   return engines;
 }

@@ -45,7 +45,7 @@ void find_in_text(const std::string& file, std::string_view text, const SettingN
     in_list = value.starts_with('[') && !value.ends_with(']');
     is_wanted = bare_name(line.substr(0, equals)) == wanted.key &&
                 (wanted.table.empty() ? table.empty() : table.ends_with(wanted.table));
-    if (is_wanted) found.push_back({file, number, bare_value(value)});
+    if (is_wanted) found.push_back({file, number, wanted.key, bare_value(value)});
   }
 }
 

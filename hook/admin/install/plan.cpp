@@ -14,12 +14,8 @@ namespace {
 constexpr const char* kOwnHooksDir = "/etc/containers/oci/hooks.d";
 constexpr const char* kDockerConfig = "/etc/docker/daemon.json";
 
-// The hook files in config/hooks.d, which are compiled into the program.
-struct HooksFile {
-  std::string_view name;
-  std::string_view text;
-};
-constexpr HooksFile kHooksFiles[] = {
+// The hook files in config/hooks.d, which are compiled into the program: name and text.
+constexpr std::pair<std::string_view, std::string_view> kHooksFiles[] = {
 #include "hooks_files.inc"
 };
 // The directory in which the files of kHooksFiles expect the programs.
@@ -339,8 +335,8 @@ std::vector<std::string> plan_files(const EngineFacts& facts) {
   if (facts.engine.engine == Engine::kContainerd) return containerd_files(facts);
   std::vector<std::string> files{kOwnConfig, kDockerConfig, kPodmanDropIn, kCrioDropIn};
   files.insert(files.end(), facts.config_files.begin(), facts.config_files.end());
-  for (const HooksFile& file : kHooksFiles)
-    files.push_back(hooks_file(facts, file.name));
+  for (const auto& [name, text] : kHooksFiles)
+    files.push_back(hooks_file(facts, name));
   return files;
 }
 

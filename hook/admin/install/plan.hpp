@@ -109,17 +109,11 @@ std::vector<std::string> import_patterns(const EngineFacts& facts);
 // go.podman.io/storage/pkg/configfile, Read().
 std::vector<std::string> config_files(const std::string& root, const EngineFacts& facts);
 
-// A line of a file that sets a key. In `value` each " is replaced by ', and blanks are removed.
-struct FileSetting {
-  std::string file;
-  unsigned line = 0;  // number of the line, from 1
-  std::string value;
-};
 // Returns the line without its comment, which begins with # outside of quotes. Pure.
 std::string_view without_toml_comment(std::string_view line);
 
 // Returns the lines that set `key` in a table whose name ends with `table`; "" is the top of a file. Ignores files that
-// could not be read, and dotted keys. Pure.
+// could not be read, and dotted keys. In values each " is replaced by ', and blanks are removed. Pure.
 std::vector<FileSetting> find_in_files(const EngineFacts& facts, std::string_view table, std::string_view key);
 
 // Returns "FILE, line N" of the last line that sets a key, or `otherwise` if no line is found. Pure.

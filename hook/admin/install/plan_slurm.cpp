@@ -8,12 +8,8 @@
 namespace hook {
 namespace {
 
-// The files in config/slurm, which are compiled into the program.
-struct SlurmScript {
-  std::string_view name;
-  std::string_view text;
-};
-constexpr SlurmScript kSlurmScripts[] = {
+// The files in config/slurm, which are compiled into the program: name and text.
+constexpr std::pair<std::string_view, std::string_view> kSlurmScripts[] = {
 #include "slurm_scripts.inc"
 };
 constexpr std::string_view kSlurmDirectory = "/etc/slurm/rdma-init/";
@@ -78,8 +74,8 @@ void add_lines(const SlurmNode& slurm, InstallPlan& plan) {
 
 std::vector<std::string> slurm_files() {
   std::vector<std::string> files;
-  for (const SlurmScript& script : kSlurmScripts)
-    files.push_back(script_path(script.name));
+  for (const auto& [name, text] : kSlurmScripts)
+    files.push_back(script_path(name));
   return files;
 }
 

@@ -17,14 +17,10 @@ namespace {
 // usage.
 constexpr std::size_t kShownOfEngine = 400;
 
-struct EngineProgram {
-  Engine engine;
-  const char* name;
-};
-constexpr EngineProgram kEnginePrograms[] = {{Engine::kContainerd, "containerd"},
-                                             {Engine::kCrio, "crio"},
-                                             {Engine::kDocker, "dockerd"},
-                                             {Engine::kPodman, "podman"}};
+constexpr Word<Engine> kEnginePrograms[] = {{"containerd", Engine::kContainerd},
+                                            {"crio", Engine::kCrio},
+                                            {"dockerd", Engine::kDocker},
+                                            {"podman", Engine::kPodman}};
 
 // Reads the first "N.N" in the output of `--version`, such as "containerd github.com/containerd/containerd/v2
 // 2.1.9+unknown".
@@ -74,8 +70,8 @@ Result<std::string> read_config_by(const std::string& root, const FoundEngine& e
 
 Result<std::vector<FoundEngine>> find_engines(const std::string& root) {
   std::vector<FoundEngine> found;
-  for (const auto& [engine, name] : kEnginePrograms) {
-    const auto program = find_engine_program(root, name);
+  for (const auto& [name, engine] : kEnginePrograms) {
+    const auto program = find_engine_program(root, std::string(name));
     if (!program) continue;
     FoundEngine one;
     one.engine = engine;

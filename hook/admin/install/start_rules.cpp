@@ -48,16 +48,9 @@ constexpr StartRule kStartRules[] = {
 
 constexpr std::string_view kFalse[] = {"0", "f", "F", "false", "False", "FALSE"};
 
-// An option of the command line or a variable, with its value.
-struct StartSetting {
-  std::string shown;
-  std::string value;
-  std::string file;
-  unsigned line = 0;
-};
-
-// Appends the values of an option: `--NAME VALUE`, `--NAME=VALUE`, and the same with one dash.
-void find_option(const StartRule& rule, const UnitCommand& command, std::vector<StartSetting>& found) {
+// Appends the values of an option, each with the words that set it as key: `--NAME VALUE`, `--NAME=VALUE`, and the same
+// with one dash.
+void find_option(const StartRule& rule, const UnitCommand& command, std::vector<FileSetting>& found) {
   for (std::size_t at = 1; at < command.words.size(); ++at) {
     std::string_view word = command.words[at];
     if (!word.starts_with('-')) continue;
@@ -69,8 +62,8 @@ void find_option(const StartRule& rule, const UnitCommand& command, std::vector<
     std::string value = equals != std::string_view::npos ? std::string(word.substr(equals + 1))
                         : has_next                       ? command.words[at + 1]
                                                          : std::string();
-    found.push_back({command.words[at] + (equals == std::string_view::npos && has_next ? " " + value : ""),
-                     std::move(value), command.file, command.line});
+    std::string shown = command.words[at] + (equals == std::string_view::npos && has_next ? " " + value : "");
+    found.push_back({command.file, command.line, std::move(shown), std::move(value)});
   }
 }
 
@@ -135,8 +128,8 @@ std::optional<std::string> key_of_option(const Json& json, const std::string& op
   return std::nullopt;
 }
 
-Error clash_of(const StartRule& rule, const StartSetting& found) {
-  const std::string where = fmt::format("{}, line {}: `{}`", found.file, found.line, found.shown);
+Error clash_of(const StartRule& rule, const FileSetting& found) {
+  const std::string where = fmt::format("{}, line {}: `{}`", found.file, found.line, found.key);
   switch (rule.clash) {
     case Clash::kOtherFile:
       return {fmt::format("{}: {} would not read `{}`", where, to_string(rule.engine), rule.setting), EEXIST,
@@ -157,16 +150,15 @@ Result<void> check_start(const EngineFacts& facts) {
   for (const StartRule& rule : kStartRules) {
     if (rule.engine != facts.engine.engine || (rule.way && *rule.way != facts.way)) continue;
     if (facts.way == InstallWay::kCdi && rule.engine != Engine::kDocker) continue;  // install writes no file for CDI
-    std::vector<StartSetting> found;
+    std::vector<FileSetting> found;
     find_option(rule, facts.start.command, found);
     // An option wins over the variable.
     const auto variable = facts.start.variables.find(rule.variable);
     if (found.empty() && variable != facts.start.variables.end())
-      found.push_back({fmt::format("{}={}", variable->first, variable->second.value), variable->second.value,
-                       variable->second.file, variable->second.line});
+      found.emplace_back(variable->second).key += "=" + variable->second.value;
     // hooks-dir can be given several times, and each adds a directory; so can handlers. For other options the last one
     // counts.
-    const auto is_clash = [&](const StartSetting& one) { return clashes(rule, facts, one.value); };
+    const auto is_clash = [&](const FileSetting& one) { return clashes(rule, facts, one.value); };
     const bool each_counts = rule.clash == Clash::kSameHandler;
     if (found.empty() || !(each_counts                    ? std::ranges::any_of(found, is_clash)
                            : rule.clash == Clash::kAddsTo ? std::ranges::all_of(found, is_clash)

@@ -85,11 +85,10 @@ std::string replace_variables(std::string_view word, const UnitVariables& variab
   }
 }
 
-void set_variable(std::string_view assignment, const UnitSetting& setting, UnitVariables& variables) {
-  const auto equals = assignment.find('=');
-  if (equals == std::string_view::npos || equals == 0) return;
-  variables[std::string(assignment.substr(0, equals))] = {std::string(assignment.substr(equals + 1)), setting.file,
-                                                          setting.line};
+void set_variable(std::string_view assignment, const FileSetting& setting, UnitVariables& variables) {
+  const auto [name, value] = base::split_first(assignment, '=');
+  if (name.empty() || name == assignment) return;
+  variables[std::string(name)] = {setting.file, setting.line, std::string(name), std::string(value)};
 }
 
 }  // namespace
@@ -148,7 +147,7 @@ Unit read_unit(const std::string& root, const std::string& name) {
     }
   }
   for (const auto& [file, path] : drop_ins)
-    for (UnitSetting& setting : parse_unit(unit_text(root, path).value_or(""), path))
+    for (FileSetting& setting : parse_unit(unit_text(root, path).value_or(""), path))
       unit.push_back(std::move(setting));
   return unit;
 }
@@ -156,7 +155,7 @@ Unit read_unit(const std::string& root, const std::string& name) {
 UnitVariables read_unit_variables(const std::string& root, const Unit& unit) {
   UnitVariables variables;
   UnitVariables of_files;
-  for (const UnitSetting& setting : unit) {
+  for (const FileSetting& setting : unit) {
     if (setting.key == "Environment") {
       if (setting.value.empty()) variables.clear();
       for (const std::string& word : split_words(setting.value))
@@ -165,10 +164,10 @@ UnitVariables read_unit_variables(const std::string& root, const Unit& unit) {
       if (setting.value.empty()) of_files.clear();
       for (const std::string& path :
            matching_files(root, setting.value.substr(setting.value.starts_with('-') ? 1 : 0))) {
-        for (const UnitSetting& line : parse_unit(unit_text(root, path).value_or(""), path)) {
+        for (FileSetting& line : parse_unit(unit_text(root, path).value_or(""), path)) {
           // Each line is one assignment; quotes around parts of the value are removed.
-          std::string value = base::join(split_words(line.value), " ");
-          of_files[line.key] = {std::move(value), line.file, line.line};
+          line.value = base::join(split_words(line.value), " ");
+          of_files[line.key] = line;
         }
       }
     }
@@ -181,8 +180,8 @@ UnitVariables read_unit_variables(const std::string& root, const Unit& unit) {
 
 std::optional<UnitCommand> exec_start(const Unit& unit, const UnitVariables& variables) {
   constexpr std::string_view kPrefixes = "-@:+!|";
-  const UnitSetting* last = nullptr;
-  for (const UnitSetting& setting : unit)
+  const FileSetting* last = nullptr;
+  for (const FileSetting& setting : unit)
     if (setting.key == "ExecStart") last = &setting;
   if (!last || last->value.empty()) return std::nullopt;
   std::string_view value = last->value;
@@ -210,7 +209,7 @@ std::optional<UnitCommand> exec_start(const Unit& unit, const UnitVariables& var
 std::optional<std::uint64_t> unit_memlock(const Unit& unit) {
   constexpr std::string_view kUnits = "KMGT";
   std::optional<std::uint64_t> limit;
-  for (const UnitSetting& setting : unit) {
+  for (const FileSetting& setting : unit) {
     if (setting.key != "LimitMEMLOCK") continue;
     std::string_view value = setting.value;
     value = value.substr(value.find(':') + 1);  // the hard limit, if there are two

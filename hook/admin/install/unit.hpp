@@ -11,14 +11,15 @@
 
 namespace hook {
 
-struct UnitSetting {
+// A line of a file that sets a key.
+struct FileSetting {
   std::string file;   // its path on the node
   unsigned line = 0;  // number of the line, from 1
   std::string key;
   std::string value;
 };
 // In the order in which systemd reads them: the unit, then its drop-ins.
-using Unit = std::vector<UnitSetting>;
+using Unit = std::vector<FileSetting>;
 
 // Parses the text of a unit or drop-in. Joins lines that end with a backslash. Ignores sections, because each key that
 // rdma-init reads occurs in only one of them. Pure.
@@ -26,12 +27,7 @@ Unit parse_unit(std::string_view text, const std::string& file);
 // Reads a unit such as "docker.service" and its drop-ins; empty if there is no such unit.
 Unit read_unit(const std::string& root, const std::string& name);
 
-struct UnitVariable {
-  std::string value;
-  std::string file;
-  unsigned line = 0;
-};
-using UnitVariables = std::map<std::string, UnitVariable>;
+using UnitVariables = std::map<std::string, FileSetting>;  // by name, which is the key too
 // Returns the variables that Environment= and the files of EnvironmentFile= set. A file that cannot be read sets none.
 UnitVariables read_unit_variables(const std::string& root, const Unit& unit);
 

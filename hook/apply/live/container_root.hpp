@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.hpp"
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/apply/live/steps.hpp"
@@ -28,12 +29,6 @@ struct ContainerMounts {
   std::string mountinfo;  // text of /proc/PID/mountinfo of the container's process
 };
 
-// The device and inode number of a file. The two numbers identify the file, whatever path leads to it.
-struct FileId {
-  std::uint64_t dev = 0;
-  std::uint64_t ino = 0;
-  friend bool operator==(const FileId&, const FileId&) = default;
-};
 // Returns the identity of an open file. Returns nullopt and sets errno if it cannot be read.
 std::optional<FileId> file_id(int fd);
 

@@ -25,19 +25,14 @@ const Json& list_of(const Json& object, const char* name) {
   return member != object.end() && member->is_array() ? *member : kNone;
 }
 
-struct Prefixed {
-  Address address;
-  unsigned prefix = 0;  // length in bits of the address's family
-};
-
 // Parses an address with its prefix, such as "10.1.0.2/24". The '/' is checked here, because parse_cidr() also accepts
 // an address without prefix.
-std::optional<Prefixed> parse_prefixed(std::string_view text) {
+std::optional<RailAddress> parse_prefixed(std::string_view text) {
   const auto cidr = fabric::parse_cidr(text);
   if (!cidr || text.find('/') == std::string_view::npos) return std::nullopt;
   const unsigned offset = cidr->base.is_ipv4() ? kIpv4Bits : 0;
   if (cidr->prefix < offset) return std::nullopt;
-  return Prefixed{cidr->base, cidr->prefix - offset};
+  return RailAddress{cidr->base, cidr->prefix - offset, {}};
 }
 
 Result<std::optional<Address>> parse_gateway(const std::string& text, const Address& of) {
@@ -50,10 +45,10 @@ Result<std::optional<Address>> parse_gateway(const std::string& text, const Addr
 Result<RailAddress> parse_ip(const Json& entry) {
   if (!entry.is_object()) return make_error("a member of `ips` is no object");
   const std::string text = text_member(entry, "address");
-  const auto address = parse_prefixed(text);
+  auto address = parse_prefixed(text);
   if (!address) return make_error("`{}` is no address with a prefix", quote_output(text));
-  const auto gateway = TRY(parse_gateway(text_member(entry, "gateway"), address->address));
-  return RailAddress{address->address, address->prefix, gateway};
+  address->gateway = TRY(parse_gateway(text_member(entry, "gateway"), address->address));
+  return *address;
 }
 
 Result<IpamResult::Route> parse_route(const Json& entry) {

@@ -22,7 +22,7 @@ using namespace test_support;
 
 const base::ProcessIdentity kSelf = base::identify(::getpid()).value();
 
-shim::ProgramId id_of(const std::string& path) {
+base::FileId id_of(const std::string& path) {
   const struct stat status = shim_scene::status_of(path);
   return {status.st_dev, status.st_ino};
 }

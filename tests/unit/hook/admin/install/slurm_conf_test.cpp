@@ -53,7 +53,7 @@ TEST(SlurmConf, CheckNamesLimitAndLine) {
 TEST(SlurmConf, ReadsMemlockOfProcess) {
   EXPECT_EQ(
       memlock_in("Max processes 1 2 x\nMax locked memory         65536                unlimited            bytes \n"),
-      (MemlockLimits{65536, UINT64_MAX}));
+      (Rlimit{65536, UINT64_MAX}));
   EXPECT_EQ(memlock_in("Max locked memory\n"), std::nullopt);
   EXPECT_EQ(memlock_in("Max locked memory  x  1  bytes\n"), std::nullopt);
 }

@@ -36,7 +36,7 @@ TEST(Unit, ReturnsLastCommand) {
 }
 
 TEST(Unit, ReplacesVariables) {
-  const UnitVariables variables{{"A", {"--x 'y z'", "/u", 1}}, {"B", {"b c", "/u", 2}}};
+  const UnitVariables variables{{"A", {"/u", 1, "A", "--x 'y z'"}}, {"B", {"/u", 2, "B", "b c"}}};
   EXPECT_EQ(words("ExecStart=/a $A ${B} -${B}- $NONE ${NONE} ${", variables),
             (Words{"/a", "--x", "y z", "b c", "-b c-", "", "${"}));
   EXPECT_EQ(words("ExecStart=:/a $A", variables), (Words{"/a", "$A"}));
