@@ -46,10 +46,6 @@ void leave_out_mounts(const ContainerSpec& spec, bool in_spec, Plan& plan) {
   });
 }
 
-std::string views_of(const ForeseeInput& input) {
-  return input.ledger ? input.ledger->view_directory() : std::string(kLedgerPath) + "/views";
-}
-
 // Returns why copies cannot be mounted at the directories. A mount that config.json already has there is left as it is.
 std::optional<Error> cannot_mount_copies(const ForeseeInput& input, std::vector<std::string> directories) {
   const ContainerSpec& spec = input.requesting.spec;
@@ -90,9 +86,10 @@ std::optional<Result<fabric::LentFile>> find_topology(const ForeseeInput& input)
 Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Holdings& holdings) {
   const ContainerSpec& spec = input.requesting.spec;
   const bool host_network = TRY(uses_host_network(spec));
+  std::string views = input.ledger ? input.ledger->view_directory() : std::string(kLedgerPath) + "/views";
   Plan plan = TRY(make_plan({.among = among,
                              .holdings = holdings,
-                             .view_directory = views_of(input),
+                             .view_directory = std::move(views),
                              .host_network = host_network,
                              .view_mount = view_mount(input),
                              .variables = input.variables,

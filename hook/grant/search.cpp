@@ -78,7 +78,9 @@ class Search {
 
   // Returns nullopt if another attempt is needed, or is_over().
   Result<std::optional<ForeseenPlan>> attempt(const BookFound& book) {
-    const auto own = TRY(own_hcas());
+    auto grant = input_.ledger ? TRY(input_.ledger->find(input_.owner.key)) : std::nullopt;
+    const auto own =
+        grant && !grant->stale ? std::move(grant->hcas) : std::vector<PlannedHca>();  // that the owner holds now
     const auto chosen = choose(own);
     ++attempts_;
     is_exhausted_ = !chosen;
@@ -122,12 +124,6 @@ class Search {
 
   bool is_over() const { return is_exhausted_ || losses_ + changes_ == kMostConflicts || lost_.size() >= kMostLost; }
 
-  // Returns the HCAs that the owner holds now.
-  Result<std::vector<PlannedHca>> own_hcas() const {
-    auto grant = input_.ledger ? TRY(input_.ledger->find(input_.owner.key)) : std::nullopt;
-    return grant && !grant->stale ? std::move(grant->hcas) : std::vector<PlannedHca>();
-  }
-
   // Returns the units of these HCAs by their present names.
   std::map<std::string, unsigned> units_of(const std::vector<PlannedHca>& hcas) const {
     std::map<std::string, unsigned> units;
@@ -141,23 +137,22 @@ class Search {
 
   std::optional<Names> choose(const std::vector<PlannedHca>& own) {
     if (!node_) node_.emplace(ranked_, input_.requesting.admin);
+    const auto is_active = [&](const std::string& hca) {
+      if (!states_) states_.emplace(input_.node.root);
+      const auto known = active_.find(hca);
+      return known != active_.end() ? known->second : active_.emplace(hca, states_->has_active(hca)).first->second;
+    };
     return rank({.inventory = ranked_,
                  .node = *node_,
                  .request = *input_.requesting.request,
                  .config = input_.requesting.admin,
                  .holding = [&](const std::string& hca, unsigned most) { return look_up(hca, most); },
-                 .is_active = [&](const std::string& hca) { return is_active(hca); },
+                 .is_active = is_active,
                  .own = units_of(own),
                  .granted = granted_,
                  .lost = lost_,
                  .losses = losses_,
                  .turn = losses_ == 0 ? 0 : turn_of(attempts_)});
-  }
-
-  bool is_active(const std::string& hca) {
-    if (!states_) states_.emplace(input_.node.root);
-    const auto known = active_.find(hca);
-    return known != active_.end() ? known->second : active_.emplace(hca, states_->has_active(hca)).first->second;
   }
 
   // Looks up an HCA in the index. An HCA that looked held is not looked up again in this call.
