@@ -315,8 +315,4 @@ Result<void> RailUndo::remove_child(const RailRecord& rail) {
   return stray ? delete_link(node_.route, stray->ifindex) : Result<void>();
 }
 
-void RailUndo::warn(std::vector<std::string> more) {
-  append(std::move(more), warnings_);
-}
-
 }  // namespace hook

@@ -9,6 +9,7 @@
 
 #include "base/result.hpp"
 #include "base/timing.hpp"
+#include "base/warnings.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
 #include "hook/rails/place_rail.hpp"
 #include "hook/rails/record/network.hpp"
@@ -69,7 +70,7 @@ class RailUndo {
   Result<void> restore_name(const RdmaDevice& device, const std::string& name, Netlink* elsewhere);
   Result<bool> free_name(const std::string& name, Netlink* elsewhere);
   Result<void> remove_child(const RailRecord& rail);
-  void warn(std::vector<std::string> more);
+  void warn(std::vector<std::string> more) { append(std::move(more), warnings_); }
 
   // After a namespace ends, the kernel moves its hardware to the node: within some hundred milliseconds, on a loaded
   // node within seconds.
