@@ -4,11 +4,13 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/options.hpp"
+#include "base/process/daemon_state.hpp"
 #include "base/result.hpp"
 #include "hook/grant/node.hpp"
 
@@ -64,6 +66,23 @@ Result<void> apply_options(std::span<const base::Option<Options>> table, std::sp
     if (!done) return Error{done.error().message, EINVAL, fmt::format("`{} --help` lists the options", program)};
   }
   return {};
+}
+
+// Runs a long-running program: logs an error of its settings, prints help, version or the state of the running program,
+// or calls work(settings). Returns the exit code: 0; 1: work() returned false, or the running program is not ready; 2:
+// usage.
+template <typename Settings>
+int run_daemon(const char* program, const base::Result<Settings>& settings, std::string (*help)(), auto work) {
+  if (!settings) {
+    base::Log::to_stderr(program).error(settings.error());
+    return settings.error().code == EINVAL ? 2 : 1;
+  }
+  if (settings->help || settings->version) {
+    std::fputs(settings->help ? help().c_str() : fmt::format("{} {}\n", program, RDMA_INIT_VERSION).c_str(), stdout);
+    return 0;
+  }
+  if (settings->probe) return base::print_probe(program, base::probe_daemon(settings->node.ledger, program));
+  return work(*settings) ? 0 : 1;
 }
 
 }  // namespace hook

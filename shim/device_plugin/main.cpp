@@ -3,15 +3,12 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <exception>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "base/process/daemon_state.hpp"
 #include "base/text.hpp"
 #include "hook/grant/node_options.hpp"
 #include "shim/device_plugin/run.hpp"
@@ -21,9 +18,6 @@ namespace {
 
 using base::Result;
 using shim::kProgram;
-
-constexpr int kExitFailure = 1;
-constexpr int kExitUsage = 2;
 
 constexpr std::size_t kLongestSocketName = 64;  // upper limit of socket_name()
 
@@ -63,29 +57,13 @@ Result<shim::DevicePluginSettings> parse_options(std::span<char* const> argument
   return settings;
 }
 
-base::Log plugin_log() {
-  return base::Log::to_stderr(kProgram);
-}
-
-int run(int argc, char** argv) {
-  const auto arguments = std::span(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0));
-  const auto settings = parse_options(arguments);
-  if (!settings) {
-    plugin_log().error(settings.error());
-    return settings.error().code == EINVAL ? kExitUsage : kExitFailure;
-  }
-  if (settings->help || settings->version) {
-    std::fputs(settings->help ? help_text().c_str() : "rdma-device-plugin " RDMA_INIT_VERSION "\n", stdout);
-    return 0;
-  }
-  if (settings->probe) return base::print_probe(kProgram, base::probe_daemon(settings->node.ledger, kProgram));
-  const base::Log log = plugin_log();
+bool work(const shim::DevicePluginSettings& settings) {
+  const base::Log log = base::Log::to_stderr(kProgram);
   // silence_grpc() comes before any other call of gRPC, because gRPC would write to stderr.
   shim::silence_grpc();
-  const auto done = shim::run_device_plugin(*settings, log);
-  if (done) return 0;
-  log.error(done.error());
-  return kExitFailure;
+  const auto done = shim::run_device_plugin(settings, log);
+  if (!done) log.error(done.error());
+  return done.has_value();
 }
 
 }  // namespace
@@ -97,9 +75,10 @@ int main(int argc, char** argv) {
   ::umask(0077);
   ::mallopt(M_ARENA_MAX, 2);  // saves memory: glibc would allocate an arena for each of gRPC's threads
   try {
-    return run(argc, argv);
+    const auto arguments = std::span(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0));
+    return hook::run_daemon(kProgram, parse_options(arguments), help_text, work);
   } catch (const std::exception&) {  // bad_alloc: the program itself does not throw
-    plugin_log().error(base::error_of_exception());
-    return kExitFailure;
+    base::Log::to_stderr(kProgram).error(base::error_of_exception());
+    return 1;
   }
 }
