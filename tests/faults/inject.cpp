@@ -78,9 +78,8 @@ std::string call_name(std::uint64_t number) {
 
 // Replaces spaces and newlines, which separate fields in RESULT.
 std::string printable(std::string text) {
-  for (char& c : text) {
+  for (char& c : text)
     if (c <= ' ' || c > '~') c = '?';
-  }
   return text.empty() ? "-" : text;
 }
 
@@ -123,9 +122,8 @@ class Tracer {
     processes_[root_].name = "0";
     processes_[root_].foreign = true;  // until it is PROGRAM
     resume(root_, 0);
-    for (pid_t pid = 0; (pid = ::waitpid(-1, &status, __WALL)) > 0 || errno == EINTR;) {
+    for (pid_t pid = 0; (pid = ::waitpid(-1, &status, __WALL)) > 0 || errno == EINTR;)
       if (pid > 0) handle(pid, status);
-    }
     return code_;
   }
 

@@ -78,9 +78,8 @@ fabric::Netdev arbitrary_netdev(FuzzedDataProvider& data) {
   fabric::Netdev netdev;
   netdev.name = pick(data, kNetdevs);
   netdev.carrier = 1;
-  if (data.ConsumeIntegralInRange(0, 3) == 0) {
+  if (data.ConsumeIntegralInRange(0, 3) == 0)
     netdev.carrier = data.ConsumeBool() ? Attr<int>(0) : Attr<int>(Unreadable{EINVAL});
-  }
   if (data.ConsumeIntegralInRange(0, 3) == 0) netdev.in_this_netns = data.ConsumeBool();
   if (data.ConsumeIntegralInRange(0, 3) == 0) netdev.master = pick(data, kNetdevs);
   if (data.ConsumeBool()) netdev.pci = pick(data, kFunctions);
@@ -96,9 +95,7 @@ fabric::Netdev arbitrary_netdev(FuzzedDataProvider& data) {
 }  // namespace
 
 Address arbitrary_address(FuzzedDataProvider& data) {
-  if (data.ConsumeIntegralInRange(0, 15) != 0) {
-    return fabric::parse_address(data.PickValueInArray(kAddresses)).value();
-  }
+  if (data.ConsumeIntegralInRange(0, 15) != 0) return fabric::parse_address(data.PickValueInArray(kAddresses)).value();
   Address address;
   const auto bytes = data.ConsumeBytes<std::uint8_t>(address.bytes.size());
   std::copy(bytes.begin(), bytes.end(), address.bytes.begin());
@@ -152,18 +149,16 @@ fabric::Inventory arbitrary_inventory(FuzzedDataProvider& data) {
   }
   if (data.ConsumeBool()) inventory.rdma_cm = data.ConsumeBool();
   if (data.ConsumeBool()) inventory.gpus = {{{pick(data, kFunctions), 0, std::nullopt}}};
-  if (data.ConsumeBool()) {
+  if (data.ConsumeBool())
     inventory.limits = {data.ConsumeIntegral<std::uint64_t>(), data.ConsumeIntegral<std::uint64_t>(),
                         data.ConsumeIntegral<std::uint64_t>(), data.ConsumeIntegral<unsigned>(), data.ConsumeBool()};
-  }
   return inventory;
 }
 
 init::Settings arbitrary_settings(FuzzedDataProvider& data) {
   init::Settings settings;
-  for (auto left = data.ConsumeIntegralInRange<std::size_t>(0, kMaxSettings); left > 0; --left) {
+  for (auto left = data.ConsumeIntegralInRange<std::size_t>(0, kMaxSettings); left > 0; --left)
     settings[pick(data, kVariables)] = {pick(data, kValues), data.ConsumeBool() ? "environment" : arbitrary_text(data)};
-  }
   return settings;
 }
 
@@ -173,24 +168,20 @@ init::nccl::Version arbitrary_version(FuzzedDataProvider& data) {
 
 init::Policy arbitrary_policy(FuzzedDataProvider& data) {
   init::Policy policy;
-  if (data.ConsumeIntegralInRange(0, 3) == 0) {
+  if (data.ConsumeIntegralInRange(0, 3) == 0)
     if (auto list = fabric::parse_selectors(pick(data, kSelectors))) policy.hcas = std::move(*list);
-  }
-  if (data.ConsumeIntegralInRange(0, 3) == 0) {
+  if (data.ConsumeIntegralInRange(0, 3) == 0)
     if (const auto cidr = fabric::parse_cidr(pick(data, kCidrs))) policy.gids.cidrs.push_back(*cidr);
-  }
-  if (data.ConsumeIntegralInRange(0, 3) == 0) {
+  if (data.ConsumeIntegralInRange(0, 3) == 0)
     policy.gids.family = data.ConsumeBool() ? fabric::Family::kIpv4 : fabric::Family::kIpv6;
-  }
   policy.gids.link_local = data.ConsumeIntegralInRange(0, 3) != 0;
   policy.gids.node_gids = data.ConsumeIntegralInRange(0, 3) != 0;
   if (data.ConsumeIntegralInRange(0, 3) == 0)
     policy.gids.node_addresses = {{{pick(data, kHcas), 1}, {arbitrary_address(data), arbitrary_address(data)}}};
   if (data.ConsumeBool()) {
     policy.exports.clear();
-    for (const std::string_view name : init::export_names()) {
+    for (const std::string_view name : init::export_names())
       if (data.ConsumeBool()) policy.exports.emplace_back(name);
-    }
   }
   if (data.ConsumeBool()) policy.nccl_version = arbitrary_version(data);
   policy.require = data.ConsumeIntegralInRange<std::size_t>(0, 2);

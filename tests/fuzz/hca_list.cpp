@@ -48,9 +48,8 @@ void check_nccl(const std::string& value, const init::nccl::Version& version) {
   const auto list = init::nccl::parse_hca_list(text, version);
   require(list.entries.size() <= init::nccl::kMaxPorts, "a list has at most 32 entries", text);
   // strtol() and atoi() agree within int.
-  for (const auto& entry : list.entries) {
+  for (const auto& entry : list.entries)
     if (entry.port != static_cast<int>(entry.port)) return;
-  }
   for (const char* name : kNames) {
     for (const unsigned port : {1U, 2U}) {
       const bool expected = nccl_takes(text, name, static_cast<int>(port), version >= init::nccl::kEmptyPortIsAny);

@@ -22,9 +22,8 @@ using fabric::Inventory;
 using namespace init;
 
 const std::string* find_value(const Decision& decision, std::string_view name) {
-  for (const auto& [key, value] : decision.env) {
+  for (const auto& [key, value] : decision.env)
     if (key == name) return &value;
-  }
   return nullptr;
 }
 
@@ -83,9 +82,8 @@ void check_text(const Decision& decision) {
     require_one_line(port.reason, "a reason");
     require_one_line(port.remedy, "a remedy");
   }
-  for (const auto& [name, kept] : decision.kept) {
+  for (const auto& [name, kept] : decision.kept)
     if (kept.problem) require_one_line(*kept.problem, "a problem");
-  }
   if (decision.refusal) require_one_line(*decision.refusal, "the refusal");
 }
 
@@ -118,9 +116,8 @@ bool can_be_listed(const Inventory& inventory) {
     std::set<unsigned> ports;
     for (const fabric::Port& port : hca.ports) {
       if (port.number == 0 || !ports.insert(port.number).second) return false;
-      for (std::size_t i = 1; i < port.gids.size(); ++i) {
+      for (std::size_t i = 1; i < port.gids.size(); ++i)
         if (port.gids[i].index == port.gids[i - 1].index) return false;
-      }
     }
   }
   return true;

@@ -12,9 +12,8 @@ using namespace fuzz;
 init::Settings read_conf(const std::string& text, const std::string& path, init::Settings settings) {
   settings = fuzz::read_by_lines(text, path, std::move(settings),
                                  [](const std::string&, const std::string& name) { return name.starts_with("NCCL_"); });
-  for (auto& [name, setting] : settings) {
+  for (auto& [name, setting] : settings)
     if (setting.source == path && setting.value.size() > 1023) setting.value.resize(1023);
-  }
   return settings;
 }
 

@@ -93,9 +93,8 @@ void check_plan(const std::vector<fabric::Port>& ports, const GidRules& rules, b
     const auto own = std::find_if(ports[i].gids.begin(), ports[i].gids.end(), [&](const GidEntry& entry) {
       return entry.is_v2() && !entry.gid.is_zero() && entry.gid.family() == rules.family;
     });
-    if (own != ports[i].gids.end()) {
+    if (own != ports[i].gids.end())
       wanted.push_back({i, &candidates[i], {own->index, own->gid, init::GidRank::kIpv4, "net1"}});
-    }
   }
   const init::IndexPlan plan = init::plan_index(wanted, rules, may_set_range);
   if (!may_set_range) require(!plan.range, "a range is set only where it may be");

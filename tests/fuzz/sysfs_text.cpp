@@ -37,9 +37,8 @@ void check_numbers(const std::string& text) {
   const auto decimal = base::parse_decimal(text);
   if (decimal) require(std::isfinite(*decimal) && *decimal >= 0, "a decimal is a finite number from 0", text);
   const auto number = base::parse_number<int>(text);
-  if (number && *number >= 0 && text[0] != '-') {
+  if (number && *number >= 0 && text[0] != '-')
     require(base::parse_decimal(text) == static_cast<double>(*number), "a whole number is a decimal", text);
-  }
   const auto code = base::errno_number(text);
   if (code) require(base::errno_number(base::errno_name(*code)) == code, "an errno reads back", text);
 }
@@ -79,9 +78,8 @@ void check_order(const std::string& a, const std::string& b, const std::string& 
 // The definition of a glob. It is exponential in the number of stars, so that it is only for short patterns.
 bool slow_glob(std::string_view pattern, std::string_view text) {
   if (pattern.empty()) return text.empty();
-  if (pattern[0] == '*') {
+  if (pattern[0] == '*')
     return slow_glob(pattern.substr(1), text) || (!text.empty() && slow_glob(pattern, text.substr(1)));
-  }
   return !text.empty() && pattern[0] == text[0] && slow_glob(pattern.substr(1), text.substr(1));
 }
 

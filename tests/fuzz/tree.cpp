@@ -146,9 +146,8 @@ void write_tree(FuzzedDataProvider& data, const fabric::Inventory& inventory, co
   writer.directory("/sys/class/infiniband");
   writer.directory("/dev/infiniband");
   std::string addresses;
-  for (const fabric::Netdev& netdev : inventory.netdevs) {
+  for (const fabric::Netdev& netdev : inventory.netdevs)
     if (netdev.is_here()) write_netdev(writer, netdev, addresses);
-  }
   for (const fabric::Hca& hca : inventory.hcas)
     write_hca(writer, hca);
   writer.file("/addrs.txt", addresses);

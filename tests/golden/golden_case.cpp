@@ -170,9 +170,8 @@ void compare_kept(const Expectation& expected, const Json& answer, Differences& 
     const bool same = problem ? got.is_string() && contains(got.get<std::string>(), *problem) : got.is_null();
     if (!same) found.push_back(fmt::format("kept {}: expected problem {}, got {}", name, shown(problem), got.dump()));
   }
-  for (const auto& [name, value] : answer["kept"].items()) {
+  for (const auto& [name, value] : answer["kept"].items())
     if (!expected.kept->contains(name)) found.push_back(fmt::format("kept {}: not expected", name));
-  }
 }
 
 void compare_warnings(const Expectation& expected, const Json& answer, Differences& found) {

@@ -112,9 +112,8 @@ base::Result<Json> decide(const Case& one) {
 
 std::vector<std::string> cases() {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(PLANS)) {
+  for (const auto& entry : fs::directory_iterator(PLANS))
     if (entry.is_directory()) names.push_back(entry.path().filename());
-  }
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -53,10 +53,9 @@ std::vector<GidEntry> random_table(Random& random, unsigned rail, std::vector<st
   if (ipv6) own.push_back(fmt::format("fd00:1:{:x}::1", rail));
   own.push_back(fmt::format("fe80::a:{:x}", rail));
   std::vector<std::string> all = own;
-  for (unsigned left = random.below(4); left > 0; --left) {
+  for (unsigned left = random.below(4); left > 0; --left)
     all.push_back(random.of<std::string>({fmt::format("10.1.{}.{}", rail, 20 + left), fmt::format("10.9.0.{}", left),
                                           fmt::format("fd00:9::{:x}", left), fmt::format("fe80::b:{:x}", left)}));
-  }
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   if (random.one_in(2)) random.shuffle(all);
@@ -121,9 +120,8 @@ Settings random_settings(Random& random) {
       {"NVSHMEM_IB_ADDR_RANGE", {"10.1.0.0/16", "10.9.0.0/16"}},
       {"NCCL_VERSION", {"2.20.5-1", "2.21.5", "2.25.1", "2.30.7"}}};
   Settings settings;
-  for (const auto& [name, values] : known) {
+  for (const auto& [name, values] : known)
     if (random.one_in(6)) settings[name] = {random.of(values), "environment"};
-  }
   return settings;
 }
 
@@ -308,9 +306,8 @@ TEST(RandomNodes, ReportsPortsAndGidsThatNcclUses) {
         << "in a second run; warnings of the first: " << base::join(decision.warnings, "; ");
     expect_own_gids(node, again);
     expect_what_nccl_takes(node, with_exports(settings, decision), again);
-    for (const auto& [name, value] : again.env) {
+    for (const auto& [name, value] : again.env)
       EXPECT_TRUE(!same || value == value_of(decision, {}, name)) << name << "=" << value << " of a second run";
-    }
     EXPECT_LE(again.warnings.size(), decision.warnings.size())
         << "a second run has more warnings: " << base::join(again.warnings, "; ")
         << "\nthe first: " << base::join(decision.warnings, "; ");

@@ -178,9 +178,8 @@ Json config_of(const Setting& setting) {
   Json all = {{"name", "all"}, {"modes", {"hca"}}};
   if (setting.mode == std::string_view("hca")) return {{"pools", {all}}};
   Json pool = {{"name", "rdma"}, {"modes", {setting.mode}}, {"network", "rdma"}};
-  if (setting.mode != std::string_view("exclusive")) {
+  if (setting.mode != std::string_view("exclusive"))
     pool["selectors"]["linkTypes"] = {setting.child == std::string_view("ipoib") ? "infiniband" : "ether"};
-  }
   Json network = {{"child", setting.child}, {"mode", setting.mode}};
   const std::string_view addresses = setting.addresses;
   if (addresses != "none") network["addresses"] = {{{"subnet", "10.99.0.0/16"}}};

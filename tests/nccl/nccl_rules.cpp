@@ -85,9 +85,8 @@ int get_async_event(ibv_context*, ibv_async_event*) {
 }
 int query_device(ibv_context* context, ibv_device_attr* attributes) {
   *attributes = {};
-  for (const Device& device : devices) {
+  for (const Device& device : devices)
     if (&device.verbs == context->device) attributes->phys_port_cnt = static_cast<std::uint8_t>(device.ports);
-  }
   attributes->max_qp = 1000;
   return 0;
 }
@@ -224,9 +223,8 @@ std::string answer_devices(const Fields& fields) {
 }
 
 std::string answer_conf(const Fields& fields) {
-  for (std::size_t i = 0; i < questions::kConfFileCount; ++i) {
+  for (std::size_t i = 0; i < questions::kConfFileCount; ++i)
     if (!fields[i].empty()) files[questions::kConfFiles[i]] = fields[i];
-  }
   set_environment(fields, questions::kConfFileCount);
   setenv("HOME", questions::kHomeVariable, 1);
   initEnv();
@@ -257,9 +255,8 @@ std::string answer_bootstrap(const Fields& fields) {
       found.any.sa_family == AF_INET ? static_cast<void*>(&found.v4.sin_addr) : &found.v6.sin6_addr;
   inet_ntop(found.any.sa_family, bytes, text, sizeof text);
   for (const questions::Netdev& netdev : netdevs) {
-    for (const questions::Address& own : netdev.addresses) {
+    for (const questions::Address& own : netdev.addresses)
       if (own.text == text) return netdev.name;
-    }
   }
   return "an address of no netdev";
 }

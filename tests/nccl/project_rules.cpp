@@ -77,9 +77,8 @@ std::string answer_devices(const Fields& fields, const Version& version) {
 
 std::string answer_conf(const Fields& fields, const Version& version) {
   std::map<std::string, std::string> texts;
-  for (std::size_t i = 0; i < questions::kConfFileCount; ++i) {
+  for (std::size_t i = 0; i < questions::kConfFileCount; ++i)
     if (!fields[i].empty()) texts[questions::kConfFiles[i]] = fields[i];
-  }
   const init::Settings environment = settings_of(fields, questions::kConfFileCount);
   const auto homes = init::conf_homes(version, questions::kHomeVariable, questions::kPasswdHome);
   std::string answer;

@@ -25,9 +25,8 @@ inline std::vector<std::string> split(const std::string& text, char at) {
 // Returns the parts that are not empty.
 inline std::vector<std::string> parts_of(const std::string& text, char at) {
   std::vector<std::string> parts;
-  for (std::string& part : split(text, at)) {
+  for (std::string& part : split(text, at))
     if (!part.empty()) parts.push_back(std::move(part));
-  }
   return parts;
 }
 

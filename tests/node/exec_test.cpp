@@ -54,9 +54,8 @@ TEST(Environment, KeepsSetVariablesWhileItGrows) {
     environment.set("NAME_" + std::to_string(i), std::to_string(i));
   const Strings strings = strings_of(environment);
   ASSERT_EQ(strings.size(), 1000U);
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 1000; ++i)
     EXPECT_EQ(strings[static_cast<std::size_t>(i)], "NAME_" + std::to_string(i) + "=" + std::to_string(i));
-  }
 }
 
 TEST(StandardDescriptors, AreOpenedIfClosedAndUnchangedOtherwise) {
@@ -93,9 +92,8 @@ Ended exec_in_child(Strings arguments, Strings variables) {
   ::close(ends[1]);
   Ended ended{-1, {}};
   char buffer[4096];
-  for (ssize_t size; (size = ::read(ends[0], buffer, sizeof buffer)) > 0;) {
+  for (ssize_t size; (size = ::read(ends[0], buffer, sizeof buffer)) > 0;)
     ended.message.append(buffer, static_cast<std::size_t>(size));
-  }
   ::close(ends[0]);
   int status = 0;
   if (child > 0 && ::waitpid(child, &status, 0) == child && WIFEXITED(status)) ended.code = WEXITSTATUS(status);

@@ -35,9 +35,8 @@ inline std::set<std::string, std::less<>> variables_of_man_page(const char* path
   std::ifstream page(path);
   for (std::string line; std::getline(page, line);) {
     if (!line.starts_with(".It Ev ")) continue;
-    for (std::string& word : words(line)) {
+    for (std::string& word : words(line))
       if (word.starts_with(prefix) && !word.ends_with('*')) names.insert(word.substr(prefix.size()));
-    }
   }
   return names;
 }

@@ -130,9 +130,8 @@ void add_gids(Tree& tree, const std::string& dir, const Port& port, bool full) {
   }
   // Old versions of NCCL fail with an index beyond the table of an InfiniBand port, so that its length must be right.
   if (!full && !port.is_infiniband()) return;
-  for (unsigned index = 0; index < port.gid_tbl_len.value_or(256); ++index) {
+  for (unsigned index = 0; index < port.gid_tbl_len.value_or(256); ++index)
     if (!filled.contains(index)) tree.write_empty_slot(fmt::format("{}/gids/{}", dir, index));
-  }
 }
 
 void add_port(Tree& tree, const std::string& dir, const Port& port, bool full) {
@@ -224,9 +223,8 @@ void add_netdev(Tree& tree, std::set<std::string>& known, const Inventory& inven
   tree.write(dir + "/ifindex", std::to_string(ifindex));
   tree.write(dir + "/flags", carrier ? "0x1003" : "0x1002", 0644);
   if (netdev.slaves) tree.write(dir + "/bonding/slaves", base::join(*netdev.slaves, " "));
-  if (netdev.master && fabric::find_netdev(inventory, *netdev.master)) {
+  if (netdev.master && fabric::find_netdev(inventory, *netdev.master))
     tree.link(dir + "/master", "sys/class/net/" + *netdev.master);
-  }
   if (!device_dir.empty()) tree.link(dir + "/device", device_dir);
   tree.link(dir + "/subsystem", "sys/class/net");
   tree.link("sys/class/net/" + netdev.name, dir);

@@ -91,13 +91,11 @@ bool selects(const HcaList& list, std::string_view device, int port) {
 GidRules read_gid_rules(const char* (*get)(const char* name)) {
   GidRules rules;
   // NCCL uses strtoll with base 0 and ignores the rest of the text: "auto" is 0, "3x" is 3. Empty is the default.
-  if (const char* text = get("NCCL_IB_GID_INDEX"); text != nullptr && *text != '\0') {
+  if (const char* text = get("NCCL_IB_GID_INDEX"); text != nullptr && *text != '\0')
     if (const long long index = std::strtoll(text, nullptr, 0); index >= 0) rules.index = static_cast<int>(index);
-  }
   if (const char* text = get("NCCL_IB_ADDR_FAMILY"); text != nullptr) rules.ipv6 = std::strcmp(text, "AF_INET6") == 0;
-  if (const char* text = get("NCCL_IB_ROCE_VERSION_NUM"); text != nullptr && *text != '\0') {
+  if (const char* text = get("NCCL_IB_ROCE_VERSION_NUM"); text != nullptr && *text != '\0')
     rules.version = static_cast<int>(std::strtoll(text, nullptr, 0));
-  }
   rules.range = parse_range(get("NCCL_IB_ADDR_RANGE"), rules.ipv6);
   return rules;
 }

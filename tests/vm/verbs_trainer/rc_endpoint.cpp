@@ -95,9 +95,8 @@ Result<void> RcEndpoint::query_gid(ibv_context& context) {
   mtu_ = port.active_mtu;
   ethernet_ = port.link_layer == IBV_LINK_LAYER_ETHERNET;
   address_.lid = port.lid;
-  if (settings_.gid_index >= port.gid_tbl_len || settings_.gid_index > 255) {
+  if (settings_.gid_index >= port.gid_tbl_len || settings_.gid_index > 255)
     return make_error("GID index {} is beyond the table of {} entries", settings_.gid_index, port.gid_tbl_len);
-  }
   ibv_gid_entry entry{};
   TRY_VOID(
       checked(ibv_query_gid_ex(&context, settings_.port, static_cast<std::uint32_t>(settings_.gid_index), &entry, 0),

@@ -26,9 +26,8 @@ Result<AddressList> resolve(const char* host, const std::string& port) {
   wanted.ai_family = AF_INET;
   wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | (host == nullptr ? AI_PASSIVE : 0);
   addrinfo* found = nullptr;
-  if (const int code = getaddrinfo(host, port.c_str(), &wanted, &found); code != 0) {
+  if (const int code = getaddrinfo(host, port.c_str(), &wanted, &found); code != 0)
     return make_error("address `{}` port `{}`: {}", host == nullptr ? "*" : host, port, gai_strerror(code));
-  }
   return AddressList(found, freeaddrinfo);
 }
 
@@ -61,9 +60,8 @@ Result<Twin> Twin::connect(const std::string& host, const std::string& port, int
   const auto address = TRY(resolve(host.c_str(), port));
   for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(timeout);;) {
     UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (socket.ok() && ::connect(socket.get(), address->ai_addr, address->ai_addrlen) == 0) {
+    if (socket.ok() && ::connect(socket.get(), address->ai_addr, address->ai_addrlen) == 0)
       return with_timeout(std::move(socket), timeout);
-    }
     const int code = errno;
     if (std::chrono::steady_clock::now() >= end) return sys_error(code, "connect to {}:{}", host, port);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -87,9 +85,8 @@ Result<std::string> Twin::read_line() {
 Result<std::string> Twin::exchange(const std::string& tag, const std::string& text) {
   const std::string line = tag + " " + text + "\n";
   // The line fits into the buffer of a socket, so that both sides can send first.
-  if (send(socket_.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
+  if (send(socket_.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
     return sys_error(errno, "send `{}` to the twin", tag);
-  }
   const std::string answer = TRY(read_line());
   if (!answer.starts_with(tag + " ")) return make_error("the twin is at `{}`, not at `{}`", answer, tag);
   return answer.substr(tag.size() + 1);

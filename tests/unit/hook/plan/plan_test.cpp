@@ -229,10 +229,9 @@ TEST(Plan, PlansDeviceNodes) {
   const auto paths = [&] {
     const auto plan = decide(scene);
     Strings texts;
-    for (const PlannedNode& node : plan->nodes) {
+    for (const PlannedNode& node : plan->nodes)
       texts.push_back(fmt::format("{} {}:{} {:o} {}:{}", node.path.substr(16), node.major.value_or(0),
                                   node.minor.value_or(0), node.mode, node.uid, node.gid));
-    }
     return base::join(texts, ", ");
   };
   EXPECT_EQ(paths(), "uverbs40 511:8 666 0:0, rdma_cm 10:58 666 0:0");

@@ -49,9 +49,8 @@ void fail_test(Outcome& outcome, std::size_t one, std::size_t other, unsigned ra
 }
 
 void fail_end(Outcome& outcome, std::size_t end, unsigned rail, Layer layer = Layer::kRetry) {
-  for (std::size_t peer = 0; peer < outcome.members.size(); ++peer) {
+  for (std::size_t peer = 0; peer < outcome.members.size(); ++peer)
     if (peer != end) fail_test(outcome, end, peer, rail, layer);
-  }
 }
 
 void skip(Outcome& outcome, std::size_t one, std::size_t other, unsigned rail) {
@@ -190,9 +189,8 @@ TEST(Causes, BlamesEndThatFailedWithAllItsPeers) {
          // The rail was not tested further after two failures.
          {"rail 0 of rank 2 retry", 6, 2,
           [](Outcome& outcome) {
-            for (std::size_t peer = 0; peer < 6; ++peer) {
+            for (std::size_t peer = 0; peer < 6; ++peer)
               if (peer != 2) skip(outcome, 2, peer, 0);
-            }
             fail_test(outcome, 2, 0, 0);
             fail_test(outcome, 2, 5, 0);
           }},

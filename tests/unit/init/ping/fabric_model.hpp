@@ -42,9 +42,8 @@ class FabricModel {
 
   // Runs until the referee ends. Returns the time of its end.
   double run() {
-    for (unsigned rank = 0; rank < rules_.size; ++rank) {
+    for (unsigned rank = 0; rank < rules_.size; ++rank)
       if (!faults_.absent.contains(rank)) receive(rank, join(rank));
-    }
     return finish();
   }
 

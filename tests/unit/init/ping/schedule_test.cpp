@@ -59,9 +59,8 @@ class Meetings {
 // Returns the broken rule of the schedule of count members, empty if there is none.
 std::string broken_rule(std::size_t count) {
   Meetings meetings(count);
-  for (std::size_t round = 0; round < rounds_of(count); ++round) {
+  for (std::size_t round = 0; round < rounds_of(count); ++round)
     if (std::string broken = meetings.add_round(pairs_of_round(count, round)); !broken.empty()) return broken;
-  }
   const std::size_t all = count < 2 ? 0 : count * (count - 1) / 2;
   return meetings.pairs() == all ? "" : std::to_string(meetings.pairs()) + " pairs met";
 }
