@@ -27,13 +27,15 @@ bool is_odd_id(std::string_view id) {
   return id.empty() || id.size() > kMaxId || id == "." || id == ".." || std::ranges::any_of(id, odd);
 }
 
-Result<pid_t> parse_pid(const Json& state) {
+Result<pid_t> parse_pid(const Json& state, std::string_view status) {
   const auto found = state.find("pid");
   if (found == state.end()) return pid_t{0};
   if (!found->is_number_integer()) return make_error("cannot read the container's state: `pid` is not an integer");
   const bool huge = found->is_number_unsigned() && found->get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxPid);
   const std::int64_t pid = huge ? -1 : found->get<std::int64_t>();
-  // crun writes 0 if there is no process. 1 is the pid inside a container, and on the node it is the node's init.
+  // Without a process crun writes 0, and gVisor's runsc -1. 1 is the pid inside a container, and on the node it is the
+  // node's init.
+  if (pid < 0 && !huge && status == "stopped") return pid_t{0};
   if (pid < 0 || pid == 1) return make_error("cannot read the container's state: `pid` is out of range");
   return static_cast<pid_t>(pid);
 }
@@ -61,7 +63,7 @@ Result<OciState> parse_oci_state(std::string_view text) {
   if (is_odd_id(result.id))
     return make_error("cannot read the container's state: `id` is not 1 to {} printable bytes without `/`", kMaxId);
   result.status = TRY(string_member(state, "status"));
-  result.pid = TRY(parse_pid(state));
+  result.pid = TRY(parse_pid(state, result.status));
   result.bundle = TRY(string_member(state, "bundle"));
   TRY_VOID(check_bundle(result.bundle));
   result.from_crun = state.contains("root");

@@ -30,7 +30,7 @@ struct Pipe {
   base::UniqueFd out;
 };
 
-TEST(OciState, ReadsStatesOfRuncAndCrun) {
+TEST(OciState, ReadsStatesOfRuncCrunAndRunsc) {
   const auto runc = must(parse_oci_state(
       R"({"ociVersion":"1.0.2-dev","id":"web-1","status":"creating","pid":4711,"bundle":"/run/b","annotations":{"a":"b"}})"));
   EXPECT_EQ(runc.id, "web-1");
@@ -43,6 +43,10 @@ TEST(OciState, ReadsStatesOfRuncAndCrun) {
   EXPECT_EQ(crun.pid, 0);
   EXPECT_EQ(crun.bundle, "");
   EXPECT_TRUE(crun.from_crun);
+  const auto runsc = must(parse_oci_state(R"({"id":"c","pid":-1,"bundle":"/b","status":"stopped"})"));
+  EXPECT_EQ(runsc.pid, 0);
+  EXPECT_FALSE(parse_oci_state(R"({"id":"c","pid":-1,"bundle":"/b","status":"running"})"));
+  EXPECT_FALSE(parse_oci_state(R"({"id":"c","pid":18446744073709551615,"bundle":"/b","status":"stopped"})"));
 }
 
 std::string with_id(const std::string& id) {
