@@ -9,7 +9,6 @@
 #include "base/process/identity.hpp"
 #include "base/text.hpp"
 #include "hook/admin/install/node_files.hpp"
-#include "hook/admin/install/query_program.hpp"
 
 namespace hook {
 namespace {

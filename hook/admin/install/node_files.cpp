@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/file.hpp"
@@ -228,6 +229,17 @@ Result<void> remove_node_file(const std::string& root, const std::string& path) 
   struct stat seen {};
   if (::lstat(file.c_str(), &seen) != 0 && errno == ENOENT) return {};
   return sys_error(code, "remove `{}`", path);
+}
+
+std::optional<std::string> find_program(const std::string& root, const std::string& name) {
+  std::string directories = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  const char* path = root.empty() ? std::getenv("PATH") : nullptr;
+  if (path) directories = std::string(path) + ":" + directories;
+  for (const std::string_view directory : base::split(directories, ':')) {
+    std::string program = fmt::format("{}/{}", directory, name);
+    if (directory.starts_with('/') && node_has(root, program, X_OK)) return program;
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> missing_directories(const std::string& root, const std::string& path) {

@@ -52,6 +52,10 @@ Result<std::string> node_path(const std::string& root, const std::string& path);
 // followed.
 bool node_has(const std::string& root, const std::string& path, int mode);
 
+// Returns the path of a program on the node; nullopt if it is not found. Searches the directories of PATH if root is
+// empty, then /usr/local/sbin, /usr/sbin, /usr/bin and similar directories.
+std::optional<std::string> find_program(const std::string& root, const std::string& name);
+
 // Returns the path of the file to which a link at the end of the path leads; the path itself if it does not exist.
 std::string followed(const std::string& root, const std::string& path);
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/process/query_program.hpp"
 #include "base/result.hpp"
-#include "hook/admin/install/query_program.hpp"
 #include "hook/oci/engine.hpp"
 
 namespace hook {

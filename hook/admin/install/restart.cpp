@@ -4,10 +4,11 @@
 #include <cerrno>
 
 #include "base/json/json.hpp"
+#include "base/process/query_program.hpp"
 #include "base/text.hpp"
 #include "hook/admin/install/choose_engine.hpp"
 #include "hook/admin/install/engine_processes.hpp"
-#include "hook/admin/install/query_program.hpp"
+#include "hook/admin/install/node_files.hpp"
 
 namespace hook {
 namespace {

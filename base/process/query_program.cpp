@@ -1,4 +1,4 @@
-#include "hook/admin/install/query_program.hpp"
+#include "base/process/query_program.hpp"
 
 #include <fcntl.h>
 #include <linux/binfmts.h>
@@ -18,9 +18,8 @@
 #include "base/process/program.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
-#include "hook/admin/install/node_files.hpp"
 
-namespace hook {
+namespace base {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -111,7 +110,7 @@ std::string interpreter_of(const UniqueFd& program) {
   const ssize_t size = file.ok() ? ::read(file.get(), start.data(), start.size()) : 0;
   std::string_view line(start.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   if (!line.starts_with("#!")) return {};
-  line = base::trim(line.substr(2, line.find('\n') - 2));
+  line = trim(line.substr(2, line.find('\n') - 2));
   return std::string(line.substr(0, line.find_first_of(" \t")));
 }
 
@@ -120,22 +119,22 @@ Result<UniqueFd> open_with_interpreter(const std::string& program, const std::st
   const std::string interpreter = interpreter_of(file);
   auto checked = interpreter.empty() ? Result<UniqueFd>(UniqueFd()) : open_program(interpreter, root);
   if (checked) return file;
-  return base::wrap(std::move(checked).error(), fmt::format("its interpreter `{}`", base::printable(interpreter)));
+  return wrap(std::move(checked).error(), fmt::format("its interpreter `{}`", printable(interpreter)));
 }
 
 }  // namespace
 
 Result<Answer> query_program(const std::string& root, const std::vector<std::string>& arguments,
                              const std::string& variable, int patience_ms) {
-  const std::string name = base::printable(arguments[0]);
+  const std::string name = printable(arguments[0]);
   auto program = open_with_interpreter(arguments[0], root);
-  if (!program) return base::wrap(std::move(program).error(), fmt::format("cannot execute `{}`", name));
+  if (!program) return wrap(std::move(program).error(), fmt::format("cannot execute `{}`", name));
   std::array<Pipe, 2> outputs;
   for (Pipe& output : outputs) {
-    output = base::make_pipe();
+    output = make_pipe();
     if (!output.in.ok()) return sys_error(errno, "make a pipe for the answer of `{}`", name);
   }
-  const std::vector<char*> argv = base::pointers_to(arguments);
+  const std::vector<char*> argv = pointers_to(arguments);
   // The program does not die with this process: one that restarts an engine must complete its work.
   const pid_t pid = ::fork();
   if (pid < 0) return sys_error(errno, "start `{}`", name);
@@ -150,19 +149,8 @@ Result<Answer> query_program(const std::string& root, const std::vector<std::str
     return Error{fmt::format("cannot run `{}` in `{}`", name, root), EPERM, "run rdma-hook as root"};
   if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotExecute) return make_error("cannot run `{}`", name);
   Answer answer{status == 0, child.take_out(), child.take_err()};
-  if (base::trim(answer.messages).empty()) answer.messages = answer.text;
+  if (trim(answer.messages).empty()) answer.messages = answer.text;
   return answer;
 }
 
-std::optional<std::string> find_program(const std::string& root, const std::string& name) {
-  std::string directories = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-  const char* path = root.empty() ? std::getenv("PATH") : nullptr;
-  if (path) directories = std::string(path) + ":" + directories;
-  for (const std::string_view directory : base::split(directories, ':')) {
-    std::string program = fmt::format("{}/{}", directory, name);
-    if (directory.starts_with('/') && node_has(root, program, X_OK)) return program;
-  }
-  return std::nullopt;
-}
-
-}  // namespace hook
+}  // namespace base

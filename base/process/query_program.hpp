@@ -1,13 +1,13 @@
-// Executes programs of the node, with the node's root directory as root directory, and reads their output.
+// Executes programs of the node, with the node's root directory as root directory, and reads their output. Only for
+// processes with one thread.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.hpp"
 
-namespace hook {
+namespace base {
 
 struct Answer {
   bool done = false;     // whether the exit status is 0
@@ -29,8 +29,4 @@ inline constexpr std::size_t kMostAnswer = std::size_t{16} << 20;
 Result<Answer> query_program(const std::string& root, const std::vector<std::string>& arguments,
                              const std::string& variable = {}, int patience_ms = kPatienceMs);
 
-// Returns the path of a program on the node; nullopt if it is not found. Searches the directories of PATH if root is
-// empty, then /usr/local/sbin, /usr/sbin, /usr/bin and similar directories.
-std::optional<std::string> find_program(const std::string& root, const std::string& name);
-
-}  // namespace hook
+}  // namespace base
