@@ -205,6 +205,28 @@ bool is_whole_node(const PlanInput& input, std::size_t granted) {
   return !partly_read && granted == input.among.inventory.hcas.size();
 }
 
+// Refuses a rail whose netdev the runtime moves (linux.netDevices), or that is not on the node. The runtime moves it
+// before createRuntime (crun 1.22, runc 1.4), so the hook would not find it. input.variables: this call is before that.
+Result<void> check_netdev(const PlanInput& input, const ChosenHca& unit) {
+  const std::string name = base::printable(unit.node->name());
+  const auto& netdev = unit.node->netdev;
+  if (netdev && input.variables && input.moved_netdevs.contains(*netdev)) {
+    return Error{fmt::format("`{}`: the runtime moves its netdev `{}` (linux.netDevices), so that it can be no rail of "
+                             "network `{}`",
+                             name, base::printable(*netdev), unit.terms.network->name),
+                 0, "use mode hca, or leave the netdev out of linux.netDevices"};
+  }
+  if (netdev || is_without_netdevs(input.among.inventory)) return {};
+  Error error{fmt::format("`{}`: its netdev is not in the node's network namespace", name), 0,
+              "use mode hca, or move the netdev to the node's namespace"};
+  if (!input.moved_netdevs.empty()) {
+    const std::vector<std::string> moved(input.moved_netdevs.begin(), input.moved_netdevs.end());
+    error.hint = fmt::format("use mode hca if the runtime has moved it: linux.netDevices has {}",
+                             base::printable(base::join(moved, ", ")));
+  }
+  return error;
+}
+
 }  // namespace
 
 Result<void> was_read(const fabric::Inventory& inventory, Part part, std::optional<std::string_view> hca) {
@@ -261,10 +283,7 @@ Result<void> plan_netdevs(const PlanInput& input, const Chosen& chosen, Plan& pl
     }
     ++number;  // also for a moved netdev, so that the names of the other netdevs do not change
     if (!unit.node->netdev && has_moved(input, unit)) continue;
-    const std::string name = base::printable(unit.node->name());
-    if (!unit.node->netdev && !is_without_netdevs(input.among.inventory))
-      return Error{fmt::format("`{}`: its netdev is not in the node's network namespace", name), 0,
-                   "use mode hca, or move the netdev to the node's namespace"};
+    TRY_VOID(check_netdev(input, unit));
     TRY_VOID(check_child(*unit.node, unit.terms));
     TRY_VOID(check_rail(input, *unit.node));
     plan.netdevs.push_back({unit.node->netdev.value_or(""), numbered(input.among.config.netdev_names, number),
