@@ -13,6 +13,7 @@
 #include "hook/grant/grant.hpp"
 #include "hook/grant/refused.hpp"
 #include "shim/runtime/behind.hpp"
+#include "shim/runtime/features.hpp"
 #include "shim/runtime/hooks.hpp"
 #include "shim/runtime/marker.hpp"
 #include "shim/runtime/seccomp.hpp"
@@ -87,6 +88,8 @@ class Start {
       log_.warning(warning);
     if (!requesting.note.text.empty()) log_.syslog().note(requesting.note);
     if (!requesting.request) return start_without_hcas(requesting);
+    const auto unknown = TRY(about(FailureReason::kNetwork, check_moved_netdevs(requesting.spec, invocation_.runtime)));
+    if (!unknown.empty()) log_.warning(unknown);
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
     auto state = hook_need(requesting, command, invocation_.dialect) == HookNeed::kNone ? state_behind(invocation_)
                                                                                         : std::nullopt;
