@@ -259,6 +259,31 @@ std::optional<Check> check_lag(const Settings& settings, const Decision& decisio
                "try NCCL_IB_QPS_PER_CONNECTION=2 or more"};
 }
 
+// Checks whether used ports of two HCAs have one address, as those of the slaves of a bond of mode balance-xor. RDMA_CM
+// takes the first device that has the source address (cma_acquire_dev_by_src_ip() of drivers/infiniband/core/cma.c,
+// Linux 6.12): the one that was registered first, which has the lower uverbsN unless a driver was loaded anew.
+std::optional<Check> check_shared_address(const Inventory& inventory, const Decision& decision) {
+  std::vector<Candidate> used = find_candidates(inventory, {});
+  std::erase_if(used,
+                [&](const Candidate& one) { return !decision.uses(one) || !one.best() || one.best()->netdev.empty(); });
+  const auto shares = [&](const Candidate& one) {
+    return std::ranges::find_if(used, [&](const Candidate& other) {
+      return one.hca != other.hca && one.best()->gid == other.best()->gid && one.best()->netdev == other.best()->netdev;
+    });
+  };
+  const auto first = std::ranges::find_if(used, [&](const Candidate& one) { return shares(one) != used.end(); });
+  if (first == used.end()) return std::nullopt;
+  const auto second = shares(*first);
+  const bool is_first = first->hca->uverbs.value_or(0) <= second->hca->uverbs.value_or(0);
+  return Check{"address", Verdict::kNote,
+               fmt::format("{} and {} have one address, {} of {}: the switch selects the port of a packet, and a "
+                           "packet that reaches the other HCA is lost; RDMA_CM answers on the HCA that was registered "
+                           "first, usually {}",
+                           printable(first->name()), printable(second->name()), to_string(first->best()->gid),
+                           printable(first->best()->netdev), printable((is_first ? first : second)->hca->name)),
+               "use one of them (`--hca`), or take the netdevs out of the bond and assign an address to each"};
+}
+
 // Returns true if a port with a right provider would be used: it is as fast as a used port, and no list excludes it.
 bool is_wanted(const Candidate& candidate, const Settings& settings, const Policy& policy, const Decision& decision) {
   if (policy.hcas && !selects(*policy.hcas, *candidate.hca, *candidate.port, candidate.netdevs)) return false;
@@ -374,6 +399,7 @@ std::vector<Check> check_up(const Inventory& inventory, const Settings& settings
   checks.push_back(check_bootstrap(inventory, settings, decision));
   if (auto check = check_rdma_cm(inventory, decision)) checks.push_back(std::move(*check));
   if (auto check = check_lag(settings, decision)) checks.push_back(std::move(*check));
+  if (auto check = check_shared_address(inventory, decision)) checks.push_back(std::move(*check));
   return checks;
 }
 

@@ -21,7 +21,7 @@ struct Check {
 };
 
 // Returns the checks of the decision with its warnings and remarks, of memory registration, of the bootstrap network,
-// of RDMA_CM and of RoCE LAG.
+// of RDMA_CM, of RoCE LAG, and of two HCAs with one address.
 std::vector<Check> check_up(const fabric::Inventory& inventory, const Settings& settings, const Decision& decision);
 
 // Checks the providers of active ports. A provider that libibverbs rejects is bad if the decision would use its port
