@@ -215,6 +215,12 @@ void choose(Deciding& d) {
   }
 }
 
+// Returns true if a RoCE port certainly has no GID at the index.
+bool has_empty_slot(const fabric::Port& port, long index) {
+  return port.is_ethernet() && port.gids_complete &&
+         std::ranges::find(port.gids, index, &fabric::GidEntry::index) == port.gids.end();
+}
+
 // Checks the GID indices that the user has set (kept values) on the chosen ports.
 void keep_gid_indices(Deciding& d) {
   // NCCL_IB_ADDR_* do not filter the GIDs of other libraries, so indices are checked on the candidates before that
@@ -229,7 +235,12 @@ void keep_gid_indices(Deciding& d) {
     const long index = ucx_auto                    ? -1
                        : name.starts_with("NCCL_") ? nccl::parse_index(setting->value)
                                                    : nccl::parse_param(setting->value, -1);
-    d.kept.keep(name, index < 0 ? std::nullopt : check_gid_index(index, chosen, d.decision.needs_full));
+    auto problem = index < 0 ? std::nullopt : check_gid_index(index, chosen, d.decision.needs_full);
+    // Seen with UCX 1.18: it leaves out a port whose slot is empty.
+    const auto is_empty = [&](const Candidate* one) { return has_empty_slot(*one->port, index); };
+    if (problem && name.starts_with("UCX_") && std::ranges::any_of(chosen, is_empty))
+      *problem += "; UCX uses TCP there, without an error";
+    d.kept.keep(name, std::move(problem));
     // An earlier run exported the index for the ports with a GID of one family, and dropped the other ports.
     const auto is_other_family = [&](const Candidate* one) {
       const auto gid = std::ranges::find(one->gids, index, &UsableGid::index);
