@@ -1,5 +1,6 @@
 // Checks whether the image has the libraries that open the HCAs: libibverbs and a provider for each HCA; for EFA also
-// libfabric and aws-ofi-nccl. read_image() reads the image; the rest is pure.
+// libfabric and aws-ofi-nccl; and whether its UCX and libfabric, if it has them, find the HCAs. read_image() reads the
+// image; the rest is pure.
 //
 // libibverbs silently ignores a provider of another private ABI than its own (fabric/libraries.hpp), and the HCA
 // is missing.
@@ -34,7 +35,9 @@ struct Image {
   std::vector<Provider> providers;
   std::string unread;  // directory of drivers or providers that was not read completely; a missing file may be in it
   bool abi_version = true;        // sysfs has infiniband_verbs/abi_version; libibverbs needs it
-  fabric::ImageFile fabric;       // libfabric.so.1, for EFA only
+  fabric::ImageFile fabric;       // libfabric.so.1
+  bool lacks_localhost = false;   // certain: programs that use the C library cannot resolve `localhost`
+  std::string ucx_without_verbs;  // directory of UCX's modules, if it has modules and no libuct_ib.so; empty: none
   fabric::ImageFile nccl_plugin;  // libnccl-net.so or libnccl-net-ofi.so, for EFA only
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/text.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 class ImageReader {
  public:
-  explicit ImageReader(const std::string& root) : libraries_(root) {}
+  explicit ImageReader(const std::string& root) : libraries_(root), live_(root.empty()) {}
 
   Image read(bool for_efa) {
     read_distribution();
@@ -38,13 +39,45 @@ class ImageReader {
             "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu", "/opt/aws-ofi-nccl/lib"}) {
         libraries_.add_place(place);
       }
-      image_.fabric = libraries_.find({"libfabric.so.1"});
       image_.nccl_plugin = libraries_.find({"libnccl-net.so", "libnccl-net-ofi.so"});
     }
+    image_.fabric = libraries_.find({"libfabric.so.1"});
+    if (!for_efa && !image_.fabric.path.empty()) image_.lacks_localhost = lacks_localhost();
+    read_ucx();
     return std::move(image_);
   }
 
  private:
+  // UCX loads its modules from the directory ucx beside its libraries. Debian's UCX 1.23.0~rc1-1 has no module for
+  // verbs, although it is configured with them.
+  void read_ucx() {
+    const fabric::ImageFile ucx = libraries_.find({"libuct.so.0"});
+    if (ucx.path.empty() || (live_ && std::getenv("UCX_MODULE_DIR"))) return;
+    const std::string modules = ucx.path.substr(0, ucx.path.rfind('/')) + "/ucx";
+    bool any = false;
+    bool verbs = false;
+    const int code = files().each_name(modules, [&](std::string_view name) {
+      any |= name.starts_with("libuct_");
+      verbs |= name.starts_with("libuct_ib.so");
+    });
+    if (code == 0 && any && !verbs) image_.ucx_without_verbs = modules;
+  }
+
+  // Returns true if no file and no name server can have `localhost`. A file that cannot be read may have it.
+  bool lacks_localhost() const {
+    const auto has = [&](const char* path, std::string_view word, std::string_view line_start) {
+      const auto text = files().read(path, base::kMostText);
+      if (const int code = base::error_of(text); code != 0) return !base::is_absent(code);
+      for (std::string_view line : base::split(std::get<std::string>(text), '\n')) {
+        line = base::trim(line.substr(0, line.find('#')));
+        if (line.starts_with(line_start) && line.find(word) != std::string_view::npos) return true;
+      }
+      return false;
+    };
+    return !has("/etc/hosts", "localhost", "") && !has("/etc/resolv.conf", "nameserver", "nameserver") &&
+           !has("/etc/nsswitch.conf", "myhostname", "hosts:") && !has("/etc/nsswitch.conf", "resolve", "hosts:");
+  }
+
   void read_distribution() {
     const std::string text = base::value_or(files().read("/etc/os-release", base::kMostText), std::string());
     for (std::string_view line : base::split(text, '\n')) {
@@ -104,6 +137,7 @@ class ImageReader {
   const base::Rooted& files() const { return libraries_.files(); }
 
   fabric::Libraries libraries_;
+  bool live_;  // this machine, so that the environment counts
   Image image_;
 };
 

@@ -279,6 +279,49 @@ TEST_F(ImageFiles, AreGoodWithLibibverbsAndProviders) {
   expect(Verdict::kGood, "mlx5");
 }
 
+// The files of Debian's packages libucx0 1.23.0~rc1-1 (sid), and the one that 1.18.1 (trixie) has beside them.
+TEST_F(ImageFiles, AreNotedWithUcxWithoutVerbs) {
+  lay_out(34, 34);
+  write_file(root_ / "usr/lib64/libuct.so.0", library());
+  EXPECT_EQ(checks().size(), 1U) << "its modules may be elsewhere";
+  for (const char* module : {"libuct_cma.so.0", "libuct_rocm.so.0", "libucx_perftest_mad.so.0"})
+    write_file(root_ / "usr/lib64/ucx/" + module, library());
+  const auto found = checks();
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[1].verdict, Verdict::kNote);
+  EXPECT_EQ(found[1].message,
+            "/usr/lib64/ucx has modules of UCX, but no libuct_ib.so: this UCX uses no HCA, and reports no error");
+  write_file(root_ / "usr/lib64/ucx/libuct_ib_mlx5.so.0", library());
+  EXPECT_EQ(checks().size(), 2U);
+  write_file(root_ / "usr/lib64/ucx/libuct_ib.so.0", library());
+  EXPECT_EQ(checks().size(), 1U);
+}
+
+TEST_F(ImageFiles, AreNotedWithLibfabricAndWithoutLocalhost) {
+  lay_out(34, 34);
+  EXPECT_EQ(checks().size(), 1U) << "no libfabric";
+  write_file(root_ / "usr/lib64/libfabric.so.1", library());
+  const auto found = checks();
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[1].verdict, Verdict::kNote);
+  EXPECT_EQ(found[1].message,
+            "`localhost` does not resolve here: /usr/lib64/libfabric.so.1 reports no verbs;ofi_rxm, without an error");
+  const std::pair<const char*, const char*> resolved[] = {
+      {"etc/hosts", "# hosts\n::1 x localhost\n"},
+      {"etc/resolv.conf", "search x\nnameserver 10.0.0.1\n"},
+      {"etc/nsswitch.conf", "hosts: files myhostname\n"},
+      {"etc/nsswitch.conf", "hosts: resolve [!UNAVAIL=return] dns"}};
+  for (const auto& [path, text] : resolved) {
+    write_file(root_ / path, text);
+    EXPECT_EQ(checks().size(), 1U) << text;
+    std::filesystem::remove(root_ / path);
+  }
+  write_file(root_ / "etc/hosts", "# localhost\n10.0.0.1 pod\n");
+  write_file(root_ / "etc/nsswitch.conf", "hosts: files dns\npasswd: myhostname\n");
+  EXPECT_EQ(checks().size(), 2U);
+  EXPECT_EQ(checks(true).size(), 2U) << "EFA: libibverbs and the missing plugin";
+}
+
 TEST_F(ImageFiles, AreBadWithoutLibibverbs) {
   expect(Verdict::kNote, "no libibverbs.so.1, and no C library");
   write_file(root_ / "lib/x86_64-linux-gnu/libc.so.6", library(""));
