@@ -176,10 +176,13 @@ void add_address(std::vector<Netdev>& netdevs, const Message& message) {
   const auto address =
       to_address(header->ifa_family, attributes.get(attributes.has(IFA_LOCAL) ? IFA_LOCAL : IFA_ADDRESS));
   if (!address) return;
-  const unsigned prefix = header->ifa_prefixlen;
+  // An IPv6 address ::ffff:a.b.c.d has the GID of IPv4 a.b.c.d, and counts as that address.
+  const bool mapped = header->ifa_family == AF_INET6 && address->is_ipv4();
+  const unsigned written = header->ifa_prefixlen;
+  const unsigned prefix = mapped ? written - std::min(written, 96U) : written;
   InterfaceAddress own{*address, prefix, fmt::format("{}/{}", to_string(*address), prefix)};
   const auto peer = to_address(header->ifa_family, attributes.get(IFA_ADDRESS));
-  if (peer && *peer != *address) own.peer = peer;
+  if (peer && *peer != *address && !mapped) own.peer = peer;
   const std::uint32_t flags = attributes.u32(IFA_FLAGS).value_or(header->ifa_flags);
   own.tentative = (flags & (IFA_F_TENTATIVE | IFA_F_OPTIMISTIC)) == IFA_F_TENTATIVE;
   own.dad_failed = (flags & IFA_F_DADFAILED) != 0;

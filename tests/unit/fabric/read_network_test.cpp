@@ -60,7 +60,7 @@ TEST(AddAddress, ReadsPeerFlagsAndLabel) {
     Buffer buffer(sizeof(ifaddrmsg));
     ifaddrmsg header{};
     header.ifa_family = static_cast<std::uint8_t>(family);
-    header.ifa_prefixlen = 24;
+    header.ifa_prefixlen = family == AF_INET ? 24 : 120;
     header.ifa_index = 7;
     std::memcpy(buffer.data(), &header, sizeof header);
     add(buffer, IFA_ADDRESS, address);
@@ -85,6 +85,9 @@ TEST(AddAddress, ReadsPeerFlagsAndLabel) {
   EXPECT_TRUE(failed.tentative && failed.dad_failed && !failed.peer && failed.label.empty());
   EXPECT_FALSE(read(AF_INET6, IFA_F_TENTATIVE | IFA_F_OPTIMISTIC, {}, ipv6, "").tentative)
       << "an optimistic one serves";
+  const Buffer mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
+  EXPECT_EQ(read(AF_INET6, IFA_F_PERMANENT, mapped, ipv6, ""),
+            (InterfaceAddress{address("10.0.0.1"), 24, "10.0.0.1/24"}));
 }
 
 TEST(PrivilegedQkey, IsReadFromTheAnswerOfTheKernel) {
