@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <random>
+#include <set>
 
 #include "hook/rails/align/align.hpp"
 #include "support/inventories.hpp"
@@ -359,6 +360,32 @@ TEST_F(RunAlignment, DetectsSlotsInUseThatReadAsEmpty) {
   EXPECT_EQ(index(0), index(1));
   EXPECT_LE(report.rounds, 3U);
   expect_restored();
+}
+
+// A queue pair holds its source GID: after the address is removed, the slot reads as empty and stays in use until the
+// queue pair ends, so that the address takes another slot.
+TEST_F(RunAlignment, AlignsARailWhoseGidAQueuePairHolds) {
+  for (const unsigned types : {1U, 2U}) {
+    for (const bool was_added_again : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} types, {}", types, was_added_again));
+      use({port_with(64, types, 1, 0), port_with(64, types, 0, 1)});
+      KernelGidTable& port = model.ports[1];
+      const unsigned held = index(1).value();
+      for (unsigned type = 0; type < types; ++type)
+        port.at(held - type).is_used = true;
+      if (was_added_again) {
+        port.remove(own_address(1), kOwnNetdev);
+        port.add(own_address(1), kOwnNetdev);
+        ASSERT_NE(index(1), held);
+      }
+      const auto report = must(run());
+      EXPECT_EQ(index(1), index(0));
+      EXPECT_EQ(index(1), report.done.index);
+      EXPECT_NE(index(1), held);
+      for (std::size_t rail = 0; rail < 2; ++rail)
+        EXPECT_EQ(link->configured[rail], std::set<Address>{own_address(rail)}) << "rail " << rail;
+    }
+  }
 }
 
 TEST_F(RunAlignment, FillsSlotsThatBecomeFreeMeanwhile) {
