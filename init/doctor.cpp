@@ -23,6 +23,7 @@ using fabric::Netdev;
 
 constexpr std::uint64_t kLargeRegion = 1ULL << 30;  // enough for NCCL's buffers; programs may register larger ones
 constexpr unsigned kIpcLockBit = 14;                // CAP_IPC_LOCK, linux/capability.h
+constexpr nccl::Version kTakesDown{2, 27, 0};       // the last before nccl::kTakesRunning
 
 std::string bytes_text(std::uint64_t bytes) {
   if (bytes == fabric::Limits::kUnlimited) return "unlimited";
@@ -76,22 +77,31 @@ struct SocketAddress {
   const std::string& name() const { return own->label.empty() ? netdev->name : own->label; }
 };
 
-// Returns the addresses in the order of getifaddrs(): every IPv4 address precedes every IPv6 address, of which NCCL
-// ignores ::1. only_up: ignore down netdevs, as newer versions of NCCL do.
-std::vector<SocketAddress> socket_addresses(const Inventory& inventory, const Settings& settings, bool only_up) {
-  const Setting* wanted = find_setting(settings, "NCCL_SOCKET_FAMILY");
+// Returns all addresses in the order of getifaddrs(): every IPv4 address precedes every IPv6 address.
+std::vector<SocketAddress> socket_addresses(const Inventory& inventory) {
   std::vector<SocketAddress> addresses;
-  for (const auto& [family, other] :
-       {std::pair(fabric::Family::kIpv4, "AF_INET6"), {fabric::Family::kIpv6, "AF_INET"}}) {
-    if (wanted && wanted->value == other) continue;
+  for (const fabric::Family family : {fabric::Family::kIpv4, fabric::Family::kIpv6}) {
     for (const Netdev& netdev : inventory.netdevs) {
-      if (!netdev.is_here() || (only_up && !netdev.is_up())) continue;
+      if (!netdev.is_here()) continue;
       for (const fabric::InterfaceAddress& own : netdev.addresses) {
-        const bool counts = own.address.is_ipv4() || !own.address.is_loopback();
-        if (own.address.family() == family && counts) addresses.push_back({&netdev, &own});
+        if (own.address.family() == family) addresses.push_back({&netdev, &own});
       }
     }
   }
+  return addresses;
+}
+
+// Returns the addresses whose names this version of NCCL compares, in the same order. NCCL ignores ::1.
+std::vector<SocketAddress> named_addresses(const Inventory& inventory, const Settings& settings,
+                                           const nccl::Version& version) {
+  std::vector<SocketAddress> addresses = socket_addresses(inventory);
+  const Setting* family = find_setting(settings, "NCCL_SOCKET_FAMILY");
+  const std::string_view wanted = family ? std::string_view(family->value) : std::string_view();
+  std::erase_if(addresses, [&](const SocketAddress& one) {
+    const bool ipv4 = one.own->address.is_ipv4();
+    return wanted == (ipv4 ? "AF_INET6" : "AF_INET") || (!ipv4 && one.own->address.is_loopback()) ||
+           (version >= nccl::kTakesRunning && !one.netdev->is_up());
+  });
   return addresses;
 }
 
@@ -105,34 +115,37 @@ std::optional<fabric::Address> root_address(const Settings& settings) {
   return fabric::parse_address(text.substr(0, text.rfind(':')));
 }
 
-// Returns true if the other address is in the subnet of the address. inverted: as NCCL 2.29.2 to 2.29.7 compare.
-bool reaches(const fabric::InterfaceAddress& own, const fabric::Address& other, bool inverted) {
+// Returns true if the other address is in the subnet of the address, as this version of NCCL compares.
+bool reaches(const fabric::InterfaceAddress& own, const fabric::Address& other, const nccl::Version& version) {
   if (!own.prefix || own.address.family() != other.family()) return false;
   const bool same = masked(own.address, *own.prefix) == masked(other, *own.prefix);
-  return same != (inverted && other.is_ipv4());
+  return same != (inverts_subnet(version) && other.is_ipv4());
 }
 
 // Returns the address of NCCL's bootstrap, by NCCL's rule (src/misc/socket.cc, 2.22.3 to 2.30.7). Its netdev is nullptr
 // if none fits.
-SocketAddress find_bootstrap(const std::vector<SocketAddress>& seen, const Settings& settings, bool inverts_subnet) {
-  const auto first_if = [&](const auto& test) {
-    const auto found = std::ranges::find_if(seen, test);
-    return found == seen.end() ? SocketAddress() : *found;
+SocketAddress find_bootstrap(const Inventory& inventory, const Settings& settings, const nccl::Version& version) {
+  const auto first_if = [](const std::vector<SocketAddress>& addresses, const auto& test) {
+    const auto found = std::ranges::find_if(addresses, test);
+    return found == addresses.end() ? SocketAddress() : *found;
   };
+  const auto named = named_addresses(inventory, settings, version);
   const auto first = [&](std::string_view rule) {
     const auto list = nccl::parse_interface_list(rule);
-    return first_if([&](const SocketAddress& one) { return list.matches(one.name(), 0); });
+    return first_if(named, [&](const SocketAddress& one) { return list.matches(one.name(), 0); });
   };
   // NCCL ignores values of one character.
   const Setting* fixed = find_setting(settings, "NCCL_SOCKET_IFNAME");
   if (fixed && fixed->value.size() > 1) return first(fixed->value);
   if (const SocketAddress ib = first("ib"); ib.netdev) return ib;
   if (const auto root = root_address(settings)) {
-    const auto found = first_if([&](const SocketAddress& one) { return reaches(*one.own, *root, inverts_subnet); });
+    const auto all = socket_addresses(inventory);
+    const auto found = first_if(all, [&](const SocketAddress& one) { return reaches(*one.own, *root, version); });
     if (found.netdev) return found;
   }
   // NCCL tries bridges and lo last, because they do not reach other nodes.
-  for (const std::string_view rule : {"^docker,lo,virbr", "docker", "lo", "virbr"}) {
+  const char* const most = version >= nccl::kTakesRunning ? "^docker,lo,virbr" : "^docker,lo";
+  for (const std::string_view rule : {most, "docker", "lo", "virbr"}) {
     if (const SocketAddress found = first(rule); found.netdev) return found;
   }
   return {};
@@ -147,11 +160,11 @@ bool is_rail(const Inventory& inventory, const Decision& decision, const Netdev&
 }
 
 // Checks whether NCCL compares the subnet of NCCL_COMM_ID the wrong way round. version: nullopt if it is not known.
-std::optional<Check> check_inverted_subnet(const std::vector<SocketAddress>& seen, const Settings& settings,
+std::optional<Check> check_inverted_subnet(const Inventory& inventory, const Settings& settings,
                                            const std::optional<nccl::Version>& version) {
   if (version && !inverts_subnet(*version)) return std::nullopt;
-  const SocketAddress right = find_bootstrap(seen, settings, false);
-  const SocketAddress wrong = find_bootstrap(seen, settings, true);
+  const SocketAddress right = find_bootstrap(inventory, settings, nccl::kRightSubnet);
+  const SocketAddress wrong = find_bootstrap(inventory, settings, nccl::kInvertsSubnet);
   if (!right.netdev || wrong.netdev == right.netdev) return std::nullopt;
   return Check{"bootstrap", Verdict::kNote,
                fmt::format("NCCL 2.29.2 to 2.29.7 use {} for their bootstrap, not {}: with NCCL_COMM_ID they take the "
@@ -178,20 +191,19 @@ Check explain_no_match(const std::vector<SocketAddress>& seen, const Setting& na
 }
 
 Check check_bootstrap(const Inventory& inventory, const Settings& settings, const Decision& decision) {
-  const auto seen = socket_addresses(inventory, settings, true);
-  const SocketAddress used = find_bootstrap(seen, settings, false);
+  const auto seen = named_addresses(inventory, settings, nccl::kNewest);
+  const SocketAddress used = find_bootstrap(inventory, settings, nccl::kNewest);
   const Setting* fixed = find_setting(settings, "NCCL_SOCKET_IFNAME");
   if (!used.netdev && fixed) return explain_no_match(seen, *fixed);
   if (!used.netdev) {
     return {"bootstrap", Verdict::kBad, "no netdev with an address is up: NCCL ends with \"No socket interface found\"",
             "connect the container to a network"};
   }
-  if (auto check = check_inverted_subnet(seen, settings, decision.nccl_version)) return *std::move(check);
+  if (auto check = check_inverted_subnet(inventory, settings, decision.nccl_version)) return *std::move(check);
   const Netdev* route = fabric::default_route_netdev(inventory);
   const auto of_route = std::ranges::find(seen, route, &SocketAddress::netdev);
   if (!fixed && of_route != seen.end()) {
-    // Older versions of NCCL do not check whether a netdev is running.
-    const Netdev* down = find_bootstrap(socket_addresses(inventory, settings, false), settings, false).netdev;
+    const Netdev* down = find_bootstrap(inventory, settings, decision.nccl_version.value_or(kTakesDown)).netdev;
     const bool takes_down = down && !down->is_up();
     const Netdev* taken = takes_down ? down : used.netdev;
     if (taken != route && (takes_down || is_rail(inventory, decision, *taken))) {
@@ -380,8 +392,7 @@ std::string variables_text(const Decision& decision) {
 
 std::optional<std::string> bootstrap_netdev(const Inventory& inventory, const Settings& settings,
                                             const nccl::Version& version) {
-  const auto seen = socket_addresses(inventory, settings, true);
-  const Netdev* netdev = find_bootstrap(seen, settings, inverts_subnet(version)).netdev;
+  const Netdev* netdev = find_bootstrap(inventory, settings, version).netdev;
   return netdev ? std::optional(netdev->name) : std::nullopt;
 }
 

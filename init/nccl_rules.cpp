@@ -15,6 +15,7 @@ using fabric::Family;
 
 constexpr std::size_t kRangeLength = 127;  // characters of NCCL's buffer
 constexpr std::size_t kNameLength = 63;    // longer names are cut since 2.30.7; before, they overflow a buffer
+constexpr int kUnreadableType = -1;        // NCCL's RoCE version of a candidate whose type is unreadable
 
 // Returns true for entries such as "mlx5_0:" and "mlx5_0::0".
 bool leaves_port_empty(std::string_view entry) {
@@ -155,8 +156,8 @@ GidChoice choose_gid(const fabric::Port& port, const GidRules& rules) {
     }
     if (!candidate.is_valid()) continue;
     if (rules.version < kToleratesUnreadable && (!current.type || !candidate.type)) return {std::nullopt, false};
-    if (candidate.type != rules.roce_version) continue;
-    if (!current.is_valid() || current.type != candidate.type) {
+    if (candidate.type.value_or(kUnreadableType) != rules.roce_version) continue;
+    if (!current.is_valid() || !current.type || current.type != candidate.type) {
       // If the type of the current GID is unreadable, NCCL compares with an uninitialised variable.
       uncertain |= current.is_valid() && !current.type;
       chosen = index;

@@ -35,6 +35,9 @@ inline constexpr Version kEnvPlugin{2, 29, 0};                 // from here on, 
 inline constexpr Version kMinusOneIsDefault{2, 26, 0};  // NCCL_IB_TC and _SL: -1 is the default; before, -1 is 255
 inline constexpr Version kInvertsSubnet{2, 29, 2};      // to kRightSubnet: rule of NCCL_COMM_ID (PR 2047)
 inline constexpr Version kRightSubnet{2, 30, 3};
+// NCCL's bootstrap takes netdevs without carrier only in the subnet of NCCL_COMM_ID, and virbr last (issue 1798).
+// Before, it takes any netdev with an address.
+inline constexpr Version kTakesRunning{2, 28, 0};
 inline constexpr Version kThirtyTwoPorts{2, 18, 5};  // before, NCCL uses at most 16 ports
 inline constexpr std::size_t kMaxPorts = 32;         // MAX_IB_DEVS; NCCL reads as many entries of a list
 inline constexpr std::size_t kMaxInterfaces = 16;    // MAX_IFS

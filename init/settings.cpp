@@ -213,6 +213,14 @@ Settings with_conf(Settings settings, const std::vector<std::string>& paths,
   return settings;
 }
 
+Settings read_by(const nccl::Version& version, Settings settings) {
+  if (version >= nccl::kTrimsCr) return settings;
+  for (auto& [name, setting] : settings) {
+    if (setting.had_cr) setting.value += '\r';
+  }
+  return settings;
+}
+
 void add_policy(std::string_view text, const std::string& path, SitePolicy& policy) {
   unsigned number = 0;
   for (std::string_view line : base::split(text, '\n')) {

@@ -113,6 +113,10 @@ ConfFiles read_conf_files(const Settings& settings, std::vector<std::string> pat
 Settings with_conf(Settings settings, const std::vector<std::string>& paths,
                    const std::map<std::string, std::string>& texts);
 
+// Returns the settings with the values that this version of NCCL reads: before 2.30 the CR at the end of a line is part
+// of the value.
+Settings read_by(const nccl::Version& version, Settings settings);
+
 // Variables that a site or an image sets for all trainers: the file RDMA_INIT_ENV_FILE, or /etc/rdma-init/env.d/*.conf
 // in order of their names. The files have NAME=value lines, '#' lines and empty lines. Values have no quoting; a CR at
 // the end is removed. A variable applies if the environment has no value for it, and precedes NCCL's configuration

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/text.hpp"
+#include "init/kept.hpp"
 
 namespace init::ping {
 namespace {
@@ -24,9 +25,7 @@ struct Chooser {
 
   std::string value_of(std::string_view name) const {
     const Setting* setting = find_setting(settings, name);
-    if (!setting) return "";
-    // Before 2.30 the CR at the end of a line in nccl.conf is part of the value.
-    return setting->had_cr && version < nccl::kTrimsCr ? setting->value + '\r' : setting->value;
+    return setting ? setting->value : "";
   }
   long number_of(std::string_view name, long fallback) const { return nccl::parse_param(value_of(name), fallback); }
 
@@ -59,8 +58,7 @@ struct Chooser {
   }
 
   nccl::GidChoice roce_index(const Port& port) const {
-    const Setting* const fixed = find_setting(settings, "NCCL_IB_GID_INDEX");
-    const int index = fixed ? nccl::parse_index(fixed->value) : -1;
+    const int index = nccl::parse_index(value_of("NCCL_IB_GID_INDEX"));
     if (index >= 0) return {static_cast<unsigned>(index), false};
     if (version < nccl::kChoosesGid) return {0U, false};
     nccl::GidRules rules = nccl::parse_gid_rules(value_of("NCCL_IB_ADDR_FAMILY"), value_of("NCCL_IB_ADDR_RANGE"),
@@ -109,6 +107,9 @@ struct Chooser {
     const auto rate = static_cast<unsigned>(std::lround(port.rate_gbps() * 1000));
     Rail rail{hca.name, port.number, port.is_infiniband(), rate, {}, 0, {}};
     set_gid(port, rail);
+    constexpr const char* kPairs = "NCCL_IB_QPS_PER_CONNECTION";
+    if (const auto why = check_number(kPairs, value_of(kPairs)))
+      rail.problem = {Layer::kVerbs, fmt::format("{}: {}", kPairs, *why)};
     return rail;
   }
 

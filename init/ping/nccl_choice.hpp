@@ -31,7 +31,8 @@ struct NcclChoice {
   Connecting connecting;
 };
 
-// Returns the choice of this version of NCCL. inventory: with complete GID tables and all netdevs.
+// Returns the choice of this version of NCCL. inventory: with complete GID tables and all netdevs. settings: read_by()
+// the version.
 NcclChoice nccl_choice(const fabric::Inventory& inventory, const Settings& settings, const nccl::Version& version);
 
 }  // namespace init::ping

@@ -32,6 +32,16 @@ bool is_of(const fabric::Netdev& netdev, const SocketAddress& address) {
 
 }  // namespace
 
+std::vector<const char*> read_by(const nccl::Version& version, const char* const* environment) {
+  std::vector<const char*> variables;
+  for (; *environment; ++environment) {
+    const bool is_read = version >= nccl::kConfFile || !std::string_view(*environment).starts_with("NCCL_CONF_FILE=");
+    if (is_read) variables.push_back(*environment);
+  }
+  variables.push_back(nullptr);
+  return variables;
+}
+
 Result<Self> read_self(const Options& options, char* const* environment, const Log& log) {
   Self self;
   self.place = TRY(find_place(options.rank, options.size, options.master, environment));
@@ -43,14 +53,10 @@ Result<Self> read_self(const Options& options, char* const* environment, const L
   Settings own;
   add_environment(environment, own);
   const nccl::Version version = nccl_version(reading.policy.nccl_version, own).value_or(nccl::kNewest);
-  // resolve() reads the file that the variable names; an older NCCL does not.
-  std::vector<char*> read;
-  for (char* const* entry = environment; *entry; ++entry)
-    if (version >= nccl::kConfFile || !std::string_view(*entry).starts_with("NCCL_CONF_FILE=")) read.push_back(*entry);
-  read.push_back(nullptr);
-  Resolved resolved = TRY(resolve(reading, read.data(), log));
-  self.choice = nccl_choice(resolved.inventory, resolved.settings, version);
-  self.bootstrap = bootstrap_netdev(resolved.inventory, resolved.settings, version).value_or("");
+  Resolved resolved = TRY(resolve(reading, read_by(version, environment).data(), log));
+  const Settings settings = init::read_by(version, std::move(resolved.settings));
+  self.choice = nccl_choice(resolved.inventory, settings, version);
+  self.bootstrap = bootstrap_netdev(resolved.inventory, settings, version).value_or("");
   self.netdevs = std::move(resolved.inventory.netdevs);
   self.join = {self.place.rank, self.place.size, read_node(), this_host(), self.choice.rails, self.choice.unused};
   return self;

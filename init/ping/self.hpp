@@ -23,6 +23,9 @@ struct Self {
   std::vector<fabric::Netdev> netdevs;
 };
 
+// Returns the variables that this version of NCCL reads: NCCL_CONF_FILE is unknown before 2.23.
+std::vector<const char*> read_by(const nccl::Version& version, const char* const* environment);
+
 // Reads this container as rdma-init does. The options of rdma-init in the environment are for its own decision, except
 // the version of NCCL.
 base::Result<Self> read_self(const Options& options, char* const* environment, const Log& log);

@@ -13,6 +13,7 @@
 #include "init/doctor.hpp"
 #include "init/nccl_rules.hpp"
 #include "init/ping/nccl_choice.hpp"
+#include "init/ping/self.hpp"
 #include "init/settings.hpp"
 #include "questions.hpp"
 
@@ -21,13 +22,13 @@ namespace {
 using Fields = std::vector<std::string>;
 using init::nccl::Version;
 
-init::Settings settings_of(const Fields& fields, std::size_t first) {
+init::Settings settings_of(const Fields& fields, std::size_t first, const Version& version) {
   std::vector<const char*> environment;
   for (std::size_t i = first; i < fields.size(); ++i)
     environment.push_back(fields[i].c_str());
   environment.push_back(nullptr);
   init::Settings settings;
-  init::add_environment(environment.data(), settings);
+  init::add_environment(init::ping::read_by(version, environment.data()).data(), settings);
   return settings;
 }
 
@@ -60,16 +61,16 @@ std::string answer_devices(const Fields& fields, const Version& version) {
       hca.ports.push_back(port_of(number, table));
     inventory.hcas.push_back(std::move(hca));
   }
-  const auto choice = init::ping::nccl_choice(inventory, settings_of(fields, 2), version);
+  const auto choice = init::ping::nccl_choice(inventory, settings_of(fields, 2, version), version);
   if (choice.rails.empty()) return "none";
   std::string answer;
   for (const auto& rail : choice.rails)
     answer += fmt::format("{}{}:{}", answer.empty() ? "" : " ", rail.device, rail.port);
   const auto& rail = choice.rails.front();
   // An empty slot of the table connects here, because no kernel refuses it.
-  const bool has_slot =
-      rail.gid_index < questions::kTableLength && !rail.problem.detail.starts_with("NCCL cannot read");
-  if (rail.problem.failed() && !has_slot) return answer + "\tfails";
+  const bool connects = !rail.problem.failed() || (rail.problem.detail.starts_with("its GID table has no GID") &&
+                                                   rail.gid_index < questions::kTableLength);
+  if (!connects) return answer + "\tfails";
   const auto& numbers = choice.connecting;
   return answer + fmt::format("\tpkey={} index={} tc={} sl={} timeout={} retry={}", numbers.pkey_index, rail.gid_index,
                               numbers.traffic_class, numbers.service_level, numbers.timeout, numbers.retries);
@@ -79,15 +80,16 @@ std::string answer_conf(const Fields& fields, const Version& version) {
   std::map<std::string, std::string> texts;
   for (std::size_t i = 0; i < questions::kConfFileCount; ++i)
     if (!fields[i].empty()) texts[questions::kConfFiles[i]] = fields[i];
-  const init::Settings environment = settings_of(fields, questions::kConfFileCount);
+  const init::Settings environment = settings_of(fields, questions::kConfFileCount, version);
   const auto homes = init::conf_homes(version, questions::kHomeVariable, questions::kPasswdHome);
+  const init::Settings all = init::with_conf(environment, init::conf_paths(environment, homes), texts);
   std::string answer;
-  for (const auto& [name, setting] : init::with_conf(environment, init::conf_paths(environment, homes), texts))
+  for (const auto& [name, setting] : init::read_by(version, all))
     answer += (answer.empty() ? "" : "\t") + questions::escaped(name + "=" + setting.value);
   return answer;
 }
 
-std::string answer_bootstrap(const Fields& fields, const Version&) {
+std::string answer_bootstrap(const Fields& fields, const Version& version) {
   fabric::Inventory inventory;
   for (const questions::Netdev& asked : questions::parse_netdevs(fields[0])) {
     fabric::Netdev netdev;
@@ -100,11 +102,13 @@ std::string answer_bootstrap(const Fields& fields, const Version&) {
     }
     for (const questions::Address& own : asked.addresses) {
       const auto address = fabric::parse_interface_address(fmt::format("{}/{}", own.text, own.prefix));
-      if (address) netdev.addresses.push_back(*address);
+      if (!address) continue;
+      netdev.addresses.push_back(*address);
+      if (own.label != netdev.name) netdev.addresses.back().label = own.label;
     }
     inventory.netdevs.push_back(std::move(netdev));
   }
-  return init::bootstrap_netdev(inventory, settings_of(fields, 1)).value_or("none");
+  return init::bootstrap_netdev(inventory, settings_of(fields, 1, version), version).value_or("none");
 }
 
 struct Mode {

@@ -151,6 +151,21 @@ TEST(Bootstrap, PrefersTheSubnetOfTheRootRank) {
   EXPECT_EQ(with("10.1.0.7:5000"), "ib0") << "NCCL prefers names that start with ib";
 }
 
+TEST(Bootstrap, TakesNetdevsWithoutCarrierBeforeNccl228AndInTheSubnetOfTheRootRank) {
+  Inventory node;
+  node.netdevs = {netdev("eth0", {"10.0.0.1"}), netdev("virbr0", {"10.1.0.1"}), netdev("lo", {"127.0.0.1"})};
+  node.netdevs[0].addresses[0].prefix = 24;
+  node.netdevs[0].carrier = 0;
+  const nccl::Version old{2, 27, 7};
+  EXPECT_EQ(init::bootstrap_netdev(node, {}, old), "eth0");
+  EXPECT_EQ(init::bootstrap_netdev(node, {}), "lo");
+  Settings settings{{"NCCL_COMM_ID", {"10.0.0.7:5000", "environment"}},
+                    {"NCCL_SOCKET_FAMILY", {"AF_INET6", "environment"}}};
+  EXPECT_EQ(init::bootstrap_netdev(node, settings), "eth0") << "the subnet is compared without carrier and family";
+  node.netdevs.erase(node.netdevs.begin());
+  EXPECT_EQ(init::bootstrap_netdev(node, {}, old), "virbr0");
+}
+
 TEST(Bootstrap, NotesARailOrADownNetdev) {
   Inventory node = rails(2);
   std::stable_sort(node.netdevs.begin(), node.netdevs.end(),
@@ -172,6 +187,8 @@ TEST(Bootstrap, NotesARailOrADownNetdev) {
   two.routes = std::vector{fabric::Route{"default", "eth0"}};
   checks = check_up(two);
   EXPECT_NE(find(checks, "bootstrap")->message.find("may use ens1, which is down"), std::string::npos);
+  checks = check_up(two, {{"NCCL_VERSION", {"2.28.3", "environment"}}});
+  EXPECT_EQ(find(checks, "bootstrap")->verdict, Verdict::kGood) << "NCCL 2.28 takes no netdev that is down";
   two.routes = std::vector{fabric::Route{"default", "ens1"}};
   checks = check_up(two);
   EXPECT_EQ(find(checks, "bootstrap")->verdict, Verdict::kGood) << "no better netdev is known";

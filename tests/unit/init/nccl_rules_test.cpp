@@ -221,6 +221,11 @@ TEST(ChooseGid, DependsOnTheVersion) {
           0},
          {"unreadable link-local is not read", {v2(0, "10.0.0.1"), unreadable(1, "fe80::9", EINVAL)}, version(25), 0},
          {"an unreadable only GID is taken", {v1(0, "fe80::1"), unreadable(1, "10.0.0.1", EINVAL)}, {}, 1},
+         {"an unreadable type is version -1",
+          {v2(0, "10.0.0.1"), unreadable(1, "10.0.0.2", EINVAL), unreadable(2, "10.0.0.3", EINVAL)},
+          parse_gid_rules("", "", "-1"),
+          2,
+          true},
          {"IPv6: empty slot 0 has no type, 2.25", {v2(1, "fd00::1")}, ipv6(version(25)), std::nullopt},
          {"IPv6: empty slot 0 has no type, 2.26", {v2(1, "fd00::1")}, ipv6(version(26)), 1}});
 }

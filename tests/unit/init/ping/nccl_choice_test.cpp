@@ -108,8 +108,22 @@ TEST(NcclChoice, SetsTheNumbersOfTheQueuePairAsNcclDoes) {
 TEST(NcclChoice, KeepsTheCrOfNcclConfBeforeNccl230) {
   Settings settings;
   add_conf("NCCL_IB_HCA==mlx5_0\r\n", "/etc/nccl.conf", settings);
-  EXPECT_EQ(nccl_choice(rails(1), settings, {2, 30, 0}).rails.size(), 1U);
-  EXPECT_TRUE(nccl_choice(rails(1), settings, {2, 29, 7}).rails.empty());
+  const auto rails_of = [&](const nccl::Version& version) {
+    return nccl_choice(rails(1), read_by(version, settings), version).rails.size();
+  };
+  EXPECT_EQ(rails_of({2, 30, 0}), 1U);
+  EXPECT_EQ(rails_of({2, 29, 7}), 0U);
+}
+
+TEST(NcclChoice, HasAProblemWithoutQueuePairs) {
+  const auto problem = [](const char* pairs) {
+    return nccl_choice(rails(1), settings_of({{"NCCL_IB_QPS_PER_CONNECTION", pairs}}), nccl::kNewest).rails[0].problem;
+  };
+  EXPECT_EQ(problem("0").layer, Layer::kVerbs);
+  EXPECT_EQ(problem("0").detail,
+            "NCCL_IB_QPS_PER_CONNECTION: NCCL makes 1 to 128 queue pairs for a connection, and with 0 no connection "
+            "works");
+  EXPECT_FALSE(problem("128").failed());
 }
 
 TEST(NcclChoice, UsesIndexZeroOnInfiniBandWithoutFlid) {
