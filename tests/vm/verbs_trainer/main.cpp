@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "nccl_selection.hpp"
+#include "init/nccl_rules.hpp"
 #include "rc_endpoint.hpp"
 #include "twin.hpp"
 
@@ -18,6 +18,7 @@ namespace trainer {
 namespace {
 
 using namespace fabric;
+namespace nccl = init::nccl;
 
 struct Options {
   std::string listen_port;   // --listen
@@ -113,15 +114,13 @@ struct SelectedPort {
   int gid_table_length = 0;
 };
 
-const char* variable(const char* name) {
-  return std::getenv(name);
-}
-
 std::string value_of(const char* name) {
-  return variable(name) ? variable(name) : "";
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
 }
 
-void add_ports(const std::shared_ptr<ibv_context>& context, const HcaList& list, std::vector<SelectedPort>& ports) {
+void add_ports(const std::shared_ptr<ibv_context>& context, const nccl::HcaList& list,
+               std::vector<SelectedPort>& ports) {
   ibv_device_attr device{};
   if (ibv_query_device(context.get(), &device) != 0) return;
   const std::string name = ibv_get_device_name(context->device);
@@ -130,14 +129,14 @@ void add_ports(const std::shared_ptr<ibv_context>& context, const HcaList& list,
     const auto index = static_cast<std::uint8_t>(number);
     // NCCL ignores ports that are not active, without a message.
     if (ibv_query_port(context.get(), index, &port) != 0 || port.state != IBV_PORT_ACTIVE) continue;
-    if (!selects(list, name, static_cast<int>(number))) continue;
+    if (!list.matches(name, number)) continue;
     ports.push_back({context, fmt::format("{}:{}", name, number), index, port.link_layer == IBV_LINK_LAYER_ETHERNET,
                      port.gid_tbl_len});
   }
 }
 
 Result<std::vector<SelectedPort>> open_ports(const std::string& filter) {
-  const HcaList list = parse_hca_list(filter);
+  const nccl::HcaList list = nccl::parse_hca_list(filter);
   int count = 0;
   const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> devices(ibv_get_device_list(&count),
                                                                               ibv_free_device_list);
@@ -173,14 +172,20 @@ Result<void> exchange_messages(RcEndpoint& endpoint, Twin& twin, std::uint32_t r
   return {};
 }
 
-// Returns the line of a port.
-Result<std::string> try_port(const SelectedPort& port, const GidRules& rules, const Options& options,
-                             std::optional<Twin>& twin) {
-  RcEndpoint::Settings settings{port.port, 0, options.memory, options.message, options.timeout};
+// Returns the index that NCCL uses by its variables.
+int gid_index_of(const SelectedPort& port) {
+  const int index = nccl::parse_index(value_of("NCCL_IB_GID_INDEX"));
   // On InfiniBand newer NCCL ignores the index; the first GID is always there.
-  if (port.ethernet)
-    settings.gid_index = choose_gid(
-        rules.index ? std::vector<GidSlot>{} : read_gid_table(*port.context, port.port, port.gid_table_length), rules);
+  if (index >= 0 || !port.ethernet) return port.ethernet ? index : 0;
+  const auto rules = nccl::parse_gid_rules(value_of("NCCL_IB_ADDR_FAMILY"), value_of("NCCL_IB_ADDR_RANGE"),
+                                           value_of("NCCL_IB_ROCE_VERSION_NUM"));
+  const auto choice = nccl::choose_gid(read_gid_table(*port.context, port.port, port.gid_table_length), rules);
+  return static_cast<int>(choice.index.value_or(0));
+}
+
+// Returns the line of a port.
+Result<std::string> try_port(const SelectedPort& port, const Options& options, std::optional<Twin>& twin) {
+  const RcEndpoint::Settings settings{port.port, gid_index_of(port), options.memory, options.message, options.timeout};
   const auto endpoint = TRY(RcEndpoint::create(*port.context, settings));
   const auto& own = endpoint->address();
   std::string line = fmt::format("gid {} {} RoCE v{}, {} bytes registered", settings.gid_index, gid_text(own.gid),
@@ -205,7 +210,6 @@ Result<std::optional<Twin>> find_twin(const Options& options) {
 Result<bool> train(const Options& options) {
   const std::string filter = value_of("NCCL_IB_HCA");
   const auto ports = TRY(open_ports(filter));
-  const GidRules rules = read_gid_rules(variable);
   fmt::print("NCCL_IB_HCA={} NCCL_IB_GID_INDEX={} selects {} port(s)\n", filter, value_of("NCCL_IB_GID_INDEX"),
              ports.size());
   auto twin = TRY(find_twin(options));
@@ -216,7 +220,7 @@ Result<bool> train(const Options& options) {
   }
   bool all = true;
   for (const auto& port : ports) {
-    auto outcome = try_port(port, rules, options, twin);
+    auto outcome = try_port(port, options, twin);
     all = all && outcome.has_value();
     if (outcome) {
       fmt::print("{}: {}\n", port.name, *outcome);

@@ -62,13 +62,15 @@ std::string gid_text(const Gid& gid) {
   return text;
 }
 
-std::vector<GidSlot> read_gid_table(ibv_context& context, std::uint8_t port, int length) {
-  std::vector<GidSlot> table(static_cast<std::size_t>(std::max(length, 0)));
-  for (std::size_t index = 0; index < table.size(); ++index) {
+fabric::Port read_gid_table(ibv_context& context, std::uint8_t port, int length) {
+  fabric::Port table;
+  for (int index = 0; index < length; ++index) {
     ibv_gid_entry entry{};
     if (ibv_query_gid_ex(&context, port, static_cast<std::uint32_t>(index), &entry, 0) != 0) continue;
-    table[index].gid = to_gid(entry.gid);
-    table[index].version = version_of(entry.gid_type);
+    table.gids.push_back({static_cast<unsigned>(index),
+                          {to_gid(entry.gid)},
+                          version_of(entry.gid_type) == 2 ? "RoCE v2" : "IB/RoCE v1",
+                          {}});
   }
   return table;
 }

@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,11 +12,12 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "nccl_selection.hpp"
+#include "fabric/inventory.hpp"
 
 namespace trainer {
 
 using base::Result;
+using Gid = std::array<std::uint8_t, 16>;
 
 // The address by which a twin connects to this end.
 struct EndpointAddress {
@@ -27,8 +29,8 @@ struct EndpointAddress {
 
 std::string gid_text(const Gid& gid);
 
-// Returns the GID table of a port, for choose_gid. Unused and unreadable slots are zero and have no version.
-std::vector<GidSlot> read_gid_table(ibv_context& context, std::uint8_t port, int length);
+// Returns a port with its GID table, for init::nccl::choose_gid().
+fabric::Port read_gid_table(ibv_context& context, std::uint8_t port, int length);
 
 // Deleter of mapped memory, for unique_ptr.
 struct Unmap {
