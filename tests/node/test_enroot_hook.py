@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,7 @@ mount --rbind "$2/tree/sys" /sys
 def put(path, text, mode=0o644):
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     path.chmod(mode)
     return path
 
@@ -84,6 +85,37 @@ class EnrootCase(unittest.TestCase):
         return job | dict(entry.split("=", 1) for entry in result.stdout.split("\0") if entry)
 
 
+    def use_entrypoint(self, *words):
+        """The image has these words as its ENTRYPOINT: /etc/rc, as `enroot import` writes it."""
+        put(self.image / "etc/rc", '[ ! -s /etc/rc.local ] || . /etc/rc.local\nexec ' + " ".join(words) + ' "$@"\n')
+        if words:
+            put(self.image / "run/rdma-init", pathlib.Path(PROGRAM).read_bytes(), 0o755)
+
+    def pyxis_variables(self, entrypoint=True, **job):
+        """Returns the variables of a task by pyxis, which waits until its own child is stopped, and reads /proc/PID/environ."""
+        environment = {"PATH": harness.PATH, "HOME": "/root", "ENROOT_SYSCONF_PATH": str(self.etc), **job}
+        hooks = "" if entrypoint else "hooks() {\n echo 'exec \"$@\"' > $ENROOT_ROOTFS/etc/rc.local\n}\n"
+        conf = put(self.work / "conf", hooks)
+        with open(self.work / "log", "w+", encoding="utf8") as log:
+            child = subprocess.Popen([ENROOT, "start", "--conf", conf, self.image, "sh", "-c", "kill -STOP $$ ; exit 0"], env=environment,
+                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.addCleanup(child.wait)
+            self.addCleanup(child.kill)
+            found = []
+
+            def has_changed():
+                found[:] = os.waitpid(child.pid, os.WUNTRACED | os.WNOHANG)
+                return found[0] != 0
+            harness.wait_for(has_changed, "the stop of the container's process")
+            log.seek(0)
+            self.messages = log.read()
+        self.assertTrue(os.WIFSTOPPED(found[1]), self.messages)
+        entries = pathlib.Path(f"/proc/{child.pid}/environ").read_bytes().decode().split("\0")
+        child.send_signal(signal.SIGCONT)
+        self.assertEqual(child.wait(harness.DEADLINE), 0)
+        return job | dict(entry.split("=", 1) for entry in entries if entry)
+
+
 class StandIn(EnrootCase):
     """The stand-in does what enroot does, as far as the hook depends on it."""
 
@@ -110,6 +142,26 @@ class StandIn(EnrootCase):
         result = self.start(["echo", "started"])
         self.assertEqual((result.returncode, result.stdout), (1, ""))
         self.assertIn("10.sh exited with return code 3", result.stderr)
+
+    def test_entrypoint_sees_variables_of_container_only(self):
+        put(self.image / "etc/environment", "PATH=/usr/bin:/bin\nIMAGE=1\n")
+        self.use_entrypoint("env", "FOUND=$IMAGE-$JOB")
+        self.assertEqual(self.pyxis_variables(JOB="1")["FOUND"], "1-")
+        # pyxis leaves a file in the image that skips the ENTRYPOINT, and never removes it.
+        self.assertNotIn("FOUND", self.pyxis_variables(entrypoint=False))
+        self.assertNotIn("FOUND", self.pyxis_variables())
+
+    def test_mount_point_stays_with_mode_000(self):
+        fstab = put(self.etc / "mounts.d/50.fstab", f"{self.work} /etc/late none x-create=dir,rbind 0 0\n")
+        self.assertEqual(self.start(["true"]).returncode, 0)
+        fstab.unlink()
+        self.assertEqual(os.stat(self.image / "etc/late").st_mode & 0o777, 0)
+
+    def test_restricted_devices_have_no_uverbs(self):
+        for name in ("ENROOT_RESTRICT_DEV", "ENROOT_UNSHARE_IPC"):
+            result = self.start(["ls", "/dev"], **{name: "y"})
+            self.assertIn("null", result.stdout, result)
+            self.assertNotIn("infiniband", result.stdout)
 
 
 class Hook(EnrootCase):

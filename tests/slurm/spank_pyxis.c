@@ -1,22 +1,27 @@
 /*
  * A small SPANK plugin that enters a container as pyxis 0.24 does, for tests with the stand-in `enroot`.
  *
- * As the user, in task_init, before TaskProlog: starts enroot with the job's environment, joins the namespaces of the
- * container, and puts each variable of the container over the job's own. A name of --container-env keeps the job's
- * value: it becomes a line of `environ()` of a --conf file of enroot, and is not put over the job's.
+ * As the user, in task_init, before TaskProlog: the first task of a step on a node starts enroot, with the environment
+ * of the job. Each task joins the namespaces of the container, and puts each variable of the container over the job's
+ * own. A name of --container-env keeps the job's value: it becomes a line of `environ()` of a --conf file of enroot,
+ * and is not put over the job's. The last task continues the process of the container, which then ends.
  *
- * pyxis starts enroot once per step and node, and the other tasks of the node join. Here each task starts its own:
- * tests have one task per node. The process of the container is the child that executes enroot, because enroot only
- * executes further programs.
+ * The user sees no output of enroot and its hooks, unless the start fails or --container-entrypoint-log is used.
+ * Without
+ * --container-entrypoint, /etc/rc.local of the image keeps /etc/rc from executing the ENTRYPOINT. The process of the
+ * container is the child that executes enroot, because enroot only executes further programs.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <slurm/spank.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,12 +30,43 @@ SPANK_PLUGIN(pyxis, 1)
 
 static const char* image;
 static const char* kept_names = "";
+static int has_entrypoint;
+static int shows_log;
 
-/* Names that pyxis does not pass to enroot; nor names that begin with ENROOT_. */
+/* What the tasks of a step on a node share: user_init() maps it before the tasks are forked. */
+static struct {
+  pthread_mutex_t mutex;
+  uint32_t started;
+  uint32_t joined;
+  pid_t container;
+} * shared;
+
+/* Names that pyxis does not pass to enroot (pyxis_slurmstepd.c, enroot_deny_env). Other ENROOT_ names are passed. */
 static const char* const not_passed[] = {
-    "PATH",           "LD_LIBRARY_PATH", "LD_PRELOAD", "SLURM_PROCID", "SLURM_LOCALID",
-    "SLURM_TASK_PID", "PMIX_RANK",       "PMI_FD",     NULL,
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_TASK_PID",
+    "PMIX_RANK",
+    "PMI_FD",
+    "ENROOT_LIBRARY_PATH",
+    "ENROOT_SYSCONF_PATH",
+    "ENROOT_RUNTIME_PATH",
+    "ENROOT_CACHE_PATH",
+    "ENROOT_DATA_PATH",
+    "ENROOT_TEMP_PATH",
+    "ENROOT_ZSTD_OPTIONS",
+    "ENROOT_TRANSFER_RETRIES",
+    "ENROOT_CONNECT_TIMEOUT",
+    "ENROOT_TRANSFER_TIMEOUT",
+    "ENROOT_MAX_CONNECTIONS",
+    "ENROOT_ALLOW_HTTP",
+    NULL,
 };
+/* Variables of the job that a container does not inherit, unless --container-env names them. */
+static const char* const not_kept[] = {"LANG", "LANGUAGE", "LC_ALL", NULL};
 
 static int take_image(int value, const char* argument, int remote) {
   (void)value, (void)remote;
@@ -44,9 +80,17 @@ static int take_names(int value, const char* argument, int remote) {
   return 0;
 }
 
+static int take_flag(int value, const char* argument, int remote) {
+  (void)argument, (void)remote;
+  *(value == 0 ? &has_entrypoint : &shows_log) = 1;
+  return 0;
+}
+
 static struct spank_option options[] = {
     {"container-image", "DIR", "root file system of the container", 1, 0, take_image},
     {"container-env", "NAMES", "names, separated by commas, whose value in the job wins", 1, 0, take_names},
+    {"container-entrypoint", NULL, "execute the ENTRYPOINT of the image", 0, 0, take_flag},
+    {"container-entrypoint-log", NULL, "show the output of enroot and of the ENTRYPOINT", 0, 1, take_flag},
 };
 
 int slurm_spank_init(spank_t spank, int count, char** arguments) {
@@ -78,7 +122,7 @@ static int is_kept(const char* line) {
 static void import_job_environment(char** environment) {
   clearenv();
   for (; *environment != NULL; environment++) {
-    int passed = strncmp(*environment, "ENROOT_", 7) != 0;
+    int passed = 1;
     for (const char* const* name = not_passed; *name != NULL; name++) {
       passed = passed && !is_named(*environment, *name, strlen(*name));
     }
@@ -102,7 +146,23 @@ static void write_conf(const char* path) {
     name += length + (name[length] == ',');
   }
   fputs("}\n", conf);
+  if (!has_entrypoint) {
+    fputs("hooks() {\n  echo 'exec \"$@\"' > ${ENROOT_ROOTFS}/etc/rc.local\n}\n", conf);
+  }
   fclose(conf);
+}
+
+static void show_log(int log) {
+  char text[4096];
+  lseek(log, 0, SEEK_SET);
+  for (ssize_t size; (size = read(log, text, sizeof text - 1)) > 0;) {
+    text[size] = '\0';
+    for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL;) {
+      if (*line != '\0') {
+        slurm_spank_log("pyxis:     %s", line);
+      }
+    }
+  }
 }
 
 /* Starts enroot. Returns the process of the container, which has stopped itself inside, or -1. */
@@ -110,19 +170,49 @@ static pid_t start_container(char** environment) {
   char conf[64];
   snprintf(conf, sizeof conf, "/tmp/pyxis.%d.conf", (int)getpid());
   write_conf(conf);
+  int log = memfd_create("enroot-log", MFD_CLOEXEC);
   pid_t child = fork();
   if (child == 0) {
+    dup2(open("/dev/null", O_RDWR | O_CLOEXEC), STDIN_FILENO);
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
     import_job_environment(environment);
-    execlp("enroot", "enroot", "start", "--conf", conf, image, "sh", "-c", "kill -STOP $$; exec true", NULL);
+    execlp("enroot", "enroot", "start", "--conf", conf, image, "sh", "-c", "kill -STOP $$ ; exit 0", NULL);
     _exit(127);
   }
   int status = 0;
   if (child < 0 || waitpid(child, &status, WUNTRACED) != child || !WIFSTOPPED(status)) {
     slurm_error("pyxis: enroot did not start the container: status %d", status);
+    show_log(log);
     child = -1;
+  } else if (has_entrypoint && shows_log) {
+    show_log(log);
   }
+  close(log);
   unlink(conf);
   return child;
+}
+
+/* Starts the container in the first task, and returns its process in each task, or -1. */
+static pid_t container_of_step(char** environment) {
+  pthread_mutex_lock(&shared->mutex);
+  if (shared->started++ == 0) {
+    shared->container = start_container(environment);
+  }
+  pid_t container = shared->container;
+  pthread_mutex_unlock(&shared->mutex);
+  return container;
+}
+
+/* Continues the process of the container, which ends, after the last task of this node has joined it. */
+static void leave_container(spank_t spank) {
+  uint32_t tasks = 1;
+  spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks);
+  pthread_mutex_lock(&shared->mutex);
+  if (++shared->joined == tasks) {
+    kill(shared->container, SIGCONT);
+  }
+  pthread_mutex_unlock(&shared->mutex);
 }
 
 static int open_of(pid_t process, const char* name, int flags) {
@@ -150,6 +240,11 @@ static int join(pid_t process) {
 
 /* Puts the variables of the container over those of the job. file: its /proc/PID/environ. */
 static void overwrite_environment(spank_t spank, int file) {
+  for (const char* const* name = not_kept; *name != NULL; name++) {
+    if (!is_kept(*name)) {
+      spank_unsetenv(spank, *name);
+    }
+  }
   FILE* lines = fdopen(file, "r");
   char* line = NULL;
   size_t capacity = 0;
@@ -163,6 +258,19 @@ static void overwrite_environment(spank_t spank, int file) {
   free(line);
 }
 
+int slurm_spank_user_init(spank_t spank, int count, char** arguments) {
+  (void)spank, (void)count, (void)arguments;
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) {
+    return -1;
+  }
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutex_init(&shared->mutex, &attributes);
+  return 0;
+}
+
 int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
   (void)count, (void)arguments;
   char** environment = NULL;
@@ -172,7 +280,7 @@ int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
   if (spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS) {
     return -1;
   }
-  pid_t container = start_container(environment);
+  pid_t container = container_of_step(environment);
   if (container < 0) {
     return -1;
   }
@@ -181,6 +289,6 @@ int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
   if (result == 0) {
     overwrite_environment(spank, file);
   }
-  kill(container, SIGKILL);
+  leave_container(spank);
   return result;
 }
