@@ -1,6 +1,7 @@
 // Reads files of an image below a root. The author of the image controls these files, so they are not trusted.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -22,6 +23,8 @@ class Rooted {
   Attr<UniqueFd> open(const std::string& path, int flags = 0) const;
   // Reads a regular file. Errors: those of open(), and EFBIG above `limit` bytes.
   Attr<std::string> read(const std::string& path, std::size_t limit) const;
+  // Opens a file of any type with `flags`, and closes it. Returns 0 or the errno.
+  int probe(const std::string& path, int flags) const { return open_as(path, flags).ok() ? 0 : errno; }
   // Calls use(name) for each entry of a directory, at most 65,536. Returns 0 or the errno: EFBIG above that limit,
   // EPERM if trusted(descriptor) returns false. flags: as for open().
   int each_name(const std::string& path, const std::function<void(std::string_view)>& use, int flags = 0,

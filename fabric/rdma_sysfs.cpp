@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/rooted.hpp"
 #include "base/text.hpp"
 #include "fabric/gid_slots.hpp"
 #include "fabric/pci_sysfs.hpp"
@@ -160,13 +161,6 @@ bool read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Dire
   return true;
 }
 
-// Opens the node with the flags of libibverbs. Returns the errno, 0 if it opens.
-int probe_node(const std::string& root, unsigned number) {
-  const std::string path = fmt::format("{}/dev/infiniband/uverbs{}", root, number);
-  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  return fd.ok() ? 0 : errno;
-}
-
 // Finds the uverbs node of an HCA and opens it once, to learn whether this process can use it. To allocate the HCA to
 // another process, use read_hand_out_nodes().
 void find_node(const Scan& scan, const AllEntries& entries, Hca& hca) {
@@ -175,7 +169,9 @@ void find_node(const Scan& scan, const AllEntries& entries, Hca& hca) {
   const std::string& entry = entries.verbs->at(hca.name).back();
   hca.uverbs = uverbs_number(entry);
   if (scan.full) hca.uverbs_dev = scan.classes.verbs->read_text((entry + "/dev").c_str());
-  const int error = probe_node(scan.dev_root, *hca.uverbs);
+  // The flags are those of libibverbs. Below a root, the author of an image may have made links.
+  const int error =
+      base::Rooted(scan.root).probe(fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs), O_RDWR | O_CLOEXEC);
   hca.accessible = error == 0;
   if (error != 0) hca.access_error = error;
 }

@@ -101,8 +101,7 @@ struct Classes {
 // Parameters of read_hcas() and read_some_gids().
 struct Scan {
   const Classes& classes;
-  std::string root;        // prefix of /sys
-  std::string dev_root{};  // prefix of /dev; only without hand_out, which opens no device node
+  std::string root;  // prefix of /sys, and of /dev without hand_out, which opens no device node
   bool full = false;
   // Read complete GID tables. false: stop when every GID that this netns can own is found; with hand_out, when the
   // first GID that this netns can own is found.

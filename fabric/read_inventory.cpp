@@ -149,7 +149,6 @@ Inventory read_inventory(const ReadOptions& options) {
   const auto names = classes.names();
   if (classes.error != 0) inventory.rdma_error = classes.error;
   const bool live = is_live(options);
-  const std::string dev_root = live ? "" : options.root;
   // Without an HCA, no decision needs the network. So on a node without RDMA, a start costs only one failed open().
   if (names.empty() && !options.full) return inventory;
 
@@ -159,7 +158,6 @@ Inventory read_inventory(const ReadOptions& options) {
   classes.open_nodes(std::nullopt);
   const rdma_sysfs::Scan scan{.classes = classes,
                               .root = options.root,
-                              .dev_root = dev_root,
                               .full = options.full,
                               .whole_tables = options.full || options.whole_tables,
                               .netdevs = &inventory.netdevs,
@@ -172,12 +170,12 @@ Inventory read_inventory(const ReadOptions& options) {
   }
 
   if (answer) inventory.netns_mode = answer->netns_mode;
-  const auto dev = base::Directory::open(dev_root + "/dev/infiniband");
+  const auto dev = base::Directory::open(options.root + "/dev/infiniband");
   inventory.rdma_cm = dev && dev->contains("rdma_cm");
   inventory.gpus = pci::read_gpus(options.root);
   for (Gpu& gpu : *inventory.gpus)
     pci::read_driver_facts(options.root, gpu);
-  keep_visible_gpus(dev_root, *inventory.gpus);
+  keep_visible_gpus(options.root, *inventory.gpus);
   return inventory;
 }
 

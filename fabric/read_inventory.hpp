@@ -22,7 +22,7 @@ struct ReadOptions {
   // the netdev of the default route.
   bool all_netdevs = false;
   // true: the tree has the sysfs of this machine, as the root file system of a container that is being prepared. Then
-  // addresses come from netlink, and device nodes are those of /dev.
+  // addresses come from netlink.
   bool live = false;
 };
 

@@ -120,8 +120,8 @@ constexpr base::Option<Options> kOptions[] = {
     {"root", "DIR", "read /sys, /dev and /etc below DIR instead of this machine's",
      [](Options& o, std::string_view t) { return store(o.root, t); }, kOfOtherMachine},
     {"rootfs", "DIR",
-     "env: decide for a container whose root file system is prepared at DIR: read files below DIR, but addresses and "
-     "device nodes of this machine",
+     "env: decide for a container whose root file system is prepared at DIR: read files and device nodes below DIR, but "
+     "addresses of this machine",
      [](Options& o, std::string_view t) { return store_path(o.rootfs, t); }, "env"},
     {"environ", "FILE", "env: variables of that container, NAME=value lines; they precede those of the environment",
      [](Options& o, std::string_view t) { return store_path(o.environ_file, t); }, "env"},

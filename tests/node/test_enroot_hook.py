@@ -186,6 +186,16 @@ class Hook(EnrootCase):
         put(self.etc / "hooks.d/99-mellanox.sh", MELLANOX % "", 0o755)
         self.assertNotIn("NCCL_IB_HCA", self.variables(MELLANOX_VISIBLE_DEVICES="all"))
 
+    def test_hcas_without_device_node_are_left_out(self):
+        """99-mellanox.sh hides no HCA, but enroot mounts a /dev of its own."""
+        self.use_hook()
+        for name in ("ENROOT_RESTRICT_DEV", "ENROOT_UNSHARE_IPC"):
+            self.assertNotIn("NCCL_IB_HCA", self.variables(**{name: "y"}))
+            self.assertIn("no device node /dev/infiniband/uverbs", self.messages)
+        put(self.etc / "hooks.d/50-site.sh", '#!/bin/sh\nmkdir $ENROOT_ROOTFS/dev/infiniband\n'
+            'touch $ENROOT_ROOTFS/dev/infiniband/uverbs1\n', 0o755)
+        self.assertEqual(self.variables(ENROOT_RESTRICT_DEV="y")["NCCL_IB_HCA"], "=mlx5_1:1")
+
     def test_void_and_none_append_nothing(self):
         self.use_hook()
         for value in ("void", "none"):
