@@ -537,6 +537,36 @@ class Doctor(harness.Case):
                                       capture_output=True, text=True, check=True)
                 self.assertEqual((done.stdout.strip() or None, done.stderr), (change, ""))
 
+    def test_prolog_without_result_is_repeated_by_health_check(self):
+        programs = pathlib.Path(self.work) / "slurm"
+        programs.mkdir()
+        (programs / "limits").write_text("prolog_limit=0.2\nhealth_check_limit=60\n")
+        texts = {"rdma-hook": f"[ -e {programs}/again ] || {{ touch {programs}/again; sleep 60; }}; echo 'rdma: x'; exit 2",
+                 "scontrol": f'case $1 in update) shift 2; echo "$*" >> {programs}/changes ;; *) echo "NodeName=n1 State=IDLE" ;; esac'}
+        for name in ("prolog", "health-check"):
+            script = pathlib.Path(__file__).parents[2].joinpath("config/slurm", name).read_text()
+            for path, other in (("=/usr/bin/", f"={programs}/"), ("/etc/rdma-init/slurm", f"{programs}/limits"), ("/run/rdma-init-unchecked", f"{programs}/unchecked")):
+                script = script.replace(path, other)
+            texts[name] = script
+        for name, text in texts.items():
+            (programs / name).write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+            (programs / name).chmod(0o755)
+
+        def run(name):
+            environment = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "7"}
+            return subprocess.run([programs / name], env=environment, capture_output=True, text=True, check=False)
+        done = run("prolog")
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+        self.assertIn("took longer than 0.2 s; remedy: set prolog_limit", done.stderr)
+        changes = programs / "changes"
+        harness.wait_for(lambda: changes.exists() and changes.read_text(), "the drain")
+        self.assertEqual(changes.read_text(), "State=DRAIN Reason=rdma: x\n")
+        # slurmd logs the output of a health check that fails, and calls the next one itself.
+        done = run("health-check")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the Prolog of job 7 took longer than 0.2 s; remedy: raise prolog_limit", done.stdout)
+        self.assertEqual((run("health-check").returncode, run("prolog").returncode), (0, 1))
+
 
 if __name__ == "__main__":
     harness.main(*PROGRAMS, MAKE_TREE)

@@ -39,7 +39,8 @@ constexpr ScriptSetting kScriptSettings[] = {
     {"Prolog", "prolog", " || exit 1", ""},
     {"Epilog", "epilog", "", ""},
     {"HealthCheckProgram", "health-check", "",
-     ", and a HealthCheckInterval: Slurm then drains an idle node whose RDMA would break a job"},
+     ", and a HealthCheckInterval of more than 60, for example 120: Slurm then drains an idle node whose RDMA would "
+     "break a job"},
     {"TaskProlog", "task-prolog", "", ": steps without a container then get the variables of NCCL"}};
 
 // Adds the lines that the administrator adds to slurm.conf, or to the site's own scripts that slurm.conf names. install
