@@ -164,6 +164,9 @@ Inventory read_inventory(const ReadOptions& options) {
                               .port_netdevs = answer ? &answer->port_netdevs : nullptr,
                               .facts = options.full ? kUsualFacts : kChoiceFacts};
   inventory.hcas = rdma_sysfs::read_hcas(scan, names);
+  // In exclusive RDMA mode, a sysfs of another network namespace shows HCAs that this one does not have.
+  for (Hca& hca : inventory.hcas)
+    hca.is_elsewhere = hca.access_error == EPERM && answer && !answer->port_netdevs.hcas.contains(hca.name);
   if (!options.full) {
     read_for_choice(options, scan, inventory);
     return inventory;

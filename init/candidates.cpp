@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "fabric/port_use.hpp"
+#include "init/starter.hpp"
 
 namespace init {
 namespace {
@@ -78,8 +79,6 @@ NodeGids gids_of_netdev(const Port& port, const std::string& netdev) {
   return node;
 }
 
-constexpr const char* kNodeRemedy =
-    "if this is a container, add the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
 constexpr const char* kNetdevRemedy =
     "attach a netdev of this HCA to the container (macvlan, SR-IOV or host-device network), or use the host's network";
 
@@ -117,6 +116,11 @@ std::optional<Block> blocked_node(const Hca& hca) {
   const std::string node =
       hca.uverbs ? fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs) : "/dev/infiniband/uverbs*";
   const int error = hca.access_error.value_or(0);
+  if (error == EPERM && hca.is_elsewhere) {
+    return Block{Obstacle::kRefused,
+                 fmt::format("{}: the HCA is in another network namespace (exclusive RDMA mode)", node),
+                 "use the host's network (enroot: without ENROOT_UNSHARE_NET), or let rdma-hook move the HCA"};
+  }
   if (error == EPERM) return Block{Obstacle::kRefused, node + ": the device cgroup refuses open", kNodeRemedy};
   if (error == EACCES) {
     return Block{Obstacle::kRefused, node + ": no permission to open it as this user",

@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "fabric/pci_sysfs.hpp"
 #include "init/deciding.hpp"
+#include "init/starter.hpp"
 
 namespace init {
 namespace {
@@ -19,11 +20,10 @@ namespace {
 base::Error explain_empty(const fabric::Inventory& inventory) {
   if (!inventory.hcas.empty()) return {"the RDMA devices have no port"};
   const int error = inventory.rdma_error.value_or(ENOENT);
-  if (error == ENODEV) return {"no sysfs: /sys is not mounted", 0, "mount /sys into the container"};
+  if (error == ENODEV) return {"no sysfs: /sys is not mounted", 0, kSysRemedy};
   if (error != ENOENT)
-    return {fmt::format("read `/sys/class/infiniband`: {}", std::strerror(error)), error,
-            "mount /sys into the container"};
-  return {"no RDMA device in /sys/class/infiniband", 0, "load the HCA's driver on the node, if it has one"};
+    return {fmt::format("read `/sys/class/infiniband`: {}", std::strerror(error)), error, kSysRemedy};
+  return {"no RDMA device in /sys/class/infiniband", 0, kDriverRemedy};
 }
 
 std::string rank_name(GidRank rank) {

@@ -14,6 +14,7 @@
 #include "fabric/port_use.hpp"
 #include "init/format_env.hpp"
 #include "init/nccl_rules.hpp"
+#include "init/starter.hpp"
 
 namespace init {
 namespace {
@@ -60,10 +61,7 @@ Check check_memlock(const fabric::Limits& limits) {
   } else if (limits.uid.value_or(0) != 0) {
     why += "; adding IPC_LOCK does not help: the effective set of a user other than root is empty";
   }
-  return {
-      "memlock", Verdict::kBad, why,
-      "raise the limit with rdma-hook, `--ulimit memlock=-1` (Docker, Podman), default_ulimits in crio.conf (CRI-O) "
-      "or LimitMEMLOCK=infinity in containerd's unit"};
+  return {"memlock", Verdict::kBad, why, kMemlockRemedy};
 }
 
 bool inverts_subnet(const nccl::Version& version) {

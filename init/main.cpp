@@ -19,6 +19,7 @@
 #include "init/image.hpp"
 #include "init/resolve.hpp"
 #include "init/surroundings.hpp"
+#include "init/starter.hpp"
 #include "init/topo.hpp"
 
 namespace init {
@@ -132,6 +133,10 @@ int run_program(const Options& options, char* const* environment, const Log& log
 int run_command(const Options& options, char* const* environment) {
   const Log log(options.log);
   if (options.command == Command::kHelp) return print(log, help_text(options.topic));
+  // A snapshot or file tree is of another machine.
+  const Starter starter = options.snapshot || !options.root.empty() ? Starter() : find_starter("");
+  for (Check& check : checks)
+    check.remedy = remedy_for(starter, std::move(check.remedy));
   if (options.command == Command::kVersion) return print(log, "rdma-init " RDMA_INIT_VERSION "\n");
   for (const std::string& warning : options.warnings)
     log.warning(warning, kUnknownRemedy);

@@ -19,6 +19,7 @@
 #include "fabric/snapshot.hpp"
 #include "init/providers.hpp"
 #include "init/settings.hpp"
+#include "init/starter.hpp"
 
 namespace init {
 namespace {
@@ -401,6 +402,15 @@ Decision completed(Decision&& decision, const Settings& settings, std::vector<st
   return std::move(decision);
 }
 
+// Replaces the remedies of the decision by those for what started this container.
+void name_starter(const Starter& starter, Decision& decision) {
+  const auto replace = [&](std::string& remedy) { remedy = remedy_for(starter, std::move(remedy)); };
+  replace(decision.remedy);
+  replace(decision.refusal_remedy);
+  for (PortReport& port : decision.ports)
+    replace(port.remedy);
+}
+
 base::Result<Resolved> resolve_snapshot(const Options& options) {
   Resolved resolved;
   resolved.inventory = TRY(fabric::read_snapshot(*options.snapshot));
@@ -466,6 +476,8 @@ base::Result<Resolved> resolve(const Options& options, const char* const* enviro
   problems.insert(problems.end(), files.problems.begin(), files.problems.end());
   problems.insert(problems.end(), node.problems.begin(), node.problems.end());
   resolved.decision = completed(std::move(resolved.decision), settings, std::move(problems), resolved.lent);
+  const bool is_short = resolved.decision.status == Status::kNone || resolved.decision.refusal;
+  if (is_short && options.root.empty()) name_starter(find_starter(options.rootfs), resolved.decision);
   if (options.reads_all()) {
     resolved.inventory.limits = read_limits();
     resolved.inventory.conf = snapshot_conf(std::move(files.texts));

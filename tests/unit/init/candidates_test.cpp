@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <functional>
 
+#include "init/starter.hpp"
 #include "support/inventories.hpp"
 
 namespace {
@@ -14,8 +15,6 @@ using namespace fabric;
 using namespace init;
 using namespace test_support;
 
-constexpr const char* kNodeRemedy =
-    "if this is a container, add the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
 constexpr const char* kNetdevRemedy =
     "attach a netdev of this HCA to the container (macvlan, SR-IOV or host-device network), or use the host's network";
 constexpr const char* kStateRemedy =
@@ -73,6 +72,13 @@ TEST(Obstacles, HaveReasonAndRemedy) {
        cannot_open(ENOENT)},
       {"cgroup", Obstacle::kRefused, "/dev/infiniband/uverbs0: the device cgroup refuses open", kNodeRemedy,
        cannot_open(EPERM)},
+      {"another netns in exclusive mode", Obstacle::kRefused,
+       "/dev/infiniband/uverbs0: the HCA is in another network namespace (exclusive RDMA mode)",
+       "use the host's network (enroot: without ENROOT_UNSHARE_NET), or let rdma-hook move the HCA",
+       [&](Inventory& node) {
+         cannot_open(EPERM)(node);
+         node.hcas[0].is_elsewhere = true;
+       }},
       {"mode", Obstacle::kRefused, "/dev/infiniband/uverbs0: no permission to open it as this user",
        "make the node's mode 0666, or run as its owner", cannot_open(EACCES)},
       {"device is a file", Obstacle::kRefused, "/dev/infiniband/uverbs0: Not a directory", kNodeRemedy,

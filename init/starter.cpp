@@ -1,0 +1,81 @@
+#include "init/starter.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <initializer_list>
+#include <utility>
+
+namespace init {
+namespace {
+
+using Engine = Starter::Engine;
+
+// Returns true if one of the variables has a value.
+bool is_set(std::initializer_list<const char*> names) {
+  return std::ranges::any_of(names, [](const char* name) {
+    const char* value = std::getenv(name);
+    return value && *value != '\0';
+  });
+}
+
+// Returns true for the mount of enroot's lock file (enroot 4.1, src/runtime.sh), which no other engine has.
+bool has_lock_of_enroot() {
+  struct statx info {};
+  return ::statx(AT_FDCWD, "/.lock", AT_SYMLINK_NOFOLLOW, STATX_TYPE, &info) == 0 && S_ISREG(info.stx_mode) &&
+         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
+const char* bind_remedy(Engine engine) {
+  switch (engine) {
+    case Engine::kApptainer:
+    case Engine::kCharliecloud:
+      return "start the container with `--bind /dev/infiniband`";
+    case Engine::kEnroot:
+      return "leave ENROOT_RESTRICT_DEV and ENROOT_UNSHARE_IPC unset; or mount it with `--container-mounts "
+             "/dev/infiniband:/dev/infiniband` (pyxis), and start the command with `rdma-init --`";
+    case Engine::kOther:
+      break;
+  }
+  return kNodeRemedy;
+}
+
+}  // namespace
+
+Starter find_starter(const std::string& rootfs) {
+  Starter starter;
+  // `apptainer exec --cleanenv` sets its variables too.
+  if (!rootfs.empty() || has_lock_of_enroot()) starter.engine = Engine::kEnroot;
+  if (is_set({"CH_RUNNING"})) starter.engine = Engine::kCharliecloud;
+  if (is_set({"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"})) starter.engine = Engine::kApptainer;
+  starter.slurm = is_set({"SLURM_JOB_ID"});
+  struct statfs info {};
+  starter.hides_hcas = ::statfs((rootfs + "/sys/class/infiniband").c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC;
+  return starter;
+}
+
+std::string remedy_for(const Starter& starter, std::string remedy) {
+  if (remedy == kNodeRemedy) return bind_remedy(starter.engine);
+  if (remedy == kSysRemedy && starter.engine == Engine::kApptainer) {
+    return "start the container with `--bind /sys`, or without `--no-mount sys`";
+  }
+  if (remedy == kDriverRemedy && starter.hides_hcas) {
+    return "request HCAs for this container; with enroot, name them in MELLANOX_VISIBLE_DEVICES, or set it to void: "
+           "its "
+           "99-mellanox.sh hides all others, and knows only mlx4 and mlx5";
+  }
+  if (remedy != kMemlockRemedy) return remedy;
+  if (starter.slurm) {
+    return "set LimitMEMLOCK=infinity in slurmd.service, and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf: "
+           "otherwise the limit is that of the shell that submitted the job";
+  }
+  if (starter.engine == Engine::kOther) return remedy;
+  return "raise the limit of the shell that starts the container: memlock in /etc/security/limits.conf, then log in "
+         "again";
+}
+
+}  // namespace init

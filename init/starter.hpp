@@ -1,0 +1,32 @@
+// Finds out what started this container, so that a remedy names its option: Apptainer and Singularity, Charliecloud,
+// enroot, and a step of Slurm. They have no daemon, and leave variables and mounts.
+#pragma once
+
+#include <string>
+
+namespace init {
+
+// Remedies that depend on what started the container.
+inline constexpr const char* kNodeRemedy =
+    "if this is a container, add the device: rdma-hook, CDI, a device plugin, --device=/dev/infiniband or --bind "
+    "/dev/infiniband";
+inline constexpr const char* kSysRemedy = "mount /sys into the container";
+inline constexpr const char* kDriverRemedy = "load the HCA's driver on the node, if it has one";
+inline constexpr const char* kMemlockRemedy =
+    "raise the limit with rdma-hook, `--ulimit memlock=-1` (Docker, Podman), default_ulimits in crio.conf (CRI-O) "
+    "or LimitMEMLOCK=infinity in containerd's unit";
+
+struct Starter {
+  enum class Engine { kOther, kApptainer, kCharliecloud, kEnroot };
+  Engine engine = Engine::kOther;
+  bool slurm = false;       // in a job of Slurm
+  bool hides_hcas = false;  // a file system covers /sys/class/infiniband, as that of enroot's 99-mellanox.sh
+};
+
+// Reads the environment and the mounts of this process. rootfs: of a container that enroot prepares; empty: this one.
+Starter find_starter(const std::string& rootfs);
+
+// Returns the remedy for a container of this starter: another one in place of the remedies above. Pure.
+std::string remedy_for(const Starter& starter, std::string remedy);
+
+}  // namespace init

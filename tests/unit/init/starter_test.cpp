@@ -1,0 +1,53 @@
+#include "init/starter.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+using namespace init;
+using Engine = Starter::Engine;
+
+TEST(Starter, IsFoundByItsVariables) {
+  for (const char* name : {"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "CH_RUNNING", "SLURM_JOB_ID"})
+    ::unsetenv(name);
+  EXPECT_EQ(find_starter("").engine, Engine::kOther);
+  EXPECT_EQ(find_starter("/nonexistent").engine, Engine::kEnroot);
+  const auto found = [](const char* name, const char* value) {
+    ::setenv(name, value, 1);
+    const Starter starter = find_starter("");
+    ::unsetenv(name);
+    return starter;
+  };
+  EXPECT_EQ(found("APPTAINER_CONTAINER", "").engine, Engine::kOther);
+  EXPECT_EQ(found("APPTAINER_CONTAINER", "/image.sif").engine, Engine::kApptainer);
+  EXPECT_EQ(found("SINGULARITY_CONTAINER", "/image.sif").engine, Engine::kApptainer);
+  EXPECT_EQ(found("CH_RUNNING", "Weird Al Yankovic").engine, Engine::kCharliecloud);
+  EXPECT_TRUE(found("SLURM_JOB_ID", "7").slurm);
+}
+
+TEST(Starter, HasRemediesOfItsOwn) {
+  const struct {
+    Starter starter;
+    const char* remedy;
+    const char* part;  // of the result
+  } rows[] = {{{Engine::kOther}, kNodeRemedy, "--device=/dev/infiniband or --bind /dev/infiniband"},
+              {{Engine::kApptainer}, kNodeRemedy, "start the container with `--bind /dev/infiniband`"},
+              {{Engine::kCharliecloud}, kNodeRemedy, "start the container with `--bind /dev/infiniband`"},
+              {{Engine::kEnroot}, kNodeRemedy, "ENROOT_RESTRICT_DEV"},
+              {{Engine::kApptainer}, kSysRemedy, "`--bind /sys`"},
+              {{Engine::kEnroot}, kSysRemedy, kSysRemedy},
+              {{Engine::kEnroot, false, true}, kDriverRemedy, "MELLANOX_VISIBLE_DEVICES"},
+              {{Engine::kEnroot}, kDriverRemedy, kDriverRemedy},
+              {{Engine::kOther}, kMemlockRemedy, "crio.conf"},
+              {{Engine::kOther, true}, kMemlockRemedy, "LimitMEMLOCK=infinity in slurmd.service"},
+              {{Engine::kEnroot, true}, kMemlockRemedy, "PropagateResourceLimitsExcept=MEMLOCK"},
+              {{Engine::kApptainer}, kMemlockRemedy, "the shell that starts the container"},
+              {{Engine::kApptainer, true, true}, "check the cable", "check the cable"}};
+  for (const auto& row : rows)
+    EXPECT_NE(remedy_for(row.starter, row.remedy).find(row.part), std::string::npos) << row.part;
+}
+
+}  // namespace
