@@ -189,12 +189,23 @@ void filter_addresses(Deciding& d) {
   narrow(d, kGidRuleNames[1], filter, true, &rules);
 }
 
+// Returns true if an earlier run of rdma-init exported the list, and one of its entries has no port that opens here:
+// one run can serve several tasks, of which each opens other HCAs (GRES of Slurm, with a hook of enroot).
+bool is_list_of_other_task(const Deciding& d, const Setting& list) {
+  const auto opens = [&](const nccl::HcaList::Entry& entry) {
+    return std::ranges::any_of(d.candidates, [&](const Candidate& c) {
+      return c.hca->is_accessible() && entry.matches(c.hca->name, c.port->number);
+    });
+  };
+  return list.own && !std::ranges::all_of(nccl::parse_hca_list(list.value).entries, opens);
+}
+
 // Chooses the ports. If the user has set NCCL_IB_HCA (a kept value), checks it against the choice.
 void choose(Deciding& d) {
   std::optional<nccl::HcaList> kept_hcas;
   if (const Setting* setting = d.kept.in_effect("NCCL_IB_HCA")) {
     kept_hcas = nccl::parse_hca_list(setting->value, d.version());
-  } else if (const Setting* wrong = d.kept.find("NCCL_IB_HCA")) {
+  } else if (const Setting* wrong = d.kept.find("NCCL_IB_HCA"); wrong && !is_list_of_other_task(d, *wrong)) {
     kept_hcas = d.meant = meaning_of(wrong->value, d.candidates);
   }
   d.choice = choose_ports(d.inventory, d.candidates, d.policy.hcas, kept_hcas, d.kept.fixed_index());
@@ -254,7 +265,10 @@ void keep_gid_indices(Deciding& d) {
 // Checks the user's NCCL_IB_HCA and chooses the ports. A wrong list stays in effect if the ports that it means are
 // unusable: the user did not mean the other ports.
 void check_list_and_choose(Deciding& d) {
-  if (const Setting* list = d.kept.find("NCCL_IB_HCA")) {
+  if (const Setting* list = d.kept.find("NCCL_IB_HCA"); list && is_list_of_other_task(d, *list)) {
+    d.kept.keep("NCCL_IB_HCA", "has an HCA that does not open here");
+    if (std::ranges::none_of(d.candidates, &Candidate::usable)) d.kept.hold("NCCL_IB_HCA");
+  } else if (list) {
     d.kept.keep("NCCL_IB_HCA", check_hca_list(list->value, d.candidates, d.version()));
     keep_older(d, older_list(d));
     const nccl::HcaList meaning = meaning_of(list->value, d.candidates);

@@ -245,6 +245,18 @@ class Hook(EnrootCase):
             self.assertEqual(set(found) - {"HOME", "PATH", "PWD", "SHLVL", "_"}, set(), script)
             self.assertEqual(self.messages.count("warning: rdma-init failed"), 1, script)
 
+    def test_task_with_other_hcas_than_the_hook(self):
+        """GRES per task: one run of the hook serves all tasks of a node, and each task opens its own HCA."""
+        self.use_hook()
+        job = self.variables()
+        self.assertEqual(job["NCCL_IB_HCA"], ALL)
+        show = 'mount -t tmpfs none /dev/infiniband; touch /dev/infiniband/uverbs1; exec "$0" -- sh -c \'echo $NCCL_IB_HCA $UCX_NET_DEVICES\''
+        for hcas, mark, expected in ((ALL, ALL, "=mlx5_1:1 mlx5_1:1"), ("=mlx5_0:1", "=mlx5_0:1", "=mlx5_1:1 mlx5_1:1"),
+                                     ("=mlx5_0:1", ALL, "=mlx5_0:1 ")):
+            own = {"NCCL_IB_HCA": hcas, "RDMA_INIT_EXPORTS": job["RDMA_INIT_EXPORTS"].replace(f"NCCL_IB_HCA={ALL}", f"NCCL_IB_HCA={mark}")}
+            result = subprocess.run(["unshare", "--mount", "sh", "-c", show, PROGRAM], env=job | own, capture_output=True, text=True, check=False)
+            self.assertTrue(result.stdout.startswith(expected), result)
+
     def test_container_without_rdma_starts(self):
         self.use_hook()
         put(self.etc / "hooks.d/99-mellanox.sh", MELLANOX % "", 0o755)
