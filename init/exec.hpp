@@ -72,4 +72,9 @@ int exec_command(char* const argv[], char* const envp[]);
 // could be created. Messages are written to stderr.
 int run_reaping(char* const argv[], char* const envp[]);
 
+// Returns true if the command is to stop itself for the parent of this process. pyxis (0.24) calls an entrypoint with
+// `sh -c "kill -STOP $$ ; exit 0"`, waits until its own child has stopped, and takes the variables of that child. So
+// the command must replace this process: if it were a child, only the child would stop.
+bool stops_for_parent(char* const argv[]);
+
 }  // namespace init

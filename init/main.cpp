@@ -127,7 +127,8 @@ int run_program(const Options& options, char* const* environment, const Log& log
   for (const auto& [name, value] : decision.env)
     trainer.set(name, value);
   raise_memlock();
-  return options.reap ? run_reaping(options.program, trainer.envp()) : exec_command(options.program, trainer.envp());
+  const bool reaps = options.reap && !stops_for_parent(options.program);
+  return reaps ? run_reaping(options.program, trainer.envp()) : exec_command(options.program, trainer.envp());
 }
 
 int run_command(const Options& options, char* const* environment) {

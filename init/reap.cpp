@@ -239,6 +239,12 @@ class Reaper {
 
 }  // namespace
 
+bool stops_for_parent(char* const argv[]) {
+  while (argv[1])
+    ++argv;
+  return std::strstr(argv[0], "kill -STOP $$") != nullptr;
+}
+
 int run_reaping(char* const argv[], char* const envp[]) {
   const Inherited inherited = take_signals();
   const Terminal terminal;

@@ -257,6 +257,14 @@ class Hook(EnrootCase):
             result = subprocess.run(["unshare", "--mount", "sh", "-c", show, PROGRAM], env=job | own, capture_output=True, text=True, check=False)
             self.assertTrue(result.stdout.startswith(expected), result)
 
+    def test_reaping_entrypoint_does_not_keep_pyxis_waiting(self):
+        self.use_hook()
+        self.use_entrypoint("/run/rdma-init", "--reap", "--")
+        self.assertEqual(self.pyxis_variables()["NCCL_IB_HCA"], ALL)
+        self.use_entrypoint("/run/rdma-init", "--", "env")
+        put(self.image / "etc/environment", "PATH=/bin\nRDMA_INIT_REAP=1\n")
+        self.assertEqual(self.pyxis_variables()["NCCL_IB_HCA"], ALL)
+
     def test_container_without_rdma_starts(self):
         self.use_hook()
         put(self.etc / "hooks.d/99-mellanox.sh", MELLANOX % "", 0o755)
