@@ -10,6 +10,7 @@
 
 #include "base/rooted.hpp"
 #include "base/text.hpp"
+#include "fabric/library_variables.hpp"
 
 namespace init {
 namespace {
@@ -49,15 +50,18 @@ std::map<std::string, std::string> parse_environ(std::string_view text) {
   return variables;
 }
 
-base::Result<void> load_environ(const std::string& path) {
+base::Result<Variables> load_environ(const std::string& path) {
   const auto text = base::Rooted("").read(path, kMostEnviron);
   if (const auto* failed = std::get_if<base::Unreadable>(&text))
     return base::sys_error(failed->code, "read `{}`", base::printable(path));
   auto variables = parse_environ(std::get<std::string>(text));
+  Variables job;
   for (char** at = environ; *at; ++at) {
     const std::string_view entry = *at;
     const auto [name, value] = base::split_first(entry, '=');
-    if (name.size() < entry.size()) variables.try_emplace(std::string(name), value);
+    if (name.size() == entry.size() || !variables.try_emplace(std::string(name), value).second) continue;
+    const bool is_read = fabric::is_policy_variable(name) || (name.starts_with("RDMA_INIT_") && is_variable_name(name));
+    if (is_read && !value.empty() && value.find_first_of("'\r\n") == value.npos) job.emplace_back(name, value);
   }
   // Makes one new environment: setenv() passes through all variables each time, and an image may have half a million.
   static std::vector<std::string> entries;
@@ -68,7 +72,7 @@ base::Result<void> load_environ(const std::string& path) {
     pointers.push_back(entries.emplace_back(fmt::format("{}={}", name, value)).data());
   pointers.push_back(nullptr);
   environ = pointers.data();
-  return {};
+  return job;
 }
 
 }  // namespace init

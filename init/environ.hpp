@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/result.hpp"
+#include "init/decision.hpp"
 
 namespace init {
 
@@ -14,8 +15,10 @@ namespace init {
 // have hostile lines. Pure.
 std::map<std::string, std::string> parse_environ(std::string_view text);
 
-// Sets the variables of the file in this process, once. Errors: the file is unreadable, no regular file, or has more
-// than 4 MiB.
-base::Result<void> load_environ(const std::string& path);
+// Sets the variables of the file in this process, once. Returns the variables of the environment that the file lacks
+// and rdma-init reads: those of libraries, and RDMA_INIT_*. A program that enroot starts in the container sees only the
+// file. Left out are empty values, and values that no line of the file can hold. Errors: the file is unreadable, no
+// regular file, or has more than 4 MiB.
+base::Result<Variables> load_environ(const std::string& path);
 
 }  // namespace init

@@ -4,6 +4,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -18,8 +19,8 @@
 #include "init/format_env.hpp"
 #include "init/image.hpp"
 #include "init/resolve.hpp"
-#include "init/surroundings.hpp"
 #include "init/starter.hpp"
+#include "init/surroundings.hpp"
 #include "init/topo.hpp"
 
 namespace init {
@@ -39,8 +40,24 @@ int print(const Log& log, std::string_view text) {
   return kExitFailure;
 }
 
+// Returns the first warning as a value of RDMA_INIT_NOTE. Characters that a shell obeys are replaced: printable() would
+// escape them, and enroot removes quotes.
+std::string note_of(const Decision& decision) {
+  const bool none = decision.status == Status::kNone;
+  std::string note = none ? decision.summary : decision.warnings.empty() ? "" : decision.warnings.front();
+  if (none && !decision.remedy.empty()) note += "; remedy: " + decision.remedy;
+  constexpr std::string_view kFrom = "();`$|&<>'\"";
+  constexpr std::string_view kTo = "[],        ";
+  for (char& c : note) {
+    if (const std::size_t at = kFrom.find(c); at != kFrom.npos) c = kTo[at];
+  }
+  return base::one_line(note);
+}
+
 void log_decision(const Log& log, const Decision& decision, const std::string& note) {
-  const std::string noted = note.empty() ? "" : "; note of the node: " + note;
+  // Shows a note that this run has found too only once.
+  const bool is_new = !note.empty() && !base::printable(note_of(decision)).starts_with(note);
+  const std::string noted = is_new ? "; note of the node: " + note : "";
   // Leaves out the summary of status none if a refusal by --require follows, which has the same text.
   const bool is_shown =
       decision.status != Status::kNone || !decision.refusal || !decision.refusal->starts_with("--require");
@@ -73,9 +90,23 @@ void add_for_later_runs(const Options& options, Decision& decision) {
   decision.env.emplace_back(kExportsName, decision.mark);
 }
 
+// Adds the variables for a container whose environment is --environ FILE: those of the job that FILE lacks, because an
+// entrypoint sees FILE only, and the first warning, because nothing else shows it to the user.
+void add_for_container(const Options& options, Decision& decision) {
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(decision.env, name, &Variables::value_type::first) != decision.env.end();
+  };
+  const std::string note = options.note.empty() && !options.policy.exports.empty() ? note_of(decision) : "";
+  for (const auto& variable : options.job) {
+    if (!has(variable.first)) decision.env.push_back(variable);
+  }
+  if (!note.empty()) decision.env.emplace_back("RDMA_INIT_NOTE", note);
+}
+
 int run_env(const Options& options, const Log& log, Decision decision) {
   log_decision(log, decision, options.note);
   add_for_later_runs(options, decision);
+  if (!options.environ_file.empty()) add_for_container(options, decision);
   const auto text = options.format == EnvFormat::kDotenv ? format_dotenv(decision)
                     : options.format == EnvFormat::kJson ? format_json(decision)
                                                          : format_sh(decision);
@@ -102,6 +133,10 @@ int run_doctor(const Options& options, const Log& log, const Resolved& resolved)
     add(check_image(inventory, decision, read_image(options.root, decision.efa), lent));
     add(check_surroundings(inventory, settings, decision, read_surroundings(options.root)));
   }
+  // A snapshot or file tree is of another machine.
+  const Starter starter = options.snapshot || !options.root.empty() ? Starter() : find_starter("");
+  for (Check& check : checks)
+    check.remedy = remedy_for(starter, std::move(check.remedy));
   const int code = print(log, options.json ? doctor_json(decision, checks) : doctor_text(decision, checks));
   return is_fit(checks) ? code : kExitFailure;
 }
@@ -134,10 +169,6 @@ int run_program(const Options& options, char* const* environment, const Log& log
 int run_command(const Options& options, char* const* environment) {
   const Log log(options.log);
   if (options.command == Command::kHelp) return print(log, help_text(options.topic));
-  // A snapshot or file tree is of another machine.
-  const Starter starter = options.snapshot || !options.root.empty() ? Starter() : find_starter("");
-  for (Check& check : checks)
-    check.remedy = remedy_for(starter, std::move(check.remedy));
   if (options.command == Command::kVersion) return print(log, "rdma-init " RDMA_INIT_VERSION "\n");
   for (const std::string& warning : options.warnings)
     log.warning(warning, kUnknownRemedy);
@@ -179,6 +210,7 @@ int main(int argc, char** argv) {
       // The variables of the container are options too.
       auto loaded = init::load_environ(options->environ_file);
       options = loaded ? init::parse_options(argc, argv, environ) : std::move(loaded).error();
+      if (options) options->job = *std::move(loaded);
     }
     // Checks the prefix: below a directory that does not exist or cannot be entered, each lookup would find nothing,
     // and the machine would seem to have no HCA.

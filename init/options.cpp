@@ -120,7 +120,8 @@ constexpr base::Option<Options> kOptions[] = {
     {"root", "DIR", "read /sys, /dev and /etc below DIR instead of this machine's",
      [](Options& o, std::string_view t) { return store(o.root, t); }, kOfOtherMachine},
     {"rootfs", "DIR",
-     "env: decide for a container whose root file system is prepared at DIR: read files and device nodes below DIR, but "
+     "env: decide for a container whose root file system is prepared at DIR: read files and device nodes below DIR, "
+     "but "
      "addresses of this machine",
      [](Options& o, std::string_view t) { return store_path(o.rootfs, t); }, "env"},
     {"environ", "FILE", "env: variables of that container, NAME=value lines; they precede those of the environment",
@@ -137,9 +138,6 @@ constexpr auto kWithVariable = kTable.first(kTable.size() - kWithoutVariable);
 
 constexpr std::array<Named<Command>, 4> kSubcommands = {
     {{"env", Command::kEnv}, {"doctor", Command::kDoctor}, {"topo", Command::kTopo}, {"snapshot", Command::kSnapshot}}};
-
-// Longest text of RDMA_INIT_NOTE that is shown, in bytes.
-constexpr std::size_t kLongestNote = 200;
 
 constexpr std::string_view kPrefix = "RDMA_INIT_";
 

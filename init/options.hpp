@@ -29,6 +29,7 @@ struct Options {
   std::string root;                     // --root DIR, for file trees
   std::string rootfs;                   // --rootfs DIR, of a container that is being prepared on this machine
   std::string environ_file;             // --environ FILE
+  Variables job;                        // with it: variables of the environment that FILE lacks (load_environ())
   bool lent = true;                     // false: --no-lent
   std::string note;                     // RDMA_INIT_NOTE, escaped and cut: why an annotation of the pod has no effect
   char** program = nullptr;             // argv of the trainer; kExec only
@@ -40,6 +41,9 @@ struct Options {
   // Returns the prefix of all files that are read, except those of --environ and --snapshot.
   const std::string& tree() const { return rootfs.empty() ? root : rootfs; }
 };
+
+// Longest text of RDMA_INIT_NOTE that is shown, in bytes.
+inline constexpr std::size_t kLongestNote = 200;
 
 // The ends of the names of RDMA_INIT_* variables that are no options.
 inline constexpr std::string_view kOtherVariables = "DEVICES EXPORTS SITE RAILS NOTE";

@@ -3,8 +3,10 @@
 # enroot and pyxis do not execute the image's ENTRYPOINT. It runs once per step and node, and sorts after 99-mellanox.sh: it sees the
 # HCAs that 99-mellanox.sh leaves.
 #
-# A variable that the job, the image or the site has set keeps its value. Nothing is added if MELLANOX_VISIBLE_DEVICES is `void` or
-# `none`: 99-mellanox.sh then hides no HCA. The container starts in any case, after a failure with a warning.
+# A variable that the job, the image or the site has set keeps its value. An ENTRYPOINT sees only the container's variables, so the
+# job's values of the libraries, and its RDMA_INIT_*, are added too. With MELLANOX_VISIBLE_DEVICES `void` or `none` nothing else is
+# added: 99-mellanox.sh then hides no HCA. The container starts after a failure, with a warning, but not if RDMA_INIT_REQUIRE,
+# _REQUIRE_USED or _STRICT refuses it. pyxis shows the messages only then, so the container gets the first warning as RDMA_INIT_NOTE.
 rdma_init=/usr/bin/rdma-init
 
 # The hook's own environment is that of the job, and precedes the container's as in 99-mellanox.sh; the last line of the file counts.
@@ -12,13 +14,17 @@ devices=${MELLANOX_VISIBLE_DEVICES-}
 if [ -z "${MELLANOX_VISIBLE_DEVICES+set}" ]; then
   devices=$(sed -n -e '/^MELLANOX_VISIBLE_DEVICES=/h' -e "\${x;s/^[^=]*=//p;}" "$ENROOT_ENVIRON")
 fi
-case $devices in void | none) exit 0 ;; esac
-
 # It waits for nothing, so that no option of the image delays the start. An error has its own message and remedy.
-if variables=$("$rdma_init" --rootfs "$ENROOT_ROOTFS" --environ "$ENROOT_ENVIRON" --wait 0 env --format dotenv); then
-  # The line break before them ends a last line without one; enroot drops empty lines.
-  [ -z "$variables" ] || printf '\n%s\n' "$variables" >> "$ENROOT_ENVIRON"
-else
-  echo "99-rdma.sh: warning: rdma-init failed, no RDMA variables are set in this container" >&2
+set -- --rootfs "$ENROOT_ROOTFS" --environ "$ENROOT_ENVIRON" --wait 0
+is_used=1
+case $devices in void | none) is_used='' && set -- "$@" --export none --require 0 --require-used 0 --log quiet ;; esac
+variables=$("$rdma_init" "$@" env --format dotenv)
+code=$?
+if [ "$code" = 78 ] && [ -n "$is_used" ]; then exit 1; fi
+if [ "$code" != 0 ] && [ -n "$is_used" ]; then
+  variables="RDMA_INIT_NOTE=rdma-init failed in 99-rdma.sh, no RDMA variables are set in this container"
+  echo "99-rdma.sh: warning: ${variables#*=}" >&2
 fi
+# The line break before them ends a last line without one; enroot drops empty lines.
+[ -z "$variables" ] || printf '\n%s\n' "$variables" >> "$ENROOT_ENVIRON"
 exit 0

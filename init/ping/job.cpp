@@ -19,6 +19,7 @@
 #include "base/text.hpp"
 #include "base/timing.hpp"
 #include "init/exec.hpp"
+#include "init/options.hpp"
 #include "init/ping/causes.hpp"
 #include "init/ping/channel.hpp"
 #include "init/ping/describe.hpp"
@@ -205,6 +206,9 @@ int run(const Options& options, char* const* environment, const Log& log) {
     log.error(self.error().message, base::remedy_of(self.error(), "see rdma-ping --help"));
     return kExitUsage;
   }
+  // The hook of enroot has no other way to its user.
+  const std::string note = own_variable("RDMA_INIT_NOTE");
+  if (!note.empty() && self->place.rank == 0) log.info("note of the node: " + printable(note, kLongestNote));
   // A reader of the report may end early. The command gets back the action that it was started with.
   const auto before = ::signal(SIGPIPE, SIG_IGN);
   int code = 0;

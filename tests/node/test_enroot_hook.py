@@ -242,8 +242,36 @@ class Hook(EnrootCase):
         for script in (None, "exit 2", "kill -KILL $$"):
             self.use_hook(str(put(self.work / "bad", f"#!/bin/sh\n{script}\n", 0o755)) if script else "/nonexistent")
             found = self.variables(HOME="/root")
-            self.assertEqual(set(found) - {"HOME", "PATH", "PWD", "SHLVL", "_"}, set(), script)
+            self.assertEqual(set(found) - {"HOME", "PATH", "PWD", "SHLVL", "_"}, {"RDMA_INIT_NOTE"}, script)
+            self.assertIn("rdma-init failed in 99-rdma.sh", found["RDMA_INIT_NOTE"])
             self.assertEqual(self.messages.count("warning: rdma-init failed"), 1, script)
+
+    def test_value_of_job_wins_over_entrypoint(self):
+        self.use_hook()
+        self.use_entrypoint("/run/rdma-init", "--")
+        own = self.image / "etc/environment"
+        self.assertEqual(self.pyxis_variables()["NCCL_IB_HCA"], ALL)
+        for devices in ({}, {"MELLANOX_VISIBLE_DEVICES": "void"}):
+            found = self.pyxis_variables(NCCL_IB_HCA="=mlx5_1", UCX_TLS="it's", NCCL_DEBUG_FILE="a b", NCCL_NET="a\nNCCL_IB_SL=1", **devices)
+            self.assertEqual((found["NCCL_IB_HCA"], found["NCCL_DEBUG_FILE"], found.get("NCCL_IB_SL")), ("=mlx5_1", "a b", None))
+            self.assertNotIn("UCX_NET_DEVICES", self.pyxis_variables(RDMA_INIT_EXPORT="nccl", **devices))
+        put(own, "PATH=/bin\nNCCL_IB_HCA=mlx5_2\nRDMA_INIT_EXPORT=nccl\n")
+        found = self.pyxis_variables(NCCL_IB_HCA="=mlx5_1", RDMA_INIT_EXPORT="ucx", NCCL_IB_TC="106")
+        self.assertEqual((found["NCCL_IB_HCA"], found["RDMA_INIT_EXPORT"], found["NCCL_IB_TC"]), ("mlx5_2", "nccl", "106"))
+
+    def test_requirement_of_job_or_image_refuses_start(self):
+        self.use_hook()
+        own = self.image / "etc/environment"
+        for job in ({"RDMA_INIT_REQUIRE": "4"}, {"RDMA_INIT_REQUIRE_USED": "4"}, {"RDMA_INIT_STRICT": "1", "NCCL_IB_HCA": "mlx5_7"}):
+            for in_image in (False, True):
+                put(own, "PATH=/bin\n" + "".join(f"{name}={value}\n" for name, value in job.items() if in_image))
+                result = self.start(**({} if in_image else job))
+                self.assertEqual((result.returncode, result.stdout), (1, ""), job)
+                self.assertIn("99-rdma.sh exited with return code 1", result.stderr)
+                self.assertRegex(result.stderr, "error: --(require|strict)")
+                self.assertEqual(self.start(**job, MELLANOX_VISIBLE_DEVICES="void").returncode, 0, job)
+        put(own, "PATH=/bin\n")
+        self.assertEqual(self.start(RDMA_INIT_REQUIRE="3").returncode, 0)
 
     def test_task_with_other_hcas_than_the_hook(self):
         """GRES per task: one run of the hook serves all tasks of a node, and each task opens its own HCA."""
@@ -256,6 +284,17 @@ class Hook(EnrootCase):
             own = {"NCCL_IB_HCA": hcas, "RDMA_INIT_EXPORTS": job["RDMA_INIT_EXPORTS"].replace(f"NCCL_IB_HCA={ALL}", f"NCCL_IB_HCA={mark}")}
             result = subprocess.run(["unshare", "--mount", "sh", "-c", show, PROGRAM], env=job | own, capture_output=True, text=True, check=False)
             self.assertTrue(result.stdout.startswith(expected), result)
+
+    def test_warning_reaches_user_as_note(self):
+        self.use_hook()
+        self.assertIn("NCCL_IB_TIMEOUT=40 [environment]: a queue pair", self.variables(NCCL_IB_TIMEOUT="40")["RDMA_INIT_NOTE"])
+        self.assertNotIn("RDMA_INIT_NOTE", self.variables(NCCL_IB_HCA="=mlx5_1"))
+        put(self.etc / "hooks.d/99-mellanox.sh", MELLANOX % "", 0o755)
+        note = self.variables(MELLANOX_VISIBLE_DEVICES="all")["RDMA_INIT_NOTE"]
+        self.assertIn("no RDMA device", note)
+        own = {"PATH": harness.PATH, "NCCL_IB_TIMEOUT": "40", "RDMA_INIT_NOTE": note}
+        shown = subprocess.run([PROGRAM, "env"], env=own, capture_output=True, text=True, check=True).stderr
+        self.assertIn("note of the node: no RDMA device", shown.replace("\n ", ""))
 
     def test_reaping_entrypoint_does_not_keep_pyxis_waiting(self):
         self.use_hook()

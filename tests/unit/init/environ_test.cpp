@@ -1,6 +1,9 @@
 #include "init/environ.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "support/temp_dir.hpp"
 
 namespace init {
 namespace {
@@ -36,6 +39,20 @@ TEST(Environ, RefusesAFileThatIsNotRegular) {
     ASSERT_FALSE(loaded) << path;
     EXPECT_NE(loaded.error().message.find(std::string("`") + path + "`"), std::string::npos) << loaded.error().message;
   }
+}
+
+TEST(Environ, ReturnsVariablesOfTheJobThatTheFileLacks) {
+  const test_support::TempDir directory;
+  const std::string path = directory.path() + "/environment";
+  test_support::write_file(path, "NCCL_IB_TC=1\n");
+  const char* job[] = {"PATH=/bin", "NCCL_IB_TC=2", "NCCL_IB_SL=3",         "NCCL_DEBUG=",         "UCX_TLS=it's",
+                       "HOME=/",    "A=1",          "NCCL_DEBUG_FILE=a\nb", "RDMA_INIT_LOG=quiet", nullptr};
+  char** const before = environ;
+  environ = const_cast<char**>(job);
+  const auto loaded = load_environ(path);
+  environ = before;
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(*loaded, (Variables{{"NCCL_IB_SL", "3"}, {"RDMA_INIT_LOG", "quiet"}}));
 }
 
 }  // namespace
