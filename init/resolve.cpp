@@ -402,7 +402,7 @@ Decision completed(Decision&& decision, const Settings& settings, std::vector<st
   return std::move(decision);
 }
 
-// Replaces the remedies of the decision by those for what started this container.
+// Replaces the remedies of the decision by those of the starter.
 void name_starter(const Starter& starter, Decision& decision) {
   const auto replace = [&](std::string& remedy) { remedy = remedy_for(starter, std::move(remedy)); };
   replace(decision.remedy);

@@ -1,12 +1,12 @@
-// Finds out what started this container, so that a remedy names its option: Apptainer and Singularity, Charliecloud,
-// enroot, and a step of Slurm. They have no daemon, and leave variables and mounts.
+// Finds the program that started this container, so that a remedy names its option: Apptainer and Singularity,
+// Charliecloud, enroot, and a step of Slurm. They have no daemon, and leave variables and mounts.
 #pragma once
 
 #include <string>
 
 namespace init {
 
-// Remedies that depend on what started the container.
+// Remedies that depend on the starter.
 inline constexpr const char* kNodeRemedy =
     "if this is a container, add the device: rdma-hook, CDI, a device plugin, --device=/dev/infiniband or --bind "
     "/dev/infiniband";
@@ -23,7 +23,8 @@ struct Starter {
   bool hides_hcas = false;  // a file system covers /sys/class/infiniband, as that of enroot's 99-mellanox.sh
 };
 
-// Reads the environment and the mounts of this process. rootfs: of a container that enroot prepares; empty: this one.
+// Reads the environment and the mounts of this process. rootfs: the root of a container that enroot prepares; empty:
+// this container.
 Starter find_starter(const std::string& rootfs);
 
 // Returns the remedy for a container of this starter: another one in place of the remedies above. Pure.

@@ -13,7 +13,8 @@ const LayerInfo& about(Layer layer) {
        "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs (RHEL) in the image"},
       {"provider", 'P', "#7f3fbf", "#c5a3ff", "run `rdma-init doctor` where the rank runs"},
       {"memlock", 'M', "#e377c2", "#f7a8dc",
-       "set the limit to unlimited: `--ulimit memlock=-1`, LimitMEMLOCK=infinity of the engine or slurmd, or CAP_IPC_LOCK"},
+       "set the limit to unlimited: `--ulimit memlock=-1`, LimitMEMLOCK=infinity of the engine or slurmd, or "
+       "CAP_IPC_LOCK"},
       {"route", 'O', "#0a9bb0", "#45d6e8",
        "add a route from the address of this rail to the network of the peer's rail"},
       {"neighbour", 'N', "#6b7a00", "#c8dc3c",

@@ -32,7 +32,7 @@ TEST(Starter, HasRemediesOfItsOwn) {
   const struct {
     Starter starter;
     const char* remedy;
-    const char* part;  // of the result
+    const char* part;  // a part of the result
   } rows[] = {{{Engine::kOther}, kNodeRemedy, "--device=/dev/infiniband or --bind /dev/infiniband"},
               {{Engine::kApptainer}, kNodeRemedy, "start the container with `--bind /dev/infiniband`"},
               {{Engine::kCharliecloud}, kNodeRemedy, "start the container with `--bind /dev/infiniband`"},
