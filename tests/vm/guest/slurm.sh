@@ -132,6 +132,8 @@ make_image() {
   mount --bind /usr "$root/usr"
   mount --bind /run/lab/bin "$root/run/lab/bin"
   printf '%s\n' PATH=/run/lab/bin:/usr/sbin:/usr/bin HOME=/tmp "${@:2}" > "$root/etc/environment"
+  # A container of enroot belongs to its user. pyxis writes /etc/rc.local in it.
+  chown "$slurm_user" "$root" "$root/etc"
 }
 
 nodes_are() { ! slurm sinfo --noheader --Node --format %T | grep -qvix "$1"; }
