@@ -233,9 +233,14 @@ void warn_about_node_gids(Deciding& d) {
     uses[kShown] = fmt::format("and {} more", uses.size() - kShown);
     uses.resize(kShown + 1);
   }
+  const auto leaves = [](const fabric::InterfaceAddress& own) { return !own.address.is_loopback(); };
+  const bool is_alone = std::ranges::none_of(d.inventory.netdevs, [&](const fabric::Netdev& netdev) {
+    return netdev.is_here() && std::ranges::any_of(netdev.addresses, leaves);
+  });
   d.decision.warnings.push_back(
-      fmt::format("uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}",
-                  one ? "" : "es", base::join(uses, ", "), one ? "it" : "them"));
+      fmt::format("uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}{}",
+                  one ? "" : "es", base::join(uses, ", "), one ? "it" : "them",
+                  is_alone ? "; only lo has an address here, so that a job cannot span nodes" : ""));
 }
 
 // Returns true if the HCA belongs to this container and does not work.
