@@ -1,5 +1,5 @@
 #!/bin/sh
-# Question: What does the IPAM plugin host-local print if CNI_NETNS is the network namespace that it runs in, as for a container in the
+# Question: Which answer does the IPAM plugin host-local print if CNI_NETNS is the network namespace that it runs in, as for a container in the
 #   host's network?
 # Memory said: a result, or an error; never both. An ADD that failed keeps no address.
 # What is so: 1.9.1 allocates the address and prints the result, then tests the namespace, prints an error as a second JSON object and

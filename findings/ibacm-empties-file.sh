@@ -1,6 +1,6 @@
 #!/bin/sh
-# Question: What does `ib_acme -A`, which writes an address file for ibacm, do on a machine whose HCAs are not there at that moment?
-# Memory said: it fails and leaves the present file alone.
+# Question: Is the address file of ibacm unchanged after `ib_acme -A`, which writes it, has failed because no HCA is there at that moment?
+# Memory said: yes.
 # What is so: it fails, after it has emptied the file. A boot script that runs it before the driver is loaded deletes the addresses that
 #   an administrator wrote.
 # Versions: ibacm 44.0-2 (Debian 12).

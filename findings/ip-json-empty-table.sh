@@ -1,5 +1,5 @@
 #!/bin/sh
-# Question: What does `ip -j route show table N` print for a routing table, such as that of a rail, that has no route yet?
+# Question: Which JSON does `ip -j route show table N` print for a routing table, such as that of a rail, that has no route yet?
 # Memory said: the empty list, `[]`, and exit code 0, as `ip -j rule show` does.
 # What is so: exit code 2 and the text `[`, which no JSON parser accepts, because the kernel has no table before its first route. 6.15
 #   closes the bracket and also exits with 2.
@@ -19,6 +19,6 @@ run_ip() {
     code=$?
   echo "$(tr -d '\n' < "$work/out") exit $code"
 }
-expect "rule show table 100" "$(run_ip -j rule show table 100)" "[ ] exit 0"
+expect "rule show table 100" "$(run_ip -j rule show table 100)" "[] exit 0"
 expect "route show table 100" "$(run_ip -j route show table 100)" "[ exit 2"
 expect "error" "$(head -n 1 "$work/err")" "Error: ipv4: FIB table does not exist."

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Question: What does Prometheus' node exporter report of a node with a Mellanox HCA and soft RoCE (rxe) beside it?
+# Question: Which values does Prometheus' node exporter report of a node with a Mellanox HCA and soft RoCE (rxe) beside it?
 # Memory said: the Mellanox HCA with all values, and of the other one the values that it has.
 # What is so: nothing of either. rxe has no attributes `hca_type` and `board_id`, and the collector drops all HCAs if such a file of one
 #   HCA is absent. The log has no error at its default level; only node_scrape_collector_success is 0. 1.11.1 reports both.
