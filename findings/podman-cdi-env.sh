@@ -4,7 +4,7 @@
 # What is so: the device's. Podman applies CDI files last and writes both values into config.json, and runc and crun pass on the last
 #   one. So a value in a CDI file cannot be overridden on the command line, and there is no message. With two such devices the one that
 #   is named last decides.
-# Versions: podman 4.3.1+ds1-8+deb12u1+b3 (Debian 12); the same with 5.8.6 (sid).
+# Versions: podman 4.3.1+ds1-8+deb12u1+b3 (Debian 12); the same with 5.8.6 and Docker 28.5.2 (sid).
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
