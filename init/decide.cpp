@@ -242,11 +242,13 @@ void keep_gid_indices(Deciding& d) {
   for (const std::string_view name : kIndexNames) {
     const Setting* setting = d.kept.find(name);
     if (!setting) continue;
-    const bool ucx_auto = name.starts_with("UCX_") && setting->value == "auto";
-    const long index = ucx_auto                    ? -1
-                       : name.starts_with("NCCL_") ? nccl::parse_index(setting->value)
-                                                   : nccl::parse_param(setting->value, -1);
-    auto problem = index < 0 ? std::nullopt : check_gid_index(index, chosen, d.decision.needs_full);
+    const std::optional<long> read = name.starts_with("UCX_")    ? parse_ucx_index(setting->value)
+                                     : name.starts_with("NCCL_") ? nccl::parse_index(setting->value)
+                                                                 : nccl::parse_param(setting->value, -1);
+    const long index = read.value_or(-1);
+    std::optional<std::string> problem;
+    if (!read) problem = "is no number, auto or inf, and UCX refuses it";
+    if (index >= 0) problem = check_gid_index(index, chosen, d.decision.needs_full);
     // Seen with UCX 1.18: it leaves out a port whose slot is empty.
     const auto is_empty = [&](const Candidate* one) { return has_empty_slot(*one->port, index); };
     if (problem && name.starts_with("UCX_") && std::ranges::any_of(chosen, is_empty))

@@ -1,8 +1,11 @@
 #include "init/kept.hpp"
 
 #include <fmt/core.h>
+#include <strings.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
 #include <utility>
 
 #include "base/text.hpp"
@@ -136,6 +139,15 @@ nccl::HcaList meaning_of(std::string_view value, const std::vector<Candidate>& c
   // Adds an entry that matches nothing, because a list without entries would select every HCA.
   if (meaning.entries.empty() && !meaning.exclude && !value.empty()) meaning.entries.emplace_back();
   return meaning;
+}
+
+std::optional<long> parse_ucx_index(const std::string& value) {
+  if (::strcasecmp(value.c_str(), "auto") == 0) return -1;
+  if (::strcasecmp(value.c_str(), "inf") == 0) return std::numeric_limits<long>::max();
+  char* end = nullptr;
+  const unsigned long number = std::strtoul(value.c_str(), &end, 10);
+  if (end == value.c_str()) return std::nullopt;
+  return static_cast<long>(std::min<unsigned long>(number, std::numeric_limits<long>::max()));
 }
 
 std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown) {

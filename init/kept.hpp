@@ -28,6 +28,12 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
 // names a device means this device only, every entry counts, and an empty or invalid port is every port.
 nccl::HcaList meaning_of(std::string_view value, const std::vector<Candidate>& candidates);
 
+// Returns the GID index that UCX reads in UCX_IB_GID_INDEX: -1 for its own choice ("auto"), nullopt if UCX refuses the
+// value. UCX reads the decimal digits at the beginning, so that 0x3 is 0 and 3,5 is 3. "inf" and negative numbers are
+// the highest number.
+// Source: openucx/ucx src/ucs/config/parser.c, 1.13 to 1.18; findings/ucx-gid-index-hex.sh.
+std::optional<long> parse_ucx_index(const std::string& value);
+
 // Returns the problem of a fixed GID index on the chosen RoCE ports: the slot is empty, has type v1, belongs to another
 // network namespace, or does not exist, or its GID is link-local although the port has a better one. unknown: set to
 // true if a table was not read far enough to decide.

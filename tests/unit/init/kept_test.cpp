@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "init/decision.hpp"
 #include "init/doctor.hpp"
 #include "support/inventories.hpp"
@@ -70,6 +72,18 @@ TEST(CheckGidIndex, DescribesTheSlot) {
   bool unknown = false;
   EXPECT_FALSE(check_gid_index(9, {&candidates[0]}, unknown));
   EXPECT_TRUE(unknown) << "the unread part of the table decides";
+}
+
+TEST(ParseUcxIndex, ReadsDecimalDigitsAtTheBeginning) {
+  EXPECT_EQ(init::parse_ucx_index("3"), 3);
+  EXPECT_EQ(init::parse_ucx_index(" 3"), 3);
+  EXPECT_EQ(init::parse_ucx_index("3,5"), 3);
+  EXPECT_EQ(init::parse_ucx_index("0x3"), 0);
+  EXPECT_EQ(init::parse_ucx_index("010"), 10);
+  EXPECT_EQ(init::parse_ucx_index("Auto"), -1);
+  for (const char* highest : {"-1", "inf", "99999999999999999999"})
+    EXPECT_EQ(init::parse_ucx_index(highest), std::numeric_limits<long>::max()) << highest;
+  EXPECT_EQ(init::parse_ucx_index("x3"), std::nullopt);
 }
 
 Settings environment(std::initializer_list<std::pair<const char*, const char*>> variables) {
