@@ -251,7 +251,7 @@ void keep_gid_indices(Deciding& d) {
     if (index >= 0) problem = check_gid_index(index, chosen, d.decision.needs_full);
     // Seen with UCX 1.18: it leaves out a port whose slot is empty.
     const auto is_empty = [&](const Candidate* one) { return has_empty_slot(*one->port, index); };
-    if (problem && name.starts_with("UCX_") && std::ranges::any_of(chosen, is_empty))
+    if (problem && index >= 0 && name.starts_with("UCX_") && std::ranges::any_of(chosen, is_empty))
       *problem += "; UCX uses TCP there, without an error";
     d.kept.keep(name, std::move(problem));
     // An earlier run exported the index for the ports with a GID of one family, and dropped the other ports.

@@ -149,12 +149,14 @@ Result<void> add_capabilities(const std::vector<std::string>& names, Json& proce
   return {};
 }
 
-// Raises RLIMIT_MEMLOCK in its present entry of `rlimits`, because runtimes refuse a second entry. A higher limit
-// stays.
+// Raises RLIMIT_MEMLOCK in its present entries of `rlimits`; the specification allows one, and runtimes use the last. A
+// higher limit stays.
 Result<void> raise_memlock(std::uint64_t wanted, const std::optional<Rlimit>& inherited, Json& process) {
   Json& rlimits = *TRY(member(process, "rlimits", Json::value_t::array, "process"));
+  bool is_present = false;
   for (Json& limit : rlimits) {
     if (!limit.is_object() || text_or(limit, "type", "") != kMemlock) continue;
+    is_present = true;
     for (const char* name : {"soft", "hard"}) {
       const auto found = limit.find(name);
       // The JSON parser stores a non-negative number as unsigned, but other code of this program may have stored one as
@@ -164,8 +166,8 @@ Result<void> raise_memlock(std::uint64_t wanted, const std::optional<Rlimit>& in
       const bool higher = is_limit && found->get<std::uint64_t>() >= wanted;
       if (!higher) limit[name] = wanted;
     }
-    return {};
   }
+  if (is_present) return {};
   const Rlimit raised = raised_memlock(wanted, inherited);
   rlimits.push_back(Json{{"type", kMemlock}, {"hard", raised.hard}, {"soft", raised.soft}});
   return {};
@@ -176,10 +178,10 @@ Result<void> add_environment(const std::map<std::string, std::string>& variables
   Json& env = *TRY(member(process, "env", Json::value_t::array, "process"));
   for (const auto& [name, value] : variables) {
     const std::string prefix = name + "=";
-    const auto own = std::ranges::find_if(env, [&](const Json& entry) {
+    const auto own = std::find_if(env.rbegin(), env.rend(), [&](const Json& entry) {  // the last one counts
       return entry.is_string() && entry.get_ref<const std::string&>().starts_with(prefix);
     });
-    (own == env.end() ? env.emplace_back() : *own) = prefix + value;
+    (own == env.rend() ? env.emplace_back() : *own) = prefix + value;
   }
   return {};
 }

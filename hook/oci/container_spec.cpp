@@ -87,8 +87,8 @@ Result<void> read_annotations(const Json& config, ContainerSpec& spec) {
 
 Result<void> read_rlimit(const Json& element, const std::string& at, ContainerSpec& spec) {
   const std::string type = TRY(text(element, "type", at));
-  // Runtimes refuse a container with two entries of one type, so only the first is read.
-  if (type != "RLIMIT_MEMLOCK" || spec.memlock) return {};
+  // runc and crun set the limits in order, so the last entry of a type counts.
+  if (type != "RLIMIT_MEMLOCK") return {};
   spec.memlock = Rlimit{TRY(unsigned_number(element, "soft", at)), TRY(unsigned_number(element, "hard", at))};
   return {};
 }
@@ -273,8 +273,8 @@ bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, st
 }
 
 std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name) {
-  for (const std::string& entry : spec.env) {
-    const std::string_view view = entry;
+  for (auto entry = spec.env.rbegin(); entry != spec.env.rend(); ++entry) {
+    const std::string_view view = *entry;
     if (view.size() > name.size() && view.starts_with(name) && view[name.size()] == '=')
       return std::string(view.substr(name.size() + 1));
   }

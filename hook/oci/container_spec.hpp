@@ -94,7 +94,8 @@ MayWrite may_write_to_mounts(const ContainerSpec& spec);
 // Returns true if a text of /proc/PID/uid_map maps the reader's uid 0 (user_namespaces(7)).
 bool maps_root(std::string_view uid_map);
 
-// Returns the first value of a variable in env; nullopt: it is not set.
+// Returns the last value of a variable in env, which runc and crun pass on; nullopt: it is not set. CRI-O adds a pod's
+// variable behind the image's, and Podman a CDI device's behind the user's.
 std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name);
 
 // The pod, as the engine itself wrote it into annotations. Empty for Podman, Docker and runc, because an image could

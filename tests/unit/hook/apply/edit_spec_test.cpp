@@ -132,11 +132,13 @@ TEST(EditSpec, KeepsPresentEntries) {
 
 TEST(EditSpec, ReplacesAFactOfTheNode) {
   Json config = minimal();
-  config["process"]["env"] = {"RDMA_INIT_SITE=NCCL_IB_TC=1", "PATH=/bin"};
+  config["process"]["env"] = {"RDMA_INIT_SITE=NCCL_IB_TC=3", "RDMA_INIT_SITE=NCCL_IB_TC=1", "PATH=/bin"};
   Plan plan;
   plan.env = {{"RDMA_INIT_SITE", "NCCL_IB_TC=106"}};
   ASSERT_TRUE(apply_to(config, plan));
-  EXPECT_EQ(config["process"]["env"].dump(), R"(["RDMA_INIT_SITE=NCCL_IB_TC=106","PATH=/bin"])");
+  // The last entry of a name counts.
+  EXPECT_EQ(config["process"]["env"].dump(),
+            R"(["RDMA_INIT_SITE=NCCL_IB_TC=3","RDMA_INIT_SITE=NCCL_IB_TC=106","PATH=/bin"])");
 }
 
 // The limit of config.json, or the inherited one of a container that lists none.
@@ -146,6 +148,10 @@ TEST(EditSpec, RaisesMemlockOnceAndNeverLowersIt) {
                           R"({"type":"RLIMIT_MEMLOCK","hard":4096,"soft":64}])";
   const std::string low_raised = R"([{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024},)"
                                  R"({"type":"RLIMIT_MEMLOCK","hard":4096,"soft":1024}])";
+  const std::string twice = R"([{"type":"RLIMIT_MEMLOCK","hard":4096,"soft":2048},)"
+                            R"({"type":"RLIMIT_MEMLOCK","hard":4096,"soft":64}])";
+  const std::string twice_raised = R"([{"type":"RLIMIT_MEMLOCK","hard":4096,"soft":2048},)"
+                                   R"({"type":"RLIMIT_MEMLOCK","hard":4096,"soft":1024}])";
   const std::string unlimited =
       R"([{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}])";
   const struct {
@@ -155,6 +161,7 @@ TEST(EditSpec, RaisesMemlockOnceAndNeverLowersIt) {
     std::optional<Rlimit> inherited;
     std::string expected;
   } cases[] = {{"too low", 1024, low, {}, low_raised},
+               {"two entries, of which the last counts", 1024, twice, {}, twice_raised},
                {"none planned", {}, low, {}, low},
                {"unlimited", 1024, unlimited, {}, unlimited},
                {"an inherited one", 1024, "", Rlimit{512, 4096}, kRaised},

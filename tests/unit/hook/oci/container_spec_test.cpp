@@ -21,6 +21,7 @@ TEST(ContainerSpec, ReadsMembers) {
     "annotations": {"rdma-init.io/devices": "all"},
     "process": {"env": ["A=1", "A=2", "B="], "user": {"uid": 1000},
                 "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1, "hard": 2},
+                            {"type": "RLIMIT_MEMLOCK", "soft": 1, "hard": 1},
                             {"type": "RLIMIT_MEMLOCK", "soft": 65536, "hard": 18446744073709551615}]},
     "mounts": [{"destination": "/sys", "type": "sysfs"}],
     "linux": {"devices": [{"path": "/dev/infiniband/uverbs0", "type": "c", "major": 231, "minor": 192},
@@ -30,14 +31,14 @@ TEST(ContainerSpec, ReadsMembers) {
   EXPECT_EQ(spec->root_path, "rootfs");
   EXPECT_EQ(spec->annotations.at("rdma-init.io/devices"), "all");
   EXPECT_EQ(spec->uid, 1000U);
-  EXPECT_EQ(spec->memlock, (Rlimit{65536, UINT64_MAX}));
+  EXPECT_EQ(spec->memlock, (Rlimit{65536, UINT64_MAX}));  // the last one counts
   EXPECT_EQ(spec->mounts, std::vector<SpecMount>{{"/sys"}});
   EXPECT_EQ(spec->devices,
             (std::vector<SpecDevice>{{"/dev/infiniband/uverbs0", 'c', 231, 192}, {"/dev/x", 'c', 231, 193}}));
   EXPECT_TRUE(spec->has_netns);
   EXPECT_EQ(spec->netns_path, "/var/run/netns/cni-1");
   EXPECT_TRUE(spec->has_userns);
-  EXPECT_EQ(find_env(*spec, "A"), "1");
+  EXPECT_EQ(find_env(*spec, "A"), "2");  // the last one counts
   EXPECT_EQ(find_env(*spec, "B"), "");
   EXPECT_EQ(find_env(*spec, "C"), std::nullopt);
 }
