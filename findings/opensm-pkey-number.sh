@@ -2,7 +2,7 @@
 # Question: Which P_Key has a partition for which partitions.conf gives only a name, such as `job: ALL=full;`?
 # Memory said: one that belongs to the name, so that it stays.
 # What is so: the lowest free number in the order of the lines. If two such lines change places, the partitions exchange their P_Keys,
-#   and a child netdev of IPoIB (ib0.8001) is then in the other partition. A partition with a number must stand above those without.
+#   and a child netdev of IPoIB (ib0.8001) is then in the other partition.
 # Versions: opensm 3.3.23-2+b1, ibsim 0.10-2 (Debian 12).
 set -eu
 work=$(mktemp -d)
