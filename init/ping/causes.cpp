@@ -3,36 +3,24 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
-#include "init/ping/blame.hpp"
 #include "init/ping/describe.hpp"
+#include "init/ping/evidence.hpp"
+#include "init/ping/suspects.hpp"
 
 namespace init::ping {
 namespace {
 
 using Kind = Cause::Kind;
+using Sign = Suspect::Sign;
 
-constexpr std::size_t kMostLinks = 100;  // most links that are named
-
-// The failed tests of one object.
+// Numbers of tests of one object.
 struct Share {
   std::size_t failed = 0;
   std::size_t tested = 0;
   std::size_t untested = 0;
-  const Fault* example = nullptr;  // the first one with the lowest layer
-
-  void add(const Fault& fault) {
-    ++failed;
-    if (example == nullptr || fault.layer < example->layer) example = &fault;
-  }
-  void add(const Share& other) {
-    failed += other.failed;
-    tested += other.tested;
-    untested += other.untested;
-    if (other.example != nullptr && (example == nullptr || other.example->layer < example->layer))
-      example = other.example;
-  }
 };
 
 std::string describe(const Fault& fault) {
@@ -46,24 +34,56 @@ std::string results_of(const Share& share) {
                      share.untested == 0 ? "" : fmt::format(", {} did not run", share.untested));
 }
 
+// Returns a value of a sign: "P_Key 0x8001".
+std::string value_text(Sign sign, std::uint64_t value) {
+  if (sign == Sign::kPkey)
+    return fmt::format("P_Key {:#06x}{}", value, value < 0x8000 ? ", a limited member of its partition" : "");
+  if (sign == Sign::kMtu) return fmt::format("active MTU {}", value);
+  if (sign == Sign::kFamily) return fmt::format("a GID of IPv{}", value);
+  return fmt::format("InfiniBand subnet {:016x}", value);
+}
+
+constexpr std::string_view kUnequalMtu =
+    "NCCL 2.20.3 to 2.29 sends with the MTU of the sender, so that its connections break or hang; NCCL 2.30 takes the "
+    "smaller one";
+
+std::string_view remedy_of_sign(Sign sign) {
+  switch (sign) {
+    case Sign::kCables:
+      return "set NCCL_IB_SUBNET_AWARE_ROUTING=1, which NCCL has from 2.30.7 on, give each cable a subnet of its own, "
+             "and connect port 0 of each node to port 1 of the next node";
+    case Sign::kSubnet:
+      return "use HCAs of one InfiniBand subnet on all ranks: rdma-init --hca, or NCCL_IB_HCA";
+    case Sign::kFamily:
+      return "give the netdevs of this rail addresses of one family, or set NCCL_IB_ADDR_FAMILY on all ranks and unset "
+             "NCCL_IB_GID_INDEX";
+    default:
+      return {};
+  }
+}
+
+Layer layer_of(const Suspect& suspect) {
+  if (suspect.sign == Sign::kMtu) return Layer::kMtu;
+  if (suspect.sign == Sign::kPkey) return Layer::kPkey;
+  if (suspect.sign == Sign::kFamily) return Layer::kGid;
+  return suspect.example->layer;
+}
+
 class Naming {
  public:
   explicit Naming(const Outcome& outcome) : outcome_(outcome) {}
   std::vector<Cause> find() {
     add_unequal();
     add_absent();
-    const bool stopped = outcome_.cells.empty() && !causes_.empty();  // the job stopped before the tests
-    if (!stopped && outcome_.members.size() > 1) {
-      blame_ = find_blame(outcome_);
-      share_faults();
-    }
-    for (std::size_t member = 0; member < outcome_.members.size(); ++member)
-      add_member(member);
-    for (unsigned rail = 0; rail < of_rail_.size(); ++rail)
-      add_rail_of_all(rail);
-    add_links();
-    add_untested();
+    const bool stopped = outcome_.cells.empty() && !causes_.empty();  // before the tests
+    std::vector<Suspect> suspects;
+    if (!stopped && outcome_.members.size() > 1 && outcome_.rails > 0)
+      suspects = find_suspects(evidence_.emplace(outcome_));
+    for (const Member& member : outcome_.members)
+      add_problems(member, static_cast<std::size_t>(&member - outcome_.members.data()));
     std::ranges::stable_sort(causes_, {}, &Cause::kind);
+    add_suspects(std::move(suspects));
+    if (evidence_) add_untested();
     return std::move(causes_);
   }
 
@@ -74,7 +94,7 @@ class Naming {
     for (const std::string& line : outcome_.unequal) {
       while (member < outcome_.members.size() && !line.starts_with(name_of(outcome_.members[member]) + " "))
         ++member;
-      Cause& cause = add(Kind::kRank, Layer::kRank, {}, line);
+      Cause& cause = add(Kind::kRank, Layer::kRank, line);
       if (member < outcome_.members.size()) cause.rank = outcome_.members[member].rank;
       cause.remedy = "run `rdma-init doctor` on this rank";
     }
@@ -83,58 +103,26 @@ class Naming {
   void add_absent() {
     const std::vector<unsigned>& absent = outcome_.absent;
     if (absent.empty()) return;
-    Cause& cause = add(Kind::kRank, Layer::kRank, {},
+    Cause& cause = add(Kind::kRank, Layer::kRank,
                        fmt::format("{} {} did not come: {} of {} ranks came", absent.size() == 1 ? "rank" : "ranks",
                                    name_ranks(absent), outcome_.size - absent.size(), outcome_.size));
     cause.rank = absent.front();
     cause.remedy =
         "read the log of each of these ranks: it did not start, or does not reach rank 0; --timeout sets how long rank "
-        "0 "
-        "waits";
+        "0 waits";
   }
 
-  void share_faults() {
-    of_end_.resize(blame_.ends.size());
-    of_rail_.resize(outcome_.rails);
-    for (std::size_t i = 0; i < blame_.ends.size(); ++i) {
-      const End& end = blame_.ends[i];
-      of_end_[i].tested = end.good + end.failed;
-      of_end_[i].untested = end.untested;
-      Share& rail = of_rail_[i % outcome_.rails];
-      rail.tested += end.good + end.failed;
-      rail.untested += end.untested;
-    }
-    for (Share& rail : of_rail_) {
-      rail.tested /= 2;
-      rail.untested /= 2;
-    }
-    for (const Fault& fault : blame_.faults) {
-      if (fault.owner == Fault::Owner::kLink) {
-        links_.push_back(&fault);
-      } else if (fault.owner == Fault::Owner::kRail) {
-        of_rail_[fault.rail].add(fault);
-      } else {
-        const std::size_t member = fault.owner == Fault::Owner::kFirst ? fault.first : fault.second;
-        of_end_[member * outcome_.rails + fault.rail].add(fault);
-      }
-    }
-  }
+  // --- Problems that a rank has reported, or that it is silent.
 
-  void add_member(std::size_t member) {
-    const Member& one = outcome_.members[member];
+  void add_problems(const Member& one, std::size_t member) {
     if (one.problem.failed()) {
       const Share share = share_of(member);
-      add(Kind::kRank, one.problem.layer, share,
-          fmt::format("{}: {}; {}", name_of(one), describe(one.problem), results_of(share)))
+      set(add(Kind::kRank, one.problem.layer,
+              fmt::format("{}: {}; {}", name_of(one), describe(one.problem), results_of(share))),
+          share)
           .rank = one.rank;
       return;
     }
-    add_rails_with_problems(member);
-    add_blamed_rails(member);
-  }
-
-  void add_rails_with_problems(std::size_t member) {
-    const Member& one = outcome_.members[member];
     const auto is_alike = [&](const Rail& rail) {
       return rail.problem.failed() && rail.problem.layer == one.rails.front().problem.layer;
     };
@@ -142,121 +130,208 @@ class Naming {
       const Share share = share_of(member);
       const std::string all = one.rails.size() == 1 ? "" : fmt::format("all {} rails: ", one.rails.size());
       const Failure& problem = one.rails.front().problem;
-      add(Kind::kRank, problem.layer, share,
-          fmt::format("{}: {}{}; {}", name(member, 0), all, describe(problem), results_of(share)))
+      set(add(Kind::kRank, problem.layer,
+              fmt::format("{}: {}{}; {}", name(member, 0), all, describe(problem), results_of(share))),
+          share)
           .rank = one.rank;
       return;
     }
     for (unsigned rail = 0; rail < one.rails.size(); ++rail) {
       const Failure& problem = one.rails[rail].problem;
-      if (!problem.failed()) continue;
-      const Share share = share_of(member, rail);
-      Cause& cause = add(Kind::kRailOfRank, problem.layer, share,
-                         fmt::format("{}: {}; {}", name(member, rail), describe(problem), results_of(share)));
-      cause.rank = one.rank;
-      cause.rail = rail;
+      if (problem.failed()) add_problem(member, rail, problem);
     }
   }
 
-  void add_blamed_rails(std::size_t member) {
-    std::vector<unsigned> blamed;
-    for (unsigned rail = 0; rail < rails_of(member); ++rail) {
-      if (share_of(member, rail).failed > 0 && !outcome_.members[member].rails[rail].problem.failed())
-        blamed.push_back(rail);
-    }
-    if (blamed.empty()) return;
-    const unsigned rank = outcome_.members[member].rank;
-    if (blamed.size() == rails_of(member)) {
-      const Share share = share_of(member);
-      const std::string all = blamed.size() == 1 ? "" : fmt::format(" on {} rails", blamed.size());
-      add(Kind::kRank, share.example->layer, share,
-          fmt::format("{}: {}{}, {}", name(member, share.example->rail), results_of(share), all,
-                      example_of(share, member)))
-          .rank = rank;
-      return;
-    }
-    for (const unsigned rail : blamed) {
-      const Share share = share_of(member, rail);
-      Cause& cause = add(Kind::kRailOfRank, share.example->layer, share,
-                         fmt::format("{}: {}, {}", name(member, rail), results_of(share), example_of(share, member)));
-      cause.rank = rank;
-      cause.rail = rail;
-    }
+  void add_problem(std::size_t member, unsigned rail, const Failure& problem) {
+    const Share share = share_of(member, rail);
+    Cause& cause = set(add(Kind::kRailOfRank, problem.layer,
+                           fmt::format("{}: {}; {}", name(member, rail), describe(problem), results_of(share))),
+                       share);
+    cause.rank = outcome_.members[member].rank;
+    cause.rail = rail;
+    cause.rails = {rail};
   }
 
-  void add_rail_of_all(unsigned rail) {
-    const Share& share = of_rail_[rail];
-    if (!blame_.is_dead[rail]) return;
-    const Fault& fault = *share.example;
-    add(Kind::kRail, fault.layer, share,
-        fmt::format("rail {} of all ranks: {}, for example between {} and {}: {}", rail, results_of(share),
-                    name(fault.first, rail), name(fault.second, rail), describe(fault)))
-        .rail = rail;
-  }
-
-  void add_links() {
-    for (std::size_t i = 0; i < std::min(links_.size(), kMostLinks); ++i)
-      add_link(*links_[i]);
-    if (links_.size() <= kMostLinks) return;
-    Share rest;
-    for (std::size_t i = kMostLinks; i < links_.size(); ++i)
-      rest.add(*links_[i]);
-    rest.tested = rest.failed;
-    add(Kind::kLink, rest.example->layer, rest, fmt::format("{} more tests between two ranks failed", rest.failed));
-  }
-
-  void add_link(const Fault& fault) {
-    Cause& cause = add(Kind::kLink, fault.layer, {1, 1},
-                       fmt::format("rail {} between {} and {}: 1 of 1 test failed: {}", fault.rail,
-                                   name(fault.first, fault.rail), name(fault.second, fault.rail), describe(fault)));
-    cause.rank = outcome_.members[fault.first].rank;
-    cause.other = outcome_.members[fault.second].rank;
-    cause.rail = fault.rail;
-  }
-
-  void add_untested() {
-    if (blame_.untested == 0) return;
-    Cause& cause = add(Kind::kLink, Layer::kUntested, {},
-                       fmt::format("{} of {} tests did not run{}", blame_.untested, blame_.tests,
-                                   outcome_.out_of_time ? ": the time budget ended" : ""));
-    cause.remedy = causes_.size() == 1 ? "run rdma-ping again" : "repair the other causes and run rdma-ping again";
-  }
-
-  Cause& add(Kind kind, Layer layer, const Share& share, std::string message) {
-    const std::string remedy(about(layer).remedy);
-    causes_.push_back({kind, {}, {}, {}, layer, share.failed, share.tested, std::move(message), remedy});
-    return causes_.back();
-  }
-
-  std::size_t rails_of(std::size_t member) const { return outcome_.members[member].rails.size(); }
   Share share_of(std::size_t member, unsigned rail) const {
-    const std::size_t at = member * outcome_.rails + rail;
-    return at < of_end_.size() && rail < outcome_.rails ? of_end_[at] : Share{};
+    if (!evidence_ || rail >= outcome_.rails) return {};
+    const End& end = evidence_->end(member, rail);
+    return {end.explained, end.good + end.failed, end.untested};
   }
 
   Share share_of(std::size_t member) const {
     Share sum;
-    for (unsigned rail = 0; rail < outcome_.rails; ++rail)
-      sum.add(share_of(member, rail));
+    for (unsigned rail = 0; rail < outcome_.rails; ++rail) {
+      const Share share = share_of(member, rail);
+      sum.failed += share.failed;
+      sum.tested += share.tested;
+      sum.untested += share.untested;
+    }
     return sum;
+  }
+
+  // --- What the tests show.
+
+  // A value that differs is certain, so it comes first. Values without a failure and objects whose extent is not
+  // certain come last.
+  void add_suspects(std::vector<Suspect> suspects) {
+    const auto order = [&](const Suspect& suspect) {
+      constexpr int kKinds = static_cast<int>(Kind::kLink) + 1;
+      if (suspect.failed == 0) return kKinds;
+      return suspect.sign == Sign::kTests ? static_cast<int>(kind_of(suspect)) : -1;
+    };
+    std::ranges::stable_sort(suspects, std::greater{}, &Suspect::failed);
+    std::ranges::stable_sort(suspects, {}, order);
+    const auto has_sign = [](const Suspect& suspect) { return suspect.sign != Sign::kTests && suspect.failed > 0; };
+    const auto signs = std::ranges::find_if_not(suspects, has_sign);
+    std::ranges::stable_sort(suspects.begin(), signs, {},
+                             [](const Suspect& suspect) { return suspect.members.size(); });
+    for (const Suspect& suspect : suspects)
+      add_suspect(suspect);
+  }
+
+  Kind kind_of(const Suspect& suspect) const {
+    if (suspect.sign == Sign::kCables) return Kind::kCables;
+    if (suspect.members.empty()) return Kind::kRail;
+    if (suspect.members.size() > 1 || suspect.others.size() > 1) return Kind::kGroup;
+    if (!suspect.others.empty()) return Kind::kLink;
+    return suspect.rails.size() == outcome_.rails ? Kind::kRank : Kind::kRailOfRank;
+  }
+
+  void add_suspect(const Suspect& suspect) {
+    const Kind kind = kind_of(suspect);
+    const Share share = share_of(suspect, kind);
+    Cause& cause = set(add(kind, layer_of(suspect), text_of(suspect, kind, share)), share);
+    cause.remedy = remedy_for(suspect, kind);
+    if (kind == Kind::kRank || kind == Kind::kRailOfRank || kind == Kind::kLink)
+      cause.rank = outcome_.members[suspect.members.front()].rank;
+    if (kind == Kind::kLink) cause.other = outcome_.members[suspect.others.front()].rank;
+    cause.rails = suspect.rails;
+    if (kind != Kind::kRank && suspect.rails.size() == 1) cause.rail = suspect.rails.front();
+    if (kind != Kind::kGroup) return;
+    for (const std::size_t member : suspect.members)
+      cause.ranks.push_back(outcome_.members[member].rank);
+    for (const std::size_t member : suspect.others)
+      cause.unreached.push_back(outcome_.members[member].rank);
+  }
+
+  Share share_of(const Suspect& suspect, Kind kind) const {
+    Share share{suspect.failed, 0, 0};
+    if (kind == Kind::kGroup || kind == Kind::kCables || kind == Kind::kLink) {
+      share.tested = suspect.failed;  // none of their tests is good
+      return share;
+    }
+    for (const unsigned rail : suspect.rails) {
+      for (std::size_t member = 0; member < outcome_.members.size(); ++member) {
+        if (kind != Kind::kRail && member != suspect.members.front()) continue;
+        const End& end = evidence_->end(member, rail);
+        share.tested += end.good + end.failed;
+        share.untested += end.untested;
+      }
+    }
+    if (kind == Kind::kRail) share = {share.failed, share.tested / 2, share.untested / 2};
+    return share;
+  }
+
+  std::string text_of(const Suspect& suspect, Kind kind, const Share& share) const {
+    const std::string who = subject_of(suspect, kind);
+    if (suspect.sign == Sign::kCables)
+      return fmt::format("{}: each port reaches one peer at most, as with direct cables without a switch; {} failed{}",
+                         who, count_of(share.failed, "test"), pair_of(suspect, ", for example "));
+    if (suspect.sign != Sign::kTests) {
+      const std::string tests = suspect.failed == 0 ? "" : fmt::format("; {} failed", count_of(suspect.failed, "test"));
+      const std::string_view effect = suspect.sign == Sign::kMtu ? kUnequalMtu : std::string_view();
+      const bool has_rails = suspect.members.size() > 1 || suspect.rails.size() == 1;
+      const std::string rails = has_rails ? "" : fmt::format(" on {} rails", suspect.rails.size());
+      return fmt::format("{}: {}{}, {} of {} ranks {} {}{}{}{}{}", who, value_text(suspect.sign, suspect.value), rails,
+                         suspect.count, outcome_.members.size(), suspect.count == 1 ? "has" : "have",
+                         value_text(suspect.sign, suspect.usual), effect.empty() ? "" : ": ", effect, tests,
+                         pair_of(suspect, ", for example "));
+    }
+    if (kind == Kind::kRank || kind == Kind::kRailOfRank) return text_of_end(suspect, who, share);
+    if (kind == Kind::kGroup && suspect.others.empty())
+      return fmt::format("{}: {} failed, none with other ranks is good{}", who, count_of(share.failed, "test"),
+                         pair_of(suspect, ", for example "));
+    if (kind == Kind::kLink) return fmt::format("{}: {}: {}", who, results_of(share), describe(*suspect.example));
+    return fmt::format("{}: {}{}", who, results_of(share), pair_of(suspect, ", for example "));
+  }
+
+  // Returns the object with its ranks.
+  std::string subject_of(const Suspect& suspect, Kind kind) const {
+    const bool is_on_all = suspect.rails.size() == outcome_.rails && outcome_.rails > 1;
+    const std::string rail =
+        is_on_all ? fmt::format("all {} rails", outcome_.rails)
+                  : fmt::format("{} {}", suspect.rails.size() == 1 ? "rail" : "rails", name_ranks(suspect.rails));
+    if (kind == Kind::kRail || kind == Kind::kCables) return rail + " of all ranks";
+    if (kind == Kind::kGroup && suspect.others.empty())
+      return fmt::format("{} of ranks {}", rail, name_members(outcome_, suspect.members));
+    if (kind == Kind::kGroup)
+      return fmt::format("{} between ranks {} and ranks {}", rail, name_members(outcome_, suspect.members),
+                         name_members(outcome_, suspect.others));
+    const unsigned shown = suspect.example == nullptr ? suspect.rails.front() : suspect.example->rail;
+    if (kind == Kind::kLink)
+      return fmt::format("{} between {} and {}", rail, name(suspect.members.front(), shown),
+                         name(suspect.others.front(), shown));
+    return name(suspect.members.front(), shown);
+  }
+
+  std::string text_of_end(const Suspect& suspect, const std::string& who, const Share& share) const {
+    const Fault& fault = *suspect.example;
+    const std::size_t peer = fault.first == suspect.members.front() ? fault.second : fault.first;
+    const std::string rails = suspect.rails.size() == 1 ? "" : fmt::format(" on {} rails", suspect.rails.size());
+    return fmt::format("{}: {}{}, {}with {}: {}", who, results_of(share), rails,
+                       share.failed == 1 ? "" : "for example ", name(peer, fault.rail), describe(fault));
+  }
+
+  // Returns the two ends of the example and its failure.
+  std::string pair_of(const Suspect& suspect, std::string_view before) const {
+    if (suspect.example == nullptr) return "";
+    const Fault& fault = *suspect.example;
+    return fmt::format("{}between {} and {}: {}", before, name(fault.first, fault.rail), name(fault.second, fault.rail),
+                       describe(fault));
+  }
+
+  std::string remedy_for(const Suspect& suspect, Kind kind) const {
+    if (const std::string_view of_sign = remedy_of_sign(suspect.sign); !of_sign.empty()) return std::string(of_sign);
+    const std::size_t member = suspect.members.empty() ? 0 : suspect.members.front();
+    const bool infiniband = outcome_.members[member].rails[suspect.rails.front()].infiniband;
+    const Layer layer = layer_of(suspect);
+    const bool is_of_switch = layer == Layer::kRetry || layer == Layer::kNeighbour;
+    if (!infiniband && is_of_switch && (kind == Kind::kGroup || kind == Kind::kRail))
+      return "check the switches between these ports: uplinks, VLAN, routes, and access lists for UDP port 4791";
+    return std::string(remedy_of(layer, infiniband));
+  }
+
+  void add_untested() {
+    const std::size_t untested = evidence_->count_untested();
+    if (untested == 0) return;
+    const std::size_t members = outcome_.members.size();
+    Cause& cause =
+        add(Kind::kLink, Layer::kUntested,
+            fmt::format("{} of {} tests did not run{}", untested, members * (members - 1) / 2 * outcome_.rails,
+                        outcome_.out_of_time ? ": the time budget ended" : ""));
+    cause.remedy = causes_.size() == 1 ? "run rdma-ping again" : "repair the other causes and run rdma-ping again";
+  }
+
+  Cause& add(Kind kind, Layer layer, std::string message) {
+    Cause& cause = causes_.emplace_back();
+    cause.kind = kind;
+    cause.layer = layer;
+    cause.message = std::move(message);
+    cause.remedy = about(layer).remedy;
+    return cause;
+  }
+  static Cause& set(Cause& cause, const Share& share) {
+    cause.failed = share.failed;
+    cause.tested = share.tested;
+    return cause;
   }
 
   std::string name(std::size_t member, unsigned rail) const {
     return fmt::format("{}, {}", name_of(outcome_.members[member]), describe(outcome_.members[member], rail));
   }
 
-  std::string example_of(const Share& share, std::size_t member) const {
-    const Fault& fault = *share.example;
-    const std::size_t peer = fault.first == member ? fault.second : fault.first;
-    return fmt::format("{}with {}: {}", share.failed == 1 ? "" : "for example ", name(peer, fault.rail),
-                       describe(fault));
-  }
-
   const Outcome& outcome_;
-  Blame blame_;
-  std::vector<Share> of_end_;   // failed tests of each end, with the indexes of Blame::ends
-  std::vector<Share> of_rail_;  // failed tests of each rail, over all members
-  std::vector<const Fault*> links_;
+  std::optional<Evidence> evidence_;
   std::vector<Cause> causes_;
 };
 

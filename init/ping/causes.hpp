@@ -1,5 +1,5 @@
-// Names the broken object behind the pairs that failed: a rank, a rail of one rank, a rail of all ranks, or the link
-// between two ranks. Pure.
+// Names the broken object behind the pairs that failed: a rank, a rail of one rank or of several, a rail of all ranks,
+// or the link between ranks. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,23 @@
 namespace init::ping {
 
 struct Cause {
-  enum class Kind { kRank, kRailOfRank, kRail, kLink };
+  // In the order of a report: worst first.
+  enum class Kind { kRank, kCables, kRail, kGroup, kRailOfRank, kLink };
   Kind kind = Kind::kLink;
-  std::optional<unsigned> rank;   // kRank, kRailOfRank; kLink: the lower rank
-  std::optional<unsigned> other;  // kLink: the higher rank
-  std::optional<unsigned> rail;   // kRailOfRank, kRail, kLink
-  Layer layer = Layer::kGood;     // the first layer that failed
-  std::size_t failed = 0;         // tests that failed by this cause
-  std::size_t tested = 0;         // tests of this object
-  std::string message;            // one line: names the object with host, device, netdev and GID, and the cause
-  std::string remedy;             // one line, may be empty
+  std::optional<unsigned> rank;     // kRank, kRailOfRank; kLink: the lower rank
+  std::optional<unsigned> other;    // kLink: the higher rank
+  std::vector<unsigned> rails;      // ascending; empty: not known
+  std::optional<unsigned> rail;     // kRail, kGroup, kRailOfRank, kLink; kRail, kGroup, kLink: nullopt: all rails
+  Layer layer = Layer::kGood;       // the first layer that failed
+  std::size_t failed = 0;           // tests that failed by this cause
+  std::size_t tested = 0;           // tests of this object
+  std::string message;              // one line: names the object with host, device, netdev and GID, and the cause
+  std::string remedy;               // one line, may be empty
+  std::vector<unsigned> ranks;      // kGroup, ascending
+  std::vector<unsigned> unreached;  // kGroup: ranks that these do not reach, ascending; empty: all other ranks
 };
 
-// Returns the causes, worst first: ranks before rails before links. A good outcome has no causes.
+// Returns the causes, worst first. No other cause explains the same failures. An outcome is good if there are none.
 std::vector<Cause> find_causes(const Outcome& outcome);
 
 }  // namespace init::ping

@@ -23,6 +23,23 @@ std::string name_ranks(const std::vector<unsigned>& ranks) {
   return parts.empty() ? last : fmt::format("{} and {}", base::join(parts, ", "), last);
 }
 
+std::string name_members(const Outcome& outcome, const std::vector<std::size_t>& positions) {
+  constexpr std::size_t kMost = 12;
+  std::vector<std::string> ranges;
+  std::size_t shown = 0;
+  for (std::size_t i = 0; i < positions.size() && ranges.size() < kMost;) {
+    std::size_t end = i + 1;
+    while (end < positions.size() && positions[end] == positions[end - 1] + 1)
+      ++end;
+    const unsigned first = outcome.members[positions[i]].rank;
+    ranges.push_back(end == i + 1 ? std::to_string(first)
+                                  : fmt::format("{}-{}", first, outcome.members[positions[end - 1]].rank));
+    shown = i = end;
+  }
+  if (shown < positions.size()) ranges.push_back(fmt::format("and {} more", positions.size() - shown));
+  return base::join(ranges, ", ");
+}
+
 std::string name_of(const Member& member) {
   return fmt::format("rank {} ({})", member.rank, base::printable(member.host));
 }

@@ -12,6 +12,8 @@ namespace init::ping {
 
 // Returns "3, 5 and 6" for at most eight ranks, with the number of further ranks. ranks: at least one.
 std::string name_ranks(const std::vector<unsigned>& ranks);
+// Returns the ranks of members, given as ascending positions, as at most 12 ranges: "0-2, 7, and 4 more".
+std::string name_members(const Outcome& outcome, const std::vector<std::size_t>& positions);
 // Returns "rank 3 (host-c)".
 std::string name_of(const Member& member);
 // Returns "mlx5_0:1 (netdev eth0, GID index 3 10.0.0.1)".

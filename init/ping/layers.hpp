@@ -17,6 +17,7 @@ enum class Layer : std::uint8_t {
   kRoute,      // the rail's address has no route to the peer
   kNeighbour,  // the peer's MAC address is not resolved
   kGid,        // the index has no GID, or the two GIDs have different types
+  kPkey,       // the P_Keys of the two ports do not fit
   kMtu,        // a small packet arrives, a packet of the path MTU does not
   kReceiver,   // receiver not ready (RNR)
   kRetry,      // the peer does not acknowledge
@@ -28,12 +29,14 @@ inline constexpr std::size_t kLayers = static_cast<std::size_t>(Layer::kUntested
 
 // The word, letter, colors and remedy of a layer in reports.
 struct LayerInfo {
-  std::string_view name;         // in JSON and tables: "memlock"
-  char letter;                   // in a matrix
-  std::string_view light, dark;  // colors of a cell on a light and on a dark background
-  std::string_view remedy;       // what to do about a failure, one line; empty: none is known
+  std::string_view name;             // in JSON and tables: "memlock"
+  char letter;                       // in a matrix
+  std::string_view light, dark;      // colors of a cell on a light and on a dark background
+  std::string_view remedy;           // what to do about a failure, one line; empty: none is known
+  std::string_view infiniband = {};  // the same on InfiniBand; empty: the same text
 };
 const LayerInfo& about(Layer layer);
+std::string_view remedy_of(Layer layer, bool infiniband);
 
 // A failure, or success: kGood with an empty text.
 struct Failure {

@@ -133,7 +133,7 @@ void code(auto& codec, Rail& rail) {
   codec.text(rail.device, kLongestName);
   fields(codec, rail.port, rail.infiniband, rail.rate_mbps);
   codec.text(rail.netdev, kLongestName);
-  fields(codec, rail.gid_index, rail.gid, rail.mtu, rail.problem);
+  fields(codec, rail.gid_index, rail.gid, rail.mtu, rail.pkey, rail.problem);
 }
 void code(auto& codec, RailPair& pair) {
   fields(codec, pair.own, pair.peer);

@@ -24,7 +24,7 @@
 
 namespace init::ping {
 
-inline constexpr std::uint16_t kProtocol = 2;
+inline constexpr std::uint16_t kProtocol = 3;
 inline constexpr std::size_t kMostRails = 32;         // nccl::kMaxPorts
 inline constexpr std::size_t kLongestText = 400;      // limit of the details of failures
 inline constexpr std::size_t kLongestName = 64;       // limit of the names of hosts, devices and netdevs

@@ -1,5 +1,6 @@
 #include "init/ping/open_rail.hpp"
 
+#include <arpa/inet.h>
 #include <fmt/core.h>
 #include <sys/resource.h>
 
@@ -75,18 +76,22 @@ Failure OpenRail::make_queue() {
           fmt::format("ibv_create_cq: {}{}", std::strerror(error), memlock_text(error))};
 }
 
-Failure OpenRail::read_port(Rail& rail) {
+Failure OpenRail::read_port(Rail& rail, std::uint16_t pkey_index) {
   if (const int error = verbs_.query_port(context_.get(), port_, &attributes_))
     return {Layer::kVerbs, fmt::format("ibv_query_port: {}", std::strerror(error))};
   if (verbs_.query_gid(context_.get(), port_, gid_index_, &gid_) != 0)
     return {Layer::kGid, fmt::format("ibv_query_gid of index {}: {}", gid_index_, std::strerror(errno))};
   std::ranges::copy(gid_.raw, rail.gid.bytes.begin());
   rail.mtu = mtu();
+  // An index beyond the table is an error of ibv_modify_qp(), which names it.
+  __be16 pkey = 0;
+  const bool has_pkey = infiniband_ && verbs_.query_pkey(context_.get(), port_, pkey_index, &pkey) == 0;
+  rail.pkey = has_pkey ? ntohs(pkey) : std::uint16_t{0};
   if (rail.gid.is_zero()) return {Layer::kGid, fmt::format("the GID at index {} is empty", gid_index_)};
   return {};
 }
 
-Failure OpenRail::open(Rail& rail, std::uint32_t bytes) {
+Failure OpenRail::open(Rail& rail, std::uint32_t bytes, std::uint16_t pkey_index) {
   name_ = fmt::format("{}:{}", rail.device, rail.port);
   port_ = static_cast<std::uint8_t>(rail.port);
   infiniband_ = rail.infiniband;
@@ -99,7 +104,7 @@ Failure OpenRail::open(Rail& rail, std::uint32_t bytes) {
   if (!domain_) return {Layer::kVerbs, fmt::format("ibv_alloc_pd: {}", std::strerror(errno))};
   if (Failure failure = register_buffer(bytes); failure.failed()) return failure;
   if (Failure failure = make_queue(); failure.failed()) return failure;
-  return read_port(rail);
+  return read_port(rail, pkey_index);
 }
 
 int OpenRail::arm() {

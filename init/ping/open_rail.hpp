@@ -26,9 +26,9 @@ class OpenRail {
   ~OpenRail();
 
   // Opens the HCA and registers the buffer: for writes of `bytes`, and at least as much as NCCL registers for one
-  // connection. Sets GID and MTU of the rail to those that libibverbs reports. Call it once, and call no other function
-  // after a failure.
-  Failure open(Rail& rail, std::uint32_t bytes);
+  // connection. Sets GID, MTU and P_Key of the rail to those that libibverbs reports. Call it once, and call no other
+  // function after a failure.
+  Failure open(Rail& rail, std::uint32_t bytes, std::uint16_t pkey_index);
 
   const Verbs& verbs() const { return verbs_; }
   const std::string& name() const { return name_; }  // "mlx5_0:1"
@@ -56,7 +56,7 @@ class OpenRail {
   Failure open_port(const Rail& rail);
   Failure register_buffer(std::uint32_t bytes);
   Failure make_queue();
-  Failure read_port(Rail& rail);
+  Failure read_port(Rail& rail, std::uint16_t pkey_index);
 
   const Verbs& verbs_;
   std::string name_;

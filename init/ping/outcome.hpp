@@ -19,9 +19,10 @@ struct Rail {
   unsigned rate_mbps = 0;  // megabits per second
   std::string netdev;      // netdev of the GID in this network namespace; empty: none
   unsigned gid_index = 0;
-  fabric::Address gid;   // RoCE: at gid_index
-  unsigned mtu = 0;      // active MTU of the port in bytes
-  Failure problem = {};  // why no connection can use this rail
+  fabric::Address gid;     // RoCE: at gid_index
+  unsigned mtu = 0;        // active MTU of the port in bytes
+  std::uint16_t pkey = 0;  // InfiniBand: P_Key at the index of NCCL_IB_PKEY; 0: not known, or the entry is empty
+  Failure problem = {};    // why no connection can use this rail
   friend bool operator==(const Rail&, const Rail&) = default;
 };
 
@@ -63,10 +64,13 @@ struct Outcome {
   std::vector<FailedPair> failures;  // failed tests with the same rail at both ends
   std::vector<FailedPair> crossed;   // --rails all: two different rails
   std::size_t crossed_tested = 0;    // --rails all: tests of two different rails
+  std::size_t crossed_dropped = 0;   // failures of them that `crossed` does not hold
   double seconds = 0;                // from the first round to the last result
   bool out_of_time = false;          // the time budget ended before the last round
 
   static constexpr std::size_t kMostStrangers = 16;
+
+  std::size_t crossed_failed() const { return crossed.size() + crossed_dropped; }
 
   // Returns the index of a pair and rail in `cells`. first < second.
   std::size_t cell_of(std::size_t first, std::size_t second, unsigned rail) const {

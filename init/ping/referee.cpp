@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "init/ping/compare.hpp"
 #include "init/ping/describe.hpp"
 
 namespace init::ping {
@@ -22,40 +23,6 @@ std::size_t rounds_in_all(std::size_t members, std::size_t rails, const Rules& r
 
 std::string named(const std::string& from, unsigned rank, const std::string& host) {
   return fmt::format("{} (rank {}, {})", from, rank, printable(host));
-}
-
-// Returns the ports by kind: "2 x RoCE 400 Gb/s"; "no HCA port that NCCL uses" if there are none.
-std::string ports_of(const Member& member) {
-  std::map<std::string, unsigned> kinds;
-  for (const Rail& rail : member.rails)
-    ++kinds[fmt::format("{} {} Gb/s", rail.infiniband ? "InfiniBand" : "RoCE", rail.rate_mbps / 1000)];
-  std::vector<std::string> parts;
-  parts.reserve(kinds.size());
-  for (const auto& [kind, count] : kinds)
-    parts.push_back(fmt::format("{} x {}", count, kind));
-  return parts.empty() ? "no HCA port that NCCL uses" : base::join(parts, ", ");
-}
-
-// Returns one line for each member whose ports differ in number, rate or link layer from those of most members: NCCL
-// hangs if the HCAs of the ranks differ.
-std::vector<std::string> compare_members(const std::vector<Member>& members) {
-  std::map<std::string, std::size_t> counts;
-  for (const Member& member : members)
-    ++counts[ports_of(member)];
-  std::vector<std::string> lines;
-  if (counts.size() < 2) return lines;
-  const auto usual = std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; });
-  for (const Member& member : members) {
-    const std::string own = ports_of(member);
-    if (own == usual->first) continue;
-    std::vector<std::string> unused;
-    for (const std::string& port : member.unused)
-      unused.push_back(base::one_line(port));
-    lines.push_back(fmt::format("{} has {}, {} of {} ranks have {}{}{}", name_of(member), own, usual->second,
-                                members.size(), usual->first,
-                                unused.empty() ? "" : "; not used: ", base::join(unused, ", ")));
-  }
-  return lines;
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ void Referee::next_round(double now) {
 // after a round without any result there is no further one.
 void Referee::next_crossed_round(double now) {
   stage_ = Stage::kCrossed;
-  const bool is_useless = outcome_.crossed_tested > 0 && outcome_.crossed.size() == outcome_.crossed_tested;
+  const bool is_useless = outcome_.crossed_tested > 0 && outcome_.crossed_failed() == outcome_.crossed_tested;
   if (!outcome_.failures.empty() || is_useless || !start_round(rounds_, now)) finish(now);
 }
 
@@ -258,7 +258,11 @@ void Referee::record_test(const Meeting& meeting, std::size_t at) {
   const bool failed = test.failure.failed();
   if (shift_ != 0) {
     ++outcome_.crossed_tested;
-    if (failed && outcome_.crossed.size() < kMostCrossed) outcome_.crossed.push_back(std::move(test));
+    if (!failed) return;
+    if (outcome_.crossed.size() == kMostCrossed)
+      ++outcome_.crossed_dropped;
+    else
+      outcome_.crossed.push_back(std::move(test));
     return;
   }
   const std::size_t cell = outcome_.cell_of(test.first, test.second, test.first_rail);

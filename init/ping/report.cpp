@@ -21,7 +21,6 @@ constexpr std::size_t kMostSlow = 5;
 constexpr std::size_t kMostGoodMembers = 8;  // a good outcome of more members prints no matrix
 constexpr std::size_t kMostColumns = 64;     // most members in a matrix of 80 columns
 constexpr std::size_t kMostRows = 32;
-constexpr std::size_t kMostRanges = 12;
 constexpr std::size_t kWideColumns = 32;  // up to here a blank separates two cells
 
 std::string causes_text(const std::vector<Cause>& causes) {
@@ -78,23 +77,6 @@ std::string matrix_text(const Outcome& outcome) {
   return text + legend_text(layers);
 }
 
-// Returns the ranks of members, given as ascending positions, as ranges: "0-2, 7".
-std::string ranges_text(const Outcome& outcome, const std::vector<std::size_t>& positions) {
-  std::vector<std::string> ranges;
-  std::size_t shown = 0;
-  for (std::size_t i = 0; i < positions.size() && ranges.size() < kMostRanges;) {
-    std::size_t end = i + 1;
-    while (end < positions.size() && positions[end] == positions[end - 1] + 1)
-      ++end;
-    const unsigned first = outcome.members[positions[i]].rank;
-    ranges.push_back(end == i + 1 ? std::to_string(first)
-                                  : fmt::format("{}-{}", first, outcome.members[positions[end - 1]].rank));
-    shown = i = end;
-  }
-  if (shown < positions.size()) ranges.push_back(fmt::format("and {} more", positions.size() - shown));
-  return base::join(ranges, ", ");
-}
-
 // Returns the line of one member: the ranks by the layer of the worst rail.
 std::string row_text(const Outcome& outcome, std::size_t row, std::set<Layer>& layers) {
   std::map<Layer, std::vector<std::size_t>> by_layer;
@@ -106,7 +88,7 @@ std::string row_text(const Outcome& outcome, std::size_t row, std::set<Layer>& l
   std::vector<std::string> parts;
   for (const auto& [layer, columns] : by_layer) {
     layers.insert(layer);
-    parts.push_back(fmt::format("{} {}", about(layer).letter, ranges_text(outcome, columns)));
+    parts.push_back(fmt::format("{} {}", about(layer).letter, name_members(outcome, columns)));
   }
   return base::help_lines(fmt::format("  rank {}:", outcome.members[row].rank), base::join(parts, "; "), 13);
 }
@@ -192,7 +174,9 @@ std::string text_report(const Outcome& outcome, const std::vector<Cause>& causes
   text += cells_text(outcome, is_good(outcome, causes)) + bandwidth_text(outcome);
   if (outcome.crossed_tested > 0) {
     text += fmt::format("crossed rails: {}, {} reach: information only\n", count_of(outcome.crossed_tested, "test"),
-                        outcome.crossed_tested - outcome.crossed.size());
+                        outcome.crossed_tested - outcome.crossed_failed());
+    const std::string_view remedy = remedy_of_crossed(outcome);
+    if (!remedy.empty()) text += base::help_lines({}, fmt::format("remedy: {}", remedy), 4);
   }
   return text;
 }

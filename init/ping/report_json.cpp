@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -30,7 +32,8 @@ Json rail_json(const Rail& rail) {
           {"netdev", rail.netdev.empty() ? Json() : Json(rail.netdev)},
           {"gid_index", rail.gid_index},
           {"gid", to_gid_string(rail.gid)},
-          {"mtu", rail.mtu}};
+          {"mtu", rail.mtu},
+          {"pkey", rail.pkey == 0 ? Json() : Json(fmt::format("{:#06x}", rail.pkey))}};
 }
 
 Json member_json(const Member& member) {
@@ -42,16 +45,22 @@ Json member_json(const Member& member) {
 }
 
 Json cause_json(const Cause& cause) {
-  constexpr std::array kKinds = {"rank", "rail_of_rank", "rail", "link"};  // in the order of Cause::Kind
-  return {{"kind", kKinds[static_cast<std::size_t>(cause.kind)]},
-          {"rank", or_null(cause.rank)},
-          {"other", or_null(cause.other)},
-          {"rail", or_null(cause.rail)},
-          {"layer", about(cause.layer).name},
-          {"failed", cause.failed},
-          {"tested", cause.tested},
-          {"message", cause.message},
-          {"remedy", cause.remedy.empty() ? Json() : Json(cause.remedy)}};
+  constexpr std::array kKinds = {"rank",  "cables",       "rail",
+                                 "group", "rail_of_rank", "link"};  // in the order of Cause::Kind
+  Json json{{"kind", kKinds[static_cast<std::size_t>(cause.kind)]},
+            {"rank", or_null(cause.rank)},
+            {"other", or_null(cause.other)},
+            {"rail", or_null(cause.rail)},
+            {"rails", cause.rails},
+            {"layer", about(cause.layer).name},
+            {"failed", cause.failed},
+            {"tested", cause.tested},
+            {"message", cause.message},
+            {"remedy", cause.remedy.empty() ? Json() : Json(cause.remedy)}};
+  if (cause.kind != Cause::Kind::kGroup) return json;
+  json["ranks"] = cause.ranks;
+  json["unreached"] = cause.unreached;
+  return json;
 }
 
 Json failure_json(const Outcome& outcome, const FailedPair& pair) {
@@ -100,7 +109,10 @@ std::string json_report(const Outcome& outcome, const std::vector<Cause>& causes
   const std::size_t shown = std::min(outcome.failures.size(), kMostFailures);
   for (std::size_t i = 0; i < shown; ++i)
     json["failures"].push_back(failure_json(outcome, outcome.failures[i]));
-  json["crossed"] = {{"tested", outcome.crossed_tested}, {"failed", outcome.crossed.size()}};
+  const std::string_view remedy = remedy_of_crossed(outcome);
+  json["crossed"] = {{"tested", outcome.crossed_tested},
+                     {"failed", outcome.crossed_failed()},
+                     {"remedy", remedy.empty() ? Json() : Json(remedy)}};
   if (!outcome.gbps.empty()) json["gbps"] = bandwidth_json(outcome);
   // Writes ASCII only: a terminal obeys some characters of other ranks' texts.
   return json.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";

@@ -64,7 +64,7 @@ class Tester {
     verbs_ = *verbs;
     for (Rail& rail : prepared.rails) {
       OpenRail& opened = open_.emplace_back(verbs_);
-      if (!rail.problem.failed()) rail.problem = opened.open(rail, prepare.bytes);
+      if (!rail.problem.failed()) rail.problem = opened.open(rail, prepare.bytes, choice_.connecting.pkey_index);
       is_usable_.push_back(!rail.problem.failed());
     }
     return prepared;

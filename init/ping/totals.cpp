@@ -45,6 +45,11 @@ bool is_good(const Outcome& outcome, const std::vector<Cause>& causes) {
          count_tests(outcome).good == count_tests(outcome).all();
 }
 
+std::string_view remedy_of_crossed(const Outcome& outcome) {
+  if (outcome.crossed_tested == 0 || outcome.crossed_failed() < outcome.crossed_tested) return {};
+  return "set NCCL_CROSS_NIC=0 on all ranks, because NCCL may otherwise connect two different rails";
+}
+
 std::string summary_of(const Outcome& outcome, const std::vector<Cause>& causes) {
   const Totals totals = count_tests(outcome);
   if (is_good(outcome, causes)) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "init/ping/causes.hpp"
@@ -29,6 +30,8 @@ Layer worst_rail(const Outcome& outcome, std::size_t member, std::size_t other);
 bool has_no_rails(const Outcome& outcome);
 // Returns true if there is no cause and each test is good.
 bool is_good(const Outcome& outcome, const std::vector<Cause>& causes);
+// Returns what NCCL needs if no crossed rail reaches another one; empty if some do, or none was tested.
+std::string_view remedy_of_crossed(const Outcome& outcome);
 // Returns one line: "bad: 1 cause; 10 of 12 tests are good".
 std::string summary_of(const Outcome& outcome, const std::vector<Cause>& causes);
 

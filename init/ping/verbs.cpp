@@ -29,6 +29,7 @@ base::Result<Verbs> load_verbs() {
   TRY_VOID(find(library, "ibv_close_device", verbs.close_device));
   TRY_VOID(find(library, "ibv_query_port", verbs.query_port));
   TRY_VOID(find(library, "ibv_query_gid", verbs.query_gid));
+  TRY_VOID(find(library, "ibv_query_pkey", verbs.query_pkey));
   TRY_VOID(find(library, "ibv_alloc_pd", verbs.alloc_pd));
   TRY_VOID(find(library, "ibv_dealloc_pd", verbs.dealloc_pd));
   TRY_VOID(find(library, "ibv_reg_mr", verbs.reg_mr));

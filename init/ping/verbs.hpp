@@ -16,6 +16,7 @@ struct Verbs {
   decltype(&::ibv_close_device) close_device = nullptr;
   int (*query_port)(ibv_context*, std::uint8_t, ibv_port_attr*) = nullptr;
   decltype(&::ibv_query_gid) query_gid = nullptr;
+  decltype(&::ibv_query_pkey) query_pkey = nullptr;
   decltype(&::ibv_alloc_pd) alloc_pd = nullptr;
   decltype(&::ibv_dealloc_pd) dealloc_pd = nullptr;
   ibv_mr* (*reg_mr)(ibv_pd*, void*, std::size_t, int) = nullptr;

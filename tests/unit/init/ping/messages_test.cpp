@@ -11,7 +11,7 @@ using namespace test_support;
 
 // Messages with every field set.
 std::vector<Message> examples() {
-  const Rail rail{"mlx5_0", 1, true, 400'000, "net1", 3, {{1, 2, 3}}, 4096, {Layer::kMemlock, "too low"}};
+  const Rail rail{"mlx5_0", 1, true, 400'000, "net1", 3, {{1, 2, 3}}, 4096, 0x8001, {Layer::kMemlock, "too low"}};
   const Contact contact{{Layer::kGid, "none"}, 17, 18, 0x0102030405060708, {{9}}, 7, 4096};
   return {Hello{kProtocol, std::string(kNonce, 'n'), 3, "host"},
           Refusal{"why"},
@@ -110,7 +110,7 @@ TEST(Messages, KeepsFormOfTheMessagesThatNameOtherVersions) {
   EXPECT_EQ(std::get<Hello>(*longer).protocol, 1);
   EXPECT_EQ(encode(Refusal{"why"}), std::string("\0\0\0\x0b\1\0\0\3why\0\0\0\0", 15));
   const std::string now = encode(Hello{kProtocol, std::string(kNonce, 'n'), 3, "host"});
-  EXPECT_EQ(now.substr(0, 9), std::string("\0\0\0\x37\0\0\2\0\x20", 9));
+  EXPECT_EQ(now.substr(0, 9), std::string("\0\0\0\x37\0\0\3\0\x20", 9));
   EXPECT_EQ(now.substr(9 + kNonce), std::string("\0\0\0\3\0\0\0\0\0\0\0\4host\0\0", 18));
   EXPECT_LE(now.size() + kLongestName, kLongestFirstFrame);
 }

@@ -219,6 +219,19 @@ TEST(TextReport, ShowsCrossedRailsAndStrangersAsInformation) {
             "crossed rails: 36 tests, 24 reach: information only\n");
 }
 
+TEST(TextReport, NamesCrossNicIfNoCrossedRailReaches) {
+  Outcome outcome = outcome_of(9, 2);
+  outcome.crossed_tested = 1200;
+  outcome.crossed.resize(1000);
+  outcome.crossed_dropped = 200;
+  EXPECT_EQ(text_report(outcome, {}),
+            "rdma-ping: good: 9 ranks, 2 rails, 72 tests in 0.4 s\n"
+            "crossed rails: 1200 tests, 0 reach: information only\n"
+            "    remedy: set NCCL_CROSS_NIC=0 on all ranks, because NCCL may otherwise\n"
+            "    connect two different rails\n");
+  EXPECT_EQ(Json::parse(json_report(outcome, {}))["crossed"]["failed"], 1200);
+}
+
 constexpr const char* kHostile = "a\x1b[31m\nb\xff<script>&\"\xEF\xBF\xBE";
 
 TEST(TextReport, ReplacesControlCharacters) {
@@ -247,8 +260,8 @@ TEST(JsonReport, DescribesGoodOutcome) {
   EXPECT_EQ(json["members"][0].dump(),
             R"({"rank":0,"host":"host-0","waiting":[5,6],"rails":[{"device":"mlx5_0","port":1,"link_layer":"Ethernet",)"
             R"("rate_gbps":400,"netdev":"rdma0","gid_index":3,"gid":"0000:0000:0000:0000:0000:ffff:0a00:0002",)"
-            R"("mtu":4096}],"unused":["mlx5_9: down"]})");
-  EXPECT_EQ(json["crossed"].dump(), R"({"tested":0,"failed":0})");
+            R"("mtu":4096,"pkey":null}],"unused":["mlx5_9: down"]})");
+  EXPECT_EQ(json["crossed"].dump(), R"({"tested":0,"failed":0,"remedy":null})");
   EXPECT_FALSE(json.contains("gbps"));
 }
 
@@ -263,11 +276,25 @@ TEST(JsonReport, NamesCausesAndFailures) {
   EXPECT_EQ(json["result"], "bad");
   EXPECT_EQ(json["causes"][0]["kind"], "rail_of_rank");
   EXPECT_EQ(json["causes"][0]["layer"], "gid");
-  EXPECT_EQ(json["causes"][1].dump(),
-            R"({"kind":"link","rank":1,"other":3,"rail":null,"layer":"good","failed":0,"tested":0,"message":"m",)"
-            R"("remedy":null})");
+  EXPECT_EQ(
+      json["causes"][1].dump(),
+      R"({"kind":"link","rank":1,"other":3,"rail":null,"rails":[],"layer":"good","failed":0,"tested":0,"message":"m",)"
+      R"("remedy":null})");
   EXPECT_EQ(json["failures"].dump(),
             R"([{"ranks":[1,3],"rails":[0,0],"layer":"gid","detail":"no answer","culprit":3}])");
+}
+
+TEST(JsonReport, ListsRanksOfGroup) {
+  Cause group;
+  group.kind = Cause::Kind::kGroup;
+  group.rail = 1;
+  group.ranks = {2, 3};
+  group.unreached = {0};
+  const Json json = Json::parse(json_report(outcome_of(4, 2), {group}));
+  EXPECT_EQ(
+      json["causes"][0].dump(),
+      R"({"kind":"group","rank":null,"other":null,"rail":1,"rails":[],"layer":"good","failed":0,"tested":0,"message":"",)"
+      R"("remedy":null,"ranks":[2,3],"unreached":[0]})");
 }
 
 TEST(JsonReport, LimitsFailures) {
