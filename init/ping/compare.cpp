@@ -28,8 +28,8 @@ std::string ports_of(const Member& member) {
 // Members with the same ports.
 struct Alike {
   std::size_t members = 0;
-  std::size_t ports = 0;   // of each member
-  std::uint64_t mbps = 0;  // of all ports of a member
+  std::size_t ports = 0;   // number of ports of each member
+  std::uint64_t mbps = 0;  // sum of the ports of a member
 };
 
 }  // namespace

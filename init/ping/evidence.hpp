@@ -47,7 +47,7 @@ class Evidence {
   const End& end(std::size_t member, unsigned rail) const { return ends_[member * rails() + rail]; }
   // Returns the failed tests of a rail that are not explained.
   std::vector<Fault*> open_faults(unsigned rail);
-  // Returns the same number for all members that good tests connect, directly or through others.
+  // Returns the same number for all members that good tests connect, directly or through other members.
   std::size_t group_of(std::size_t member, unsigned rail) const;
   bool is_good(std::size_t one, std::size_t other, unsigned rail) const;
   // Returns the number of tests without a result at whose ends there is no cause.
@@ -60,9 +60,9 @@ class Evidence {
 
   const Outcome& outcome_;
   std::vector<End> ends_;
-  std::vector<std::vector<Fault>> faults_;   // of each rail
+  std::vector<std::vector<Fault>> faults_;   // the failed tests by rail
   std::vector<std::size_t> reported_;        // cells of Outcome::failures, ascending
-  mutable std::vector<std::uint32_t> next_;  // of each end: an end of the same group; of the last one: itself
+  mutable std::vector<std::uint32_t> next_;  // by end: an end of the same group, for the last one itself
 };
 
 }  // namespace init::ping

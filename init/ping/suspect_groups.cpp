@@ -244,11 +244,11 @@ class Groups {
   unsigned rail_;
   std::vector<Fault*> faults_;
   std::vector<Piece> pieces_;
-  std::vector<std::size_t> piece_of_;                        // of the members
+  std::vector<std::size_t> piece_of_;                        // by member
   std::optional<std::size_t> most_;                          // the largest piece, if it has good tests
   std::set<std::pair<std::size_t, std::size_t>> conflicts_;  // blamed pieces with failures between them
   std::vector<Object> objects_;
-  std::vector<std::size_t> object_of_;  // of the blamed pieces
+  std::vector<std::size_t> object_of_;  // by piece, for blamed pieces only
   std::size_t joined_ = 0;
 };
 

@@ -64,7 +64,7 @@ class Links {
     keep_open();
   }
 
-  // Two sets of members that do not reach each other, while all of them reach others.
+  // Two sets of members that do not reach each other, while all of them reach further members.
   void explain_blocks() {
     peers_.assign(evidence_.members(), {});
     for (const Fault* fault : faults_) {
@@ -214,7 +214,7 @@ class Links {
   Evidence& evidence_;
   unsigned rail_;
   std::vector<Fault*> faults_;
-  std::vector<Members> peers_;  // of each member: those with which its tests failed
+  std::vector<Members> peers_;  // by member: the members with which its tests failed
   std::vector<Suspect> suspects_;
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 using Sign = Suspect::Sign;
 
-constexpr std::uint64_t kFullMember = 0x8000;  // of a P_Key: a limited member reaches full members only
+constexpr std::uint64_t kFullMember = 0x8000;  // bit of a P_Key: a limited member reaches full members only
 
 // Returns the value of the rail that must fit those of its peers, 0 if it is not known.
 std::uint64_t value_of(Sign sign, const Rail& rail) {
@@ -101,7 +101,7 @@ class Comparison {
   Evidence& evidence_;
   unsigned rail_;
   Sign sign_;
-  std::vector<std::uint64_t> values_;  // of the members; 0: not known
+  std::vector<std::uint64_t> values_;  // by member; 0: not known
   std::map<std::uint64_t, std::size_t> counts_;
   std::uint64_t usual_ = 0;
 };

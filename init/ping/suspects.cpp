@@ -64,7 +64,7 @@ bool is_cut_off(const Evidence& evidence, const std::vector<std::size_t>& member
   return true;
 }
 
-constexpr std::size_t kMostGroups = 64;  // that are looked for on other rails
+constexpr std::size_t kMostGroups = 64;  // more groups are not compared between the rails
 
 // The same suspect on all rails is one. Rails without its failures count as well, unless a good test clears it there.
 // The same value that differs is one on any rails.

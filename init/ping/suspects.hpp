@@ -19,8 +19,8 @@ struct Suspect {
   std::vector<std::size_t> others = {};   // ascending: members that these do not reach; empty: any other member
   bool is_partial = false;                // it has good tests as well
   std::vector<unsigned> rails = {};       // ascending
-  std::uint64_t value = 0;                // of the sign, at these members
-  std::uint64_t usual = 0;                // of the sign, at `count` members
+  std::uint64_t value = 0;                // what the sign has at these members
+  std::uint64_t usual = 0;                // what the sign has at `count` members
   std::size_t count = 0;
   std::size_t failed = 0;          // tests that it explains
   const Fault* example = nullptr;  // the first of them with the lowest layer

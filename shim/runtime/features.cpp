@@ -12,7 +12,7 @@ namespace shim {
 namespace {
 
 constexpr int kAnswerMs = 5'000;
-constexpr const char* kRemedy = "use runc 1.4, crun 1.22 or later, or remove linux.netDevices from the container";
+constexpr const char* kWithoutNetdevs = "use runc 1.4, crun 1.22 or later, or remove linux.netDevices from the container";
 
 }  // namespace
 
@@ -38,10 +38,10 @@ Result<std::string> check_moved_netdevs(const hook::ContainerSpec& spec, const s
   const std::string shown = base::printable(runtime);
   if (moves == false) {
     return Error{fmt::format("cannot move {} into the container (linux.netDevices): `{}` ignores it", netdevs, shown),
-                 0, kRemedy};
+                 0, kWithoutNetdevs};
   }
   return fmt::format("whether `{}` moves {} into the container (linux.netDevices) is not known: {}; remedy: {}", shown,
-                     netdevs, answer ? "`features` has no answer" : answer.error().message, kRemedy);
+                     netdevs, answer ? "`features` has no answer" : answer.error().message, kWithoutNetdevs);
 }
 
 }  // namespace shim

@@ -463,7 +463,7 @@ TEST_F(LentLibraries, ViewOfOlderVersionStaysUntilItsContainerHasEnded) {
   write_file(path_ + "/views/" + old + "/lib/libx.so", "library");
   GrantUser user{web_.key, "web", myself()};
   user.view = old;
-  ASSERT_EQ(allocate(web_, {kShared}, user), "");
+  ASSERT_EQ(allocate(web_, {{"mlx5_0", Mode::kShared, 1, std::nullopt}}, user), "");
   write_file(library_, "library");
   ASSERT_EQ(book_view(db_, lent()), "");
   leave(db_);
