@@ -477,7 +477,8 @@ base::Result<Resolved> resolve(const Options& options, const char* const* enviro
   problems.insert(problems.end(), node.problems.begin(), node.problems.end());
   resolved.decision = completed(std::move(resolved.decision), settings, std::move(problems), resolved.lent);
   const bool is_short = resolved.decision.status == Status::kNone || resolved.decision.refusal;
-  if (is_short && options.root.empty()) name_starter(find_starter(options.rootfs), resolved.decision);
+  if (is_short && options.root.empty())
+    name_starter(find_starter(options.rootfs, resolved.inventory.rdma_error != ENOENT), resolved.decision);
   if (options.reads_all()) {
     resolved.inventory.limits = read_limits();
     resolved.inventory.conf = snapshot_conf(std::move(files.texts));

@@ -46,15 +46,16 @@ const char* bind_remedy(Engine engine) {
 
 }  // namespace
 
-Starter find_starter(const std::string& rootfs) {
+Starter find_starter(const std::string& rootfs, bool has_rdma) {
   Starter starter;
   // `apptainer exec --cleanenv` sets its variables too.
-  if (!rootfs.empty() || has_lock_of_enroot()) starter.engine = Engine::kEnroot;
+  if (!rootfs.empty() || (has_rdma && has_lock_of_enroot())) starter.engine = Engine::kEnroot;
   if (is_set({"CH_RUNNING"})) starter.engine = Engine::kCharliecloud;
   if (is_set({"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"})) starter.engine = Engine::kApptainer;
   starter.slurm = is_set({"SLURM_JOB_ID"});
   struct statfs info {};
-  starter.hides_hcas = ::statfs((rootfs + "/sys/class/infiniband").c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC;
+  starter.hides_hcas =
+      has_rdma && ::statfs((rootfs + "/sys/class/infiniband").c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC;
   return starter;
 }
 
@@ -65,8 +66,7 @@ std::string remedy_for(const Starter& starter, std::string remedy) {
   }
   if (remedy == kDriverRemedy && starter.hides_hcas) {
     return "request HCAs for this container; with enroot, name them in MELLANOX_VISIBLE_DEVICES, or set it to void: "
-           "its "
-           "99-mellanox.sh hides all others, and knows only mlx4 and mlx5";
+           "its 99-mellanox.sh hides all others, and knows only mlx4 and mlx5";
   }
   if (remedy != kMemlockRemedy) return remedy;
   if (starter.slurm) {

@@ -23,9 +23,9 @@ struct Starter {
   bool hides_hcas = false;  // a file system covers /sys/class/infiniband, as that of enroot's 99-mellanox.sh
 };
 
-// Reads the environment and the mounts of this process. rootfs: the root of a container that enroot prepares; empty:
-// this container.
-Starter find_starter(const std::string& rootfs);
+// Reads the environment of this process, and with has_rdma its mounts: without RDMA in the kernel, no remedy depends on
+// them. rootfs: the root of a container that enroot prepares; empty: this container.
+Starter find_starter(const std::string& rootfs, bool has_rdma = true);
 
 // Returns the remedy for a container of this starter: another one in place of the remedies above. Pure.
 std::string remedy_for(const Starter& starter, std::string remedy);

@@ -22,7 +22,7 @@
 namespace base {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kCannotEnter = 126;
 constexpr int kCannotExecute = 127;
@@ -61,9 +61,9 @@ class Child {
   // Waits until the child exits and returns its wait status. Reads the output meanwhile. Processes that the child
   // started may keep the pipes open; output that they write after the child's exit is not read.
   Result<int> wait(int patience_ms) {
-    const auto deadline = Clock::now() + std::chrono::milliseconds(patience_ms);
+    const auto deadline = SteadyClock::now() + std::chrono::milliseconds(patience_ms);
     for (;;) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now()).count();
       if (left <= 0) return make_error("`{}` does not exit within {} ms", name_, patience_ms);
       wait_for_news(static_cast<int>(left));
       int status = 0;

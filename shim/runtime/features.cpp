@@ -12,7 +12,8 @@ namespace shim {
 namespace {
 
 constexpr int kAnswerMs = 5'000;
-constexpr const char* kWithoutNetdevs = "use runc 1.4, crun 1.22 or later, or remove linux.netDevices from the container";
+constexpr const char* kWithoutNetdevs =
+    "use runc 1.4, crun 1.22 or later, or remove linux.netDevices from the container";
 
 }  // namespace
 

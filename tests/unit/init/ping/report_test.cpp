@@ -111,7 +111,7 @@ TEST(TextReport, NamesCauseAndRemedyBeforeMatrix) {
             "rdma-ping: bad: 1 cause; 9 of 12 tests are good, 1 untested\n"
             "  rank 2 (host-2): 64 KiB of locked memory\n"
             "    remedy: set the limit to unlimited: `--ulimit memlock=-1`,\n"
-            "    LimitMEMLOCK=infinity of the engine, or CAP_IPC_LOCK\n"
+            "    LimitMEMLOCK=infinity of the engine or slurmd, or CAP_IPC_LOCK\n"
             "    0 1 2 3\n"
             "  0   . M .\n"
             "  1 .   M .\n"
