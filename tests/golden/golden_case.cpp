@@ -46,13 +46,17 @@ std::string text_of(const Json& json) {
   return text;
 }
 
-void read_machine(const Json& json, const std::string& directory, Case& one) {
+// Returns the snapshot of a case, with its changes.
+Json machine_of(const Json& json, const std::string& directory) {
   const Json& snapshot = json.at("snapshot");
   Json machine = snapshot.is_string()
                      ? Json::parse(read_file(directory + "/../snapshots/" + snapshot.get<std::string>() + ".json"))
                      : snapshot;
-  if (json.contains("change")) machine = machine.patch(json["change"]);
-  one.snapshot = std::move(machine);
+  return json.contains("change") ? machine.patch(json["change"]) : machine;
+}
+
+void read_machine(const Json& json, const std::string& directory, Case& one) {
+  one.snapshot = machine_of(json, directory);
   Expectation expected;
   expected.status = json.at("status").get<std::string>();
   expected.env = problems_of(json.at("env"));
@@ -63,8 +67,9 @@ void read_machine(const Json& json, const std::string& directory, Case& one) {
   one.not_as_tree = json.value("not_as_tree", std::string());
 }
 
-void read_command(const Json& json, Case& one) {
+void read_command(const Json& json, const std::string& directory, Case& one) {
   one.args = texts(json, "argv");
+  if (json.contains("snapshot")) one.files["snapshot.json"] = machine_of(json, directory).dump(1);
   const Json files = json.value("files", Json::object());
   for (const auto& [name, content] : files.items())
     one.files[name] = text_of(content);
@@ -74,6 +79,7 @@ void read_command(const Json& json, Case& one) {
   if (json.contains("stdin")) one.input = text_of(json["stdin"]);
   if (json.contains("stdout")) one.stdout_text = json["stdout"].get<std::string>();
   one.stdout_parts = texts(json, "stdout_parts");
+  one.stdout_absent = texts(json, "stdout_absent");
 }
 
 // {"ideal": {"status", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "also"?}}
@@ -106,11 +112,12 @@ Case read_case(const std::string& path) {
   Case one;
   one.exit_code = json.value("exit", 0);
   one.stderr_parts = texts(json, "stderr");
+  const std::string directory = path.substr(0, path.rfind('/'));
   if (json.contains("argv")) {
-    read_command(json, one);
+    read_command(json, directory, one);
   } else {
     one.args = texts(json, "args");
-    read_machine(json, path.substr(0, path.rfind('/')), one);
+    read_machine(json, directory, one);
   }
   return one;
 }

@@ -49,6 +49,7 @@ struct Case {
   std::string input;
   std::optional<std::string> stdout_text;
   std::vector<std::string> stdout_parts;
+  std::vector<std::string> stdout_absent;  // parts that stdout must not have
 };
 
 // Reads cases/NAME.json, or NAME.expect.json with the snapshot NAME.json of the same directory. Throws

@@ -192,6 +192,9 @@ class Runner {
     if (case_.stdout_text && outcome.out != *case_.stdout_text)
       fail("command", fmt::format("stdout: expected\n{}got\n{}", *case_.stdout_text, outcome.out));
     check_parts("command", "stdout", outcome.out, case_.stdout_parts);
+    for (const std::string& part : case_.stdout_absent)
+      if (contains(outcome.out, part))
+        fail("command", fmt::format("stdout: `{}` not expected, got\n{}", part, outcome.out));
   }
 
   std::string program_;
