@@ -49,6 +49,13 @@ Check check_memlock(const fabric::Limits& limits) {
   const std::uint64_t limit =
       limits.memlock_hard.value_or(limits.kUnlimited);  // raise_memlock() raises the soft limit to it
   if (capable) return {"memlock", Verdict::kGood, "CAP_IPC_LOCK is effective: ibv_reg_mr may pin any amount"};
+  if (const auto soft = limits.memlock_soft; limit >= kLargeRegion && soft && *soft < kLargeRegion) {
+    return {"memlock", Verdict::kNote,
+            fmt::format("the soft RLIMIT_MEMLOCK is {}, the hard one {}: rdma-init raises it for the program that it "
+                        "starts, and ibv_reg_mr of other programs fails with \"{}\"",
+                        bytes_text(*soft), bytes_text(limit), std::strerror(ENOMEM)),
+            "start the trainer by `rdma-init --`, or run `ulimit -S -l $(ulimit -H -l)` before it"};
+  }
   if (limit >= kLargeRegion) {
     return {"memlock", Verdict::kGood, fmt::format("RLIMIT_MEMLOCK is {}: enough for ibv_reg_mr", bytes_text(limit))};
   }
@@ -61,7 +68,8 @@ Check check_memlock(const fabric::Limits& limits) {
   } else if (limits.uid.value_or(0) != 0) {
     why += "; adding IPC_LOCK does not help: the effective set of a user other than root is empty";
   }
-  return {"memlock", Verdict::kBad, why, kMemlockRemedy};
+  const char* const remedy = limits.initial_userns == false ? kRootlessMemlockRemedy : kMemlockRemedy;
+  return {"memlock", Verdict::kBad, why, remedy};
 }
 
 bool inverts_subnet(const nccl::Version& version) {

@@ -68,7 +68,7 @@ std::string remedy_for(const Starter& starter, std::string remedy) {
     return "request HCAs for this container; with enroot, name them in MELLANOX_VISIBLE_DEVICES, or set it to void: "
            "its 99-mellanox.sh hides all others, and knows only mlx4 and mlx5";
   }
-  if (remedy != kMemlockRemedy) return remedy;
+  if (remedy != kMemlockRemedy && remedy != kRootlessMemlockRemedy) return remedy;
   if (starter.slurm) {
     return "set LimitMEMLOCK=infinity in slurmd.service, and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf: "
            "otherwise the limit is that of the shell that submitted the job";

@@ -15,6 +15,11 @@ inline constexpr const char* kDriverRemedy = "load the HCA's driver on the node,
 inline constexpr const char* kMemlockRemedy =
     "raise the limit with rdma-hook, `--ulimit memlock=-1` (Docker, Podman), default_ulimits in crio.conf (CRI-O) "
     "or LimitMEMLOCK=infinity in containerd's unit";
+// A process without CAP_SYS_RESOURCE of the initial user namespace cannot raise a hard limit (setrlimit(2)).
+inline constexpr const char* kRootlessMemlockRemedy =
+    "raise the hard limit of the user that runs the engine, because a rootless engine cannot: LimitMEMLOCK=infinity "
+    "with "
+    "`systemctl edit user@.service` on the node, and memlock in /etc/security/limits.conf, then log in again";
 
 struct Starter {
   enum class Engine { kOther, kApptainer, kCharliecloud, kEnroot };

@@ -45,6 +45,9 @@ TEST(Starter, HasRemediesOfItsOwn) {
               {{Engine::kOther, true}, kMemlockRemedy, "LimitMEMLOCK=infinity in slurmd.service"},
               {{Engine::kEnroot, true}, kMemlockRemedy, "PropagateResourceLimitsExcept=MEMLOCK"},
               {{Engine::kApptainer}, kMemlockRemedy, "the shell that starts the container"},
+              {{Engine::kOther}, kRootlessMemlockRemedy, "user@.service"},
+              {{Engine::kApptainer}, kRootlessMemlockRemedy, "the shell that starts the container"},
+              {{Engine::kOther, true}, kRootlessMemlockRemedy, "LimitMEMLOCK=infinity in slurmd.service"},
               {{Engine::kApptainer, true, true}, "check the cable", "check the cable"}};
   for (const auto& row : rows)
     EXPECT_NE(remedy_for(row.starter, row.remedy).find(row.part), std::string::npos) << row.part;
