@@ -154,7 +154,9 @@ Inventory read_inventory(const ReadOptions& options) {
 
   if (options.full && live) read_live_network(inventory);
   if (options.full && !live) inventory.netdevs = read_tree_netdevs(options.root);
-  const auto answer = live && !names.empty() ? netlink::read_rdma(options.full) : std::nullopt;
+  // An empty class directory can mean exclusive RDMA mode: another network namespace has the HCAs.
+  const bool is_loaded = !names.empty() || (options.full && classes.error == 0);
+  const auto answer = live && is_loaded ? netlink::read_rdma(options.full) : std::nullopt;
   classes.open_nodes(std::nullopt);
   const rdma_sysfs::Scan scan{.classes = classes,
                               .root = options.root,
