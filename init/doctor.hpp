@@ -31,10 +31,13 @@ std::vector<Check> check_providers(const fabric::Inventory& inventory, const Set
                                    const Decision& decision);
 
 // Checks values that are set for libraries other than NCCL; the decision itself checks NCCL's. Wrong values are lists
-// with a device that is missing or unusable, and GID indices of another network namespace. Returns a note for each
-// wrong value.
+// with a device that is missing or unusable, GID indices of another network namespace, a netdev for Gloo that does not
+// exist, and IBGDA of NVSHMEM without an HCA that it can drive. Returns a note for each wrong value.
 std::vector<Check> check_other_values(const fabric::Inventory& inventory, const Settings& settings,
                                       const Policy& policy, const Decision& decision);
+
+// Returns true if NVSHMEM_IB_ENABLE_IBGDA is set to a value that NVSHMEM reads as true.
+bool uses_ibgda(const Settings& settings);
 
 // Returns true if no check is kBad.
 bool is_fit(const std::vector<Check>& checks);

@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/text.hpp"
+#include "fabric/provider_names.hpp"
 #include "init/candidates.hpp"
 #include "init/kept.hpp"
 
@@ -66,11 +68,59 @@ Problem wrong_list(const fabric::Inventory& inventory, const std::vector<Candida
   return std::nullopt;
 }
 
+// Checks GLOO_SOCKET_IFNAME: a list of exact names, for each of which Gloo makes a device. Gloo knows none of NCCL's
+// signs, and it ends with an error at a name without an address (gloo/transport/tcp/device.cc).
+void check_gloo(const fabric::Inventory& inventory, const Settings& settings, std::vector<Check>& checks) {
+  const Setting* setting = find_setting(settings, "GLOO_SOCKET_IFNAME");
+  if (!setting || inventory.netdevs.empty()) return;
+  const auto lacks = [&](std::string_view name) {
+    const auto has = [&](const fabric::InterfaceAddress& own) { return own.label == name; };
+    return !name.empty() && std::ranges::none_of(inventory.netdevs, [&](const fabric::Netdev& netdev) {
+      return netdev.name == name || std::ranges::any_of(netdev.addresses, has);
+    });
+  };
+  const auto names = base::split(setting->value, ',');
+  const auto found = std::ranges::find_if(names, lacks);
+  if (found == names.end()) return;
+  checks.push_back(
+      {"kept", Verdict::kNote,
+       fmt::format("GLOO_SOCKET_IFNAME={} ({}): no netdev here has the name {}: Gloo ends with \"Unable to "
+                   "find address\"",
+                   printable(setting->value), printable(setting->source), printable(*found)),
+       "name one netdev, without `^` and `=`, or unset it: --export gloo sets it"});
+}
+
+// Checks whether an HCA fits IBGDA, which drives HCAs of mlx5 only: it skips a device whose name lacks its prefix or
+// that answers no command of mlx5 (ibgda.cpp and transport_mlx5_common.cpp of NVSHMEM 2.6 to 3.5). An HCA whose
+// provider is not known may fit.
+void check_ibgda_provider(const fabric::Inventory& inventory, const Settings& settings, std::vector<Check>& checks) {
+  if (!uses_ibgda(settings)) return;
+  const auto may_fit = [](const fabric::Hca& hca) {
+    const std::string provider = fabric::provider_of(hca);
+    return provider.empty() || provider == "mlx5";
+  };
+  const auto opens = [](const fabric::Hca& hca) { return hca.is_accessible(); };
+  const auto first = std::ranges::find_if(inventory.hcas, opens);
+  if (first == inventory.hcas.end() || std::ranges::any_of(inventory.hcas, may_fit)) return;
+  checks.push_back({"ibgda", Verdict::kNote,
+                    fmt::format("NVSHMEM_IB_ENABLE_IBGDA is set, but IBGDA drives HCAs of the provider mlx5 only, and "
+                                "{} has {}: NVSHMEM reports \"init failed for transport: IBGDA\"",
+                                printable(first->name), fabric::provider_of(*first)),
+                    "unset NVSHMEM_IB_ENABLE_IBGDA; DeepEP's low-latency kernels need an HCA of mlx5"});
+}
+
 }  // namespace
+
+bool uses_ibgda(const Settings& settings) {
+  const Setting* setting = find_setting(settings, "NVSHMEM_IB_ENABLE_IBGDA");
+  return setting && std::string_view("0NnFf").find(setting->value.front()) == std::string_view::npos;
+}
 
 std::vector<Check> check_other_values(const fabric::Inventory& inventory, const Settings& settings,
                                       const Policy& policy, const Decision& decision) {
   std::vector<Check> checks;
+  check_gloo(inventory, settings, checks);
+  check_ibgda_provider(inventory, settings, checks);
   // With EFA or without HCAs, these variables do not apply.
   if (decision.efa || inventory.hcas.empty()) return checks;
   const auto candidates = find_candidates(inventory, policy.gids);

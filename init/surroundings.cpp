@@ -94,7 +94,9 @@ std::optional<Check> check_gpudirect(const Decision& decision, const Surrounding
                              printable(around.kernel))};
   }
   return Check{
-      "gpudirect", Verdict::kNote, "GPUDirect RDMA was not detected: GPU data passes through the host's memory",
+      "gpudirect", Verdict::kNote,
+      "GPUDirect RDMA was not detected: NCCL copies GPU data through the host's memory, and a library that registers "
+      "GPU memory itself, such as Mooncake, fails with \"Bad address\"",
       "load nvidia_peermem on the node (modprobe nvidia-peermem), or use NVIDIA's open kernel module with Linux 5.12 "
       "or later"};
 }
@@ -125,18 +127,13 @@ std::optional<Check> check_imex(const Settings& settings, const Surroundings& ar
       "/dev/nvidia-caps-imex-channels/channel0` with Docker, Podman), or set NCCL_MNNVL_ENABLE=0"};
 }
 
-// Returns true if NVSHMEM reads the value of a bool variable as true.
-bool is_true(const Setting* setting) {
-  return setting && std::string_view("0NnFf").find(setting->value.front()) == std::string_view::npos;
-}
-
 // Checks whether NVSHMEM's IBGDA can work: the GPU writes to the doorbells of the HCA. NVIDIA's driver maps such memory
 // with PeerMappingOverride=1, or for a process with CAP_SYS_ADMIN in the initial user namespace
 // (open-gpu-kernel-modules 580, src/nvidia/arch/nvalloc/unix/src/osmemdesc.c). Otherwise the CPU writes, by GDRCopy or
 // since NVSHMEM 3.4.5.
 std::optional<Check> check_ibgda(const fabric::Limits& limits, const Settings& settings, const Surroundings& around) {
   constexpr unsigned kSysAdminBit = 21;  // CAP_SYS_ADMIN, linux/capability.h
-  if (!around.nvidia || !is_true(find_setting(settings, "NVSHMEM_IB_ENABLE_IBGDA"))) return std::nullopt;
+  if (!around.nvidia || !uses_ibgda(settings)) return std::nullopt;
   if (around.peer_mapping != false || !limits.cap_eff || !limits.initial_userns || !around.gdrdrv) return std::nullopt;
   if ((*limits.cap_eff >> kSysAdminBit & 1) != 0 && *limits.initial_userns) return std::nullopt;
   return Check{"ibgda", Verdict::kNote,
