@@ -196,6 +196,11 @@ Check explain_no_match(const std::vector<SocketAddress>& seen, const Setting& na
       fmt::format("set NCCL_SOCKET_IFNAME to ={}", printable(labelled->name()))};
 }
 
+// Returns true for an IPv4 link-local address (RFC 3927), which usually belongs to a service of the node.
+bool is_ipv4_link_local(const fabric::Address& address) {
+  return address.is_ipv4() && address.bytes[12] == 169 && address.bytes[13] == 254;
+}
+
 Check check_bootstrap(const Inventory& inventory, const Settings& settings, const Decision& decision) {
   const auto seen = named_addresses(inventory, settings, nccl::kNewest);
   const SocketAddress used = find_bootstrap(inventory, settings, nccl::kNewest);
@@ -212,11 +217,15 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings, cons
     const Netdev* down = find_bootstrap(inventory, settings, decision.nccl_version.value_or(kTakesDown)).netdev;
     const bool takes_down = down && !down->is_up();
     const Netdev* taken = takes_down ? down : used.netdev;
-    if (taken != route && (takes_down || is_rail(inventory, decision, *taken))) {
+    const bool local = is_ipv4_link_local(used.own->address);
+    if (taken != route && (takes_down || local || is_rail(inventory, decision, *taken))) {
       return {"bootstrap", Verdict::kNote,
               fmt::format("NCCL {} {}, {}, for its bootstrap, and the default route uses {}",
                           takes_down ? "may use" : "will use", printable(taken->name),
-                          takes_down ? "which is down" : "a rail", printable(route->name)),
+                          takes_down ? "which is down"
+                          : local    ? "with a link-local address that other nodes do not reach"
+                                     : "a rail",
+                          printable(route->name)),
               fmt::format("set NCCL_SOCKET_IFNAME to ={} (--export bootstrap does)", printable(of_route->name()))};
     }
   }
