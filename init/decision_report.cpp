@@ -22,9 +22,10 @@ base::Error explain_empty(const fabric::Inventory& inventory) {
   const int error = inventory.rdma_error.value_or(ENOENT);
   if (error == ENODEV) return {"no sysfs: /sys is not mounted", 0, kSysRemedy};
   if (inventory.netns_mode == fabric::NetnsMode::kExclusive) {
-    return {"no RDMA device in this network namespace (exclusive RDMA mode)", 0,
-            "run `rdma dev` on the node: move an HCA that it lists into this namespace (rdma-hook's mode `exclusive`, "
-            "rdma-cni); an HCA that it lacks is in another container, or was not moved back at the end of one"};
+    return {
+        "no RDMA device in this network namespace (exclusive RDMA mode)", 0,
+        "run `rdma dev` on the node, and move an HCA here (rdma-hook, rdma-cni); an HCA that it lacks is in another "
+        "container, or was not moved back"};
   }
   if (error != ENOENT)
     return {fmt::format("read `/sys/class/infiniband`: {}", std::strerror(error)), error, kSysRemedy};

@@ -50,11 +50,12 @@ Check check_memlock(const fabric::Limits& limits) {
       limits.memlock_hard.value_or(limits.kUnlimited);  // raise_memlock() raises the soft limit to it
   if (capable) return {"memlock", Verdict::kGood, "CAP_IPC_LOCK is effective: ibv_reg_mr may pin any amount"};
   if (const auto soft = limits.memlock_soft; limit >= kLargeRegion && soft && *soft < kLargeRegion) {
-    return {"memlock", Verdict::kNote,
-            fmt::format("the soft RLIMIT_MEMLOCK is {}, the hard one {}: rdma-init raises it for the program that it "
-                        "starts, and ibv_reg_mr of other programs fails with \"{}\"",
-                        bytes_text(*soft), bytes_text(limit), std::strerror(ENOMEM)),
-            "start the trainer by `rdma-init --`, or run `ulimit -S -l $(ulimit -H -l)` before it"};
+    return {
+        "memlock", Verdict::kNote,
+        fmt::format("the soft RLIMIT_MEMLOCK is {}, the hard one {}: rdma-init raises it for its trainer, and other "
+                    "programs (exec, srun) fail",
+                    bytes_text(*soft), bytes_text(limit)),
+        "start the trainer by `rdma-init --`, or run `ulimit -S -l $(ulimit -H -l)` before it"};
   }
   if (limit >= kLargeRegion) {
     return {"memlock", Verdict::kGood, fmt::format("RLIMIT_MEMLOCK is {}: enough for ibv_reg_mr", bytes_text(limit))};
@@ -223,7 +224,7 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings, cons
               fmt::format("NCCL {} {}, {}, for its bootstrap, and the default route uses {}",
                           takes_down ? "may use" : "will use", printable(taken->name),
                           takes_down ? "which is down"
-                          : local    ? "with a link-local address that other nodes do not reach"
+                          : local    ? "with a link-local address"
                                      : "a rail",
                           printable(route->name)),
               fmt::format("set NCCL_SOCKET_IFNAME to ={} (--export bootstrap does)", printable(of_route->name()))};

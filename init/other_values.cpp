@@ -68,45 +68,33 @@ Problem wrong_list(const fabric::Inventory& inventory, const std::vector<Candida
   return std::nullopt;
 }
 
-// Checks GLOO_SOCKET_IFNAME: a list of exact names, for each of which Gloo makes a device. Gloo knows none of NCCL's
-// signs, and it ends with an error at a name without an address (gloo/transport/tcp/device.cc).
-void check_gloo(const fabric::Inventory& inventory, const Settings& settings, std::vector<Check>& checks) {
-  const Setting* setting = find_setting(settings, "GLOO_SOCKET_IFNAME");
-  if (!setting || inventory.netdevs.empty()) return;
-  const auto lacks = [&](std::string_view name) {
-    const auto has = [&](const fabric::InterfaceAddress& own) { return own.label == name; };
-    return !name.empty() && std::ranges::none_of(inventory.netdevs, [&](const fabric::Netdev& netdev) {
-      return netdev.name == name || std::ranges::any_of(netdev.addresses, has);
-    });
-  };
-  const auto names = base::split(setting->value, ',');
-  const auto found = std::ranges::find_if(names, lacks);
-  if (found == names.end()) return;
-  checks.push_back(
-      {"kept", Verdict::kNote,
-       fmt::format("GLOO_SOCKET_IFNAME={} ({}): no netdev here has the name {}: Gloo ends with \"Unable to "
-                   "find address\"",
-                   printable(setting->value), printable(setting->source), printable(*found)),
-       "name one netdev, without `^` and `=`, or unset it: --export gloo sets it"});
+// Checks GLOO_SOCKET_IFNAME: Gloo makes a device for each name, and ends with an error at a name without an address
+// (gloo/transport/tcp/device.cc). It knows none of NCCL's signs.
+Problem wrong_netdev(const fabric::Inventory& inventory, std::string_view value) {
+  if (inventory.netdevs.empty()) return std::nullopt;
+  for (const std::string_view name : base::split(value, ',')) {
+    bool found = name.empty();
+    for (const fabric::Netdev& netdev : inventory.netdevs)
+      found |= netdev.name == name || netdev.socket_name() == name;
+    if (!found)
+      return fmt::format("Gloo finds no netdev `{}`: it reads exact names, without `^` and `=`", printable(name));
+  }
+  return std::nullopt;
 }
 
 // Checks whether an HCA fits IBGDA, which drives HCAs of mlx5 only: it skips a device whose name lacks its prefix or
 // that answers no command of mlx5 (ibgda.cpp and transport_mlx5_common.cpp of NVSHMEM 2.6 to 3.5). An HCA whose
 // provider is not known may fit.
-void check_ibgda_provider(const fabric::Inventory& inventory, const Settings& settings, std::vector<Check>& checks) {
-  if (!uses_ibgda(settings)) return;
-  const auto may_fit = [](const fabric::Hca& hca) {
+Problem unfit_for_ibgda(const fabric::Inventory& inventory) {
+  const fabric::Hca* other = nullptr;
+  for (const fabric::Hca& hca : inventory.hcas) {
     const std::string provider = fabric::provider_of(hca);
-    return provider.empty() || provider == "mlx5";
-  };
-  const auto opens = [](const fabric::Hca& hca) { return hca.is_accessible(); };
-  const auto first = std::ranges::find_if(inventory.hcas, opens);
-  if (first == inventory.hcas.end() || std::ranges::any_of(inventory.hcas, may_fit)) return;
-  checks.push_back({"ibgda", Verdict::kNote,
-                    fmt::format("NVSHMEM_IB_ENABLE_IBGDA is set, but IBGDA drives HCAs of the provider mlx5 only, and "
-                                "{} has {}: NVSHMEM reports \"init failed for transport: IBGDA\"",
-                                printable(first->name), fabric::provider_of(*first)),
-                    "unset NVSHMEM_IB_ENABLE_IBGDA; DeepEP's low-latency kernels need an HCA of mlx5"});
+    if (provider.empty() || provider == "mlx5") return std::nullopt;
+    if (hca.is_accessible()) other = &hca;
+  }
+  if (!other) return std::nullopt;
+  return fmt::format("IBGDA and DeepEP's low-latency kernels need an HCA of the provider mlx5, and {} has {}",
+                     printable(other->name), fabric::provider_of(*other));
 }
 
 }  // namespace
@@ -119,24 +107,25 @@ bool uses_ibgda(const Settings& settings) {
 std::vector<Check> check_other_values(const fabric::Inventory& inventory, const Settings& settings,
                                       const Policy& policy, const Decision& decision) {
   std::vector<Check> checks;
-  check_gloo(inventory, settings, checks);
-  check_ibgda_provider(inventory, settings, checks);
+  const auto add = [&](std::string_view name, const Setting& setting, const Problem& problem) {
+    if (!problem) return;
+    checks.push_back(
+        {"kept", Verdict::kNote,
+         fmt::format("{}={} ({}): {}", name, printable(setting.value), printable(setting.source), *problem),
+         fmt::format("correct or unset {}", name)});
+  };
+  const auto check = [&](std::string_view name, auto problem_of) {
+    if (const Setting* setting = find_setting(settings, name)) add(name, *setting, problem_of(setting->value));
+  };
+  check("GLOO_SOCKET_IFNAME", [&](std::string_view value) { return wrong_netdev(inventory, value); });
+  if (uses_ibgda(settings))
+    check("NVSHMEM_IB_ENABLE_IBGDA", [&](std::string_view) { return unfit_for_ibgda(inventory); });
   // With EFA or without HCAs, these variables do not apply.
   if (decision.efa || inventory.hcas.empty()) return checks;
   const auto candidates = find_candidates(inventory, policy.gids);
   std::vector<const Candidate*> used;
   for (const Candidate& candidate : candidates)
     if (decision.uses(candidate)) used.push_back(&candidate);
-  const auto check = [&](std::string_view name, auto problem_of) {
-    const Setting* setting = find_setting(settings, name);
-    if (!setting) return;
-    if (const Problem problem = problem_of(setting->value)) {
-      checks.push_back(
-          {"kept", Verdict::kNote,
-           fmt::format("{}={} ({}): {}", name, printable(setting->value), printable(setting->source), *problem),
-           fmt::format("correct or unset {}", name)});
-    }
-  };
   bool unknown = false;
   const auto wrong_index = [&](std::string_view value) {
     const auto index = base::parse_number<long>(value);

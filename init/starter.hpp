@@ -17,9 +17,8 @@ inline constexpr const char* kMemlockRemedy =
     "or LimitMEMLOCK=infinity in containerd's unit";
 // A process without CAP_SYS_RESOURCE of the initial user namespace cannot raise a hard limit (setrlimit(2)).
 inline constexpr const char* kRootlessMemlockRemedy =
-    "raise the hard limit of the user that runs the engine, because a rootless engine cannot: LimitMEMLOCK=infinity "
-    "with "
-    "`systemctl edit user@.service` on the node, and memlock in /etc/security/limits.conf, then log in again";
+    "raise the hard limit of the engine's user on the node: LimitMEMLOCK=infinity in user@.service, or memlock in "
+    "/etc/security/limits.conf; a rootless engine cannot raise it";
 
 struct Starter {
   enum class Engine { kOther, kApptainer, kCharliecloud, kEnroot };
