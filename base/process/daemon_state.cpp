@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/file.hpp"
+#include "base/replace_file.hpp"
 #include "base/text.hpp"
 
 namespace base {
@@ -67,18 +68,16 @@ Result<UniqueFd> write_state(const std::string& ledger, const std::string& progr
   const UniqueFd directory = open_to_list(AT_FDCWD, path.c_str());
   if (!directory.ok()) return sys_error(errno, "open `{}`", path);
   if (is_first) remove_stale(directory.get(), program);
-  ::unlinkat(directory.get(), temporary.c_str(), 0);
-  UniqueFd file = create_file(directory.get(), temporary.c_str());
-  if (!file.ok()) return sys_error(errno, "make `{}/{}`", path, temporary);
+  NewFile file = NewFile::write({directory.get(), temporary}, line + "\n");
+  if (file.failure() && file.failure()->step == FileFailure::Step::kCreate)
+    return sys_error(file.failure()->code, "make `{}/{}`", path, temporary);
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  int code = write_all(file.get(), line + "\n");
-  if (code == 0 && ::fcntl(file.get(), F_SETLK, &lock) != 0) code = errno;
-  if (code == 0 && ::renameat(directory.get(), temporary.c_str(), directory.get(), name.c_str()) != 0) code = errno;
-  if (code == 0) return file;
-  ::unlinkat(directory.get(), temporary.c_str(), 0);
-  return sys_error(code, "write `{}/{}`", path, name);
+  if (!file.failure() && ::fcntl(file.fd(), F_SETLK, &lock) != 0) return sys_error(errno, "write `{}/{}`", path, name);
+  if (const auto failed = file.put({directory.get(), name}))
+    return sys_error(failed->code, "write `{}/{}`", path, name);
+  return file.keep();
 }
 
 // Returns nullopt for the file of a process that has ended.

@@ -103,6 +103,7 @@ Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& gr
   std::string name = grant.owner.key + files.temporary_name();
   name[name.rfind('.')] = '@';
   const std::string file = record_file(grant.owner.key);
+  // The record moves to pending/ and replaces nothing: rename(2) makes the release of all its HCAs one step.
   if (::renameat(files.grants.fd.get(), file.c_str(), files.pending.fd.get(), name.c_str()) == 0) return name;
   return sys_error(errno, "cannot release grant `{}`", grant.owner.label);
 }

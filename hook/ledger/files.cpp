@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file.hpp"
+#include "base/replace_file.hpp"
 #include "base/text.hpp"
 #include "hook/ledger/path.hpp"
 
@@ -243,15 +244,11 @@ Result<void> LedgerFiles::replace_file(const LedgerDirectory& directory, const s
 
 Result<void> replace_ledger_file(const LedgerDirectory& pending, const std::string& temporary,
                                  const LedgerDirectory& directory, const std::string& name, std::string_view text) {
-  UniqueFd fd = base::create_file(pending.fd.get(), temporary.c_str());
-  if (!fd.ok()) return ledger_error(errno, "write", pending, temporary);
-  int failed = write_all(fd.get(), text);  // no fsync(2), because a crash of the node empties /run
-  fd.reset();
-  if (failed == 0 && ::renameat(pending.fd.get(), temporary.c_str(), directory.fd.get(), name.c_str()) != 0)
-    failed = errno;
-  if (failed == 0) return {};
-  ::unlinkat(pending.fd.get(), temporary.c_str(), 0);
-  return ledger_error(failed, "write", directory, name);
+  const auto failed = base::replace_file({pending.fd.get(), temporary}, {directory.fd.get(), name}, text);
+  if (!failed) return {};
+  const bool is_made = failed->step != base::FileFailure::Step::kCreate;
+  return is_made ? ledger_error(failed->code, "write", directory, name)
+                 : ledger_error(failed->code, "write", pending, temporary);
 }
 
 Result<std::optional<std::string>> read_ledger_file(const LedgerDirectory& directory, const std::string& name) {

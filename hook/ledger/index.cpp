@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/file.hpp"
+#include "base/replace_file.hpp"
 #include "base/text.hpp"
 #include "base/text_digest.hpp"
 #include "hook/ledger/locks.hpp"
@@ -233,17 +234,12 @@ Result<void> write_state(const LedgerFiles& files, const std::string& hca, const
   const char* const target = state.kind == HcaState::Kind::kExclusive ? state.key.c_str()
                              : state.kind == HcaState::Kind::kShared  ? kSharedLink
                                                                       : kFreeLink;
-  const std::string temporary = files.temporary_name();
-  if (::symlinkat(target, files.pending.fd.get(), temporary.c_str()) != 0) return path_error(files.hca, "write", path);
-  const auto put = [&] {
-    return ::renameat(files.pending.fd.get(), temporary.c_str(), files.hca.fd.get(), path.c_str()) == 0;
-  };
-  bool is_put = put();
-  if (!is_put && errno == ENOENT) is_put = files.open_hca(hca, true).has_value() && put();
-  if (is_put) return {};
-  Error error = path_error(files.hca, "write", path);
-  ::unlinkat(files.pending.fd.get(), temporary.c_str(), 0);
-  return error;
+  const base::NameAt temporary{files.pending.fd.get(), files.temporary_name()};
+  const base::NameAt link{files.hca.fd.get(), path};
+  int code = base::replace_link(temporary, link, target);
+  if (code == ENOENT && files.open_hca(hca, true)) code = base::replace_link(temporary, link, target);
+  errno = code;
+  return code == 0 ? Result<void>() : path_error(files.hca, "write", path);
 }
 
 std::string index_entry_name(std::string_view key, unsigned units) {

@@ -129,8 +129,6 @@ void note_refusal(const std::string& ledger_directory, Refusal refusal) {
   auto entries = read_refusals_file(*directory);
   const RefusalsFile file{kRefusalsFormat,
                           with_refusal(entries ? *std::move(entries) : std::vector<Refusal>(), std::move(refusal))};
-  // A process that was killed may have left the new file, also as a link that another process made.
-  ::unlinkat(directory->fd.get(), kNewRefusals, 0);
   (void)replace_ledger_file(*directory, kNewRefusals, *directory, kRefusalsFile, refusals_file_text(file));
 }
 

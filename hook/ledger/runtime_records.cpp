@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/file.hpp"
+#include "base/replace_file.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/ledger/files.hpp"
@@ -135,15 +136,12 @@ void sweep_runtimes(const std::string& ledger, SweptRuntimes which) {
 Result<void> keep_choice(const std::string& ledger, const RuntimeChoice& choice) {
   if (const auto last = last_choice(ledger); last && *last == choice) return {};
   const std::string path = runtime_path(ledger, "settings");
-  const std::string fresh = path + ".new";
   TRY_VOID(make_directories(ledger));
   const UniqueFd lock = lock_records(ledger, LOCK_EX);
   if (!lock.ok()) return sys_error(errno, "cannot lock `{}`", runtime_path(ledger, "ending"));
-  ::unlink(fresh.c_str());
-  TRY_VOID(
-      write_link(fmt::format("{} {}", choice.engine ? to_string(*choice.engine) : kNoEngine, choice.runtime), fresh));
-  if (::rename(fresh.c_str(), path.c_str()) == 0) return {};
-  return sys_error(errno, "cannot write `{}`", path);
+  const std::string text = fmt::format("{} {}", choice.engine ? to_string(*choice.engine) : kNoEngine, choice.runtime);
+  const int code = base::replace_link({AT_FDCWD, path + ".new"}, {AT_FDCWD, path}, text.c_str());
+  return code == 0 ? Result<void>() : sys_error(code, "cannot write `{}`", path);
 }
 
 Result<std::optional<RuntimeChoice>> last_choice(const std::string& ledger) {

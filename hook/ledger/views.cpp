@@ -281,6 +281,7 @@ Result<std::vector<std::string>> make_locked(const LedgerFiles& files, const Led
     (void)remove_tree(views, made).has_value();  // the present view has as many copies
     return filled;
   }
+  // A view is a directory, which rename(2) replaces only if it is empty: renameat2(2) exchanges the two instead.
   if (filled && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_NOREPLACE) == 0) return filled;
   if (filled && errno == EEXIST && ::renameat2(fd, made.c_str(), fd, name.c_str(), RENAME_EXCHANGE) == 0) {
     // Containers may have the former view mounted. The former view gets the name NAME@PID.START.N, and stays until no

@@ -12,6 +12,7 @@
 
 #include "base/file.hpp"
 #include "base/process/identity.hpp"
+#include "base/replace_file.hpp"
 #include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
@@ -52,16 +53,12 @@ bool is_left_over(std::string_view name, ino_t own) {
   return pid && start_time && is_proven_absent(read_presence(ProcessIdentity{*pid, *start_time}));
 }
 
-Result<void> fill(const std::string& path, std::string_view text) {
-  const base::UniqueFd fd = base::create_file(AT_FDCWD, path.c_str(), kFileMode);
-  if (!fd.ok()) return sys_error(errno, "create");
-  if (const int failed = write_all(fd.get(), text)) return sys_error(failed, "write");
-  // fchmod(2) is needed because the umask can remove permissions that engines of other users need.
-  if (::fchmod(fd.get(), kFileMode) != 0 || ::fsync(fd.get()) != 0) return sys_error(errno, "write");
-  return {};
+const char* verb_of(base::FileFailure::Step step) {
+  if (step == base::FileFailure::Step::kRename) return "rename";
+  return step == base::FileFailure::Step::kCreate ? "create" : "write";
 }
 
-Result<void> replace_file(const std::string& path, std::string_view text) {
+Result<void> write_spec(const std::string& path, std::string_view text) {
   const auto before = base::read_file(path, kLargestSpec);
   // An identical file is not replaced, because engines reload their CDI devices at each change of the directory.
   if (base::value_or(before, std::string()) == text) return {};
@@ -70,11 +67,11 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
   const ProcessIdentity self = TRY(identify_self());
   const std::string temporary =
       fmt::format("{}{}{}.{}.{}{}", path, kMark, TRY(own_pid_namespace()), self.pid, self.start_time, kEnding);
-  auto written = fill(temporary, text);
-  if (written && ::rename(temporary.c_str(), path.c_str()) != 0) written = sys_error(errno, "rename");
-  if (written) return {};
-  ::unlink(temporary.c_str());
-  Error error = base::wrap(std::move(written).error(), fmt::format("cannot write `{}`", path));
+  // Engines of other users read the file. It can be in /etc/cdi, so it must be complete after a crash of the node.
+  const auto failed =
+      base::replace_file({AT_FDCWD, temporary}, {AT_FDCWD, path}, text, {.mode = kFileMode, .is_synced = true});
+  if (!failed) return {};
+  Error error = sys_error(failed->code, "cannot write `{}`: {}", path, verb_of(failed->step));
   if (error.code == ENOENT) error.hint = "make its directory; engines read /etc/cdi and /var/run/cdi";
   if (error.code == EACCES) error.hint = "run the command as root";
   if (error.code == EISDIR) error.hint = "name a file in that directory";
@@ -108,7 +105,7 @@ Result<void> generate_cdi(const Options& options, const Log& log) {
   if (options.out) {
     const std::string directory = std::filesystem::path(*options.out).parent_path();
     sweep_cdi(directory.empty() ? "." : directory, log);
-    return replace_file(*options.out, text);
+    return write_spec(*options.out, text);
   }
   std::fwrite(text.data(), 1, text.size(), stdout);
   return {};

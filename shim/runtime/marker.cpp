@@ -34,8 +34,9 @@ Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* 
   if (!file) return file;
   // A user who could write these files could raise limits by a forged marker. A forged copy of the unedited config.json
   // would replace the container's config.json, which the runtime applies as root.
-  const FileOwner& owner = file->owner();
-  if ((owner.uid != 0 && owner.uid != ::geteuid()) || (owner.mode & 022) != 0)
+  const base::FileSettings& settings = file->settings();
+  const uid_t owner = settings.owner->uid;
+  if ((owner != 0 && owner != ::geteuid()) || (settings.mode & 022) != 0)
     return Error{fmt::format("cannot use `{}`: another user could have written it", base::printable(file->path())), 0,
                  "remove that file"};
   return file;
@@ -103,9 +104,9 @@ Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::
   const base::UniqueFd directory = open_bundle(bundle);
   if (!directory.ok()) return sys_error(errno, "cannot open the bundle `{}`", base::printable(bundle));
   remove_leftovers(directory.get(), {});
-  const FileOwner ours{::geteuid(), ::getegid(), 0600};
-  auto config = TRY(NewFile::write(directory.get(), kOriginalName, original, ours, writer));
-  auto file = TRY(NewFile::write(directory.get(), kMarkerName, marker_text(marker), ours, writer));
+  const base::FileSettings ours{.owner = base::FileOwner{::geteuid(), ::getegid()}};
+  auto config = TRY(NewSpecFile::write({directory.get(), kOriginalName}, original, ours, writer));
+  auto file = TRY(NewSpecFile::write({directory.get(), kMarkerName}, marker_text(marker), ours, writer));
   // The marker is renamed last, so that no marker exists without its copy of the unedited config.json: read_original()
   // uses the copy if the marker names the current config.json.
   TRY_VOID(config.put_in_place());

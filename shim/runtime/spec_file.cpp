@@ -59,39 +59,19 @@ Error open_error(int code, const std::string& path) {
 
 }  // namespace
 
-NewFile::NewFile(NewFile&& other) noexcept
-    : directory_(other.directory_),
-      name_(std::move(other.name_)),
-      temporary_(std::exchange(other.temporary_, {})),
-      version_(other.version_) {}
-
-NewFile::~NewFile() {
-  if (!temporary_.empty()) ::unlinkat(directory_, temporary_.c_str(), 0);
-}
-
-Result<NewFile> NewFile::write(int directory, const std::string& name, std::string_view text, const FileOwner& owner,
-                               const base::ProcessIdentity& writer) {
-  NewFile file(directory, name);
-  const std::string temporary = TRY(temporary_name(writer));
-  const UniqueFd fd = base::create_file(directory, temporary.c_str());
-  if (!fd.ok()) return write_error(errno, name);
-  file.temporary_ = temporary;
+Result<NewSpecFile> NewSpecFile::write(base::NameAt name, std::string_view text, const base::FileSettings& settings,
+                                       const base::ProcessIdentity& writer) {
+  base::NameAt temporary{name.directory, TRY(temporary_name(writer))};
+  NewSpecFile file(std::move(name), base::NewFile::write(std::move(temporary), text, settings));
+  if (const auto& failure = file.file_.failure()) return write_error(failure->code, file.name_.name);
   struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return write_error(errno, name);
-  // Owner and mode are set before the text is written, so that no other user can read it. The mode is set after the
-  // owner, because chown(2) may clear mode bits.
-  const bool is_owners = status.st_uid == owner.uid && status.st_gid == owner.gid;
-  if (!is_owners && ::fchown(fd.get(), owner.uid, owner.gid) != 0) return write_error(errno, name);
-  if (::fchmod(fd.get(), owner.mode & 07777) != 0) return write_error(errno, name);
-  if (const int failed = base::write_all(fd.get(), text)) return write_error(failed, name);
-  if (::fstat(fd.get(), &status) != 0) return write_error(errno, name);
+  if (::fstat(file.file_.fd(), &status) != 0) return write_error(errno, file.name_.name);
   file.version_ = version_of(status);
   return file;
 }
 
-Result<void> NewFile::put_in_place() {
-  if (::renameat(directory_, temporary_.c_str(), directory_, name_.c_str()) != 0) return write_error(errno, name_);
-  temporary_.clear();
+Result<void> NewSpecFile::put_in_place() {
+  if (const auto failed = file_.put(name_)) return write_error(failed->code, name_.name);
   return {};
 }
 
@@ -111,7 +91,7 @@ Result<std::optional<SpecFile>> SpecFile::open(const std::string& directory, con
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return open_error(errno, file.path_);
   if (!S_ISREG(status.st_mode)) return make_error("cannot read `{}`: it is not a regular file", printable(file.path_));
   file.version_ = version_of(status);
-  file.owner_ = {status.st_uid, status.st_gid, status.st_mode};
+  file.settings_ = {.mode = status.st_mode & 07777, .owner = base::FileOwner{status.st_uid, status.st_gid}};
   file.text_ = TRY(base::read_text_fd(fd.get(), limits.bytes, -1, "`" + printable(file.path_) + "`"));
   return std::optional<SpecFile>(std::move(file));
 }
@@ -120,8 +100,8 @@ Result<std::optional<SpecFile>> SpecFile::open(const std::string& path) {
   return open(base::parent_of(path), std::string(base::last_component(path)));
 }
 
-Result<NewFile> SpecFile::rewrite(std::string_view text, const base::ProcessIdentity& writer) const {
-  return NewFile::write(directory(), name_, text, owner_, writer);
+Result<NewSpecFile> SpecFile::rewrite(std::string_view text, const base::ProcessIdentity& writer) const {
+  return NewSpecFile::write({directory(), name_}, text, settings_, writer);
 }
 
 void remove_leftovers(int directory, std::span<const std::string_view> also) {

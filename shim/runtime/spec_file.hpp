@@ -12,6 +12,7 @@
 
 #include "base/json/json_fwd.hpp"
 #include "base/process/identity.hpp"
+#include "base/replace_file.hpp"
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
 
@@ -26,32 +27,21 @@ struct FileVersion {
   friend bool operator==(const FileVersion&, const FileVersion&) = default;
 };
 
-struct FileOwner {
-  uid_t uid = 0;
-  gid_t gid = 0;
-  mode_t mode = 0600;
-};
-
-// A complete file under a temporary name. The destructor removes it unless put_in_place() renamed it.
-class NewFile {
+// A complete file under a temporary name, which the destructor removes. It waits there until the container's grant is
+// on record; put_in_place() then replaces the old file.
+class NewSpecFile {
  public:
-  // Writes the file .rdma-runtime@PID.START@RANDOM in the directory. name: the name that put_in_place() will give it.
-  // writer: this process.
-  static Result<NewFile> write(int directory, const std::string& name, std::string_view text, const FileOwner& owner,
-                               const base::ProcessIdentity& writer);
-  NewFile(NewFile&& other) noexcept;
-  NewFile& operator=(NewFile&&) = delete;
-  ~NewFile();
-
+  // Writes the file .rdma-runtime@PID.START@RANDOM. name: the name that put_in_place() will give it, in an open
+  // directory. writer: this process.
+  static Result<NewSpecFile> write(base::NameAt name, std::string_view text, const base::FileSettings& settings,
+                                   const base::ProcessIdentity& writer);
   const FileVersion& version() const { return version_; }
-  // Renames the file over `name`: readers find the old file or the new one.
   Result<void> put_in_place();
 
  private:
-  NewFile(int directory, std::string name) : directory_(directory), name_(std::move(name)) {}
-  int directory_;
-  std::string name_;
-  std::string temporary_;
+  NewSpecFile(base::NameAt name, base::NewFile file) : name_(std::move(name)), file_(std::move(file)) {}
+  base::NameAt name_;
+  base::NewFile file_;
   FileVersion version_;
 };
 
@@ -65,13 +55,14 @@ class SpecFile {
 
   const std::string& text() const { return text_; }
   const FileVersion& version() const { return version_; }
-  const FileOwner& owner() const { return owner_; }
+  // Owner and mode of the file. The owner is always set.
+  const base::FileSettings& settings() const { return settings_; }
   int directory() const { return directory_.get(); }
   // Path for messages.
   const std::string& path() const { return path_; }
 
-  // Writes text to a NewFile that has this file's name, owner and mode.
-  Result<NewFile> rewrite(std::string_view text, const base::ProcessIdentity& writer) const;
+  // Writes text to a NewSpecFile that has this file's name, owner and mode.
+  Result<NewSpecFile> rewrite(std::string_view text, const base::ProcessIdentity& writer) const;
 
  private:
   base::UniqueFd directory_;
@@ -79,7 +70,7 @@ class SpecFile {
   std::string path_;
   std::string text_;
   FileVersion version_;
-  FileOwner owner_;
+  base::FileSettings settings_;
 };
 
 // Removes temporary files of killed writers, and the files with the names in `also`. Ignores failures.

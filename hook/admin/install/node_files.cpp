@@ -14,6 +14,7 @@
 
 #include "base/file.hpp"
 #include "base/json/json.hpp"
+#include "base/replace_file.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 
@@ -66,31 +67,22 @@ void sync_directory(const std::string& directory) {
   if (fd.ok()) ::fsync(fd.get());
 }
 
-struct FileOwner {
-  uid_t uid = 0;
-  gid_t gid = 0;
-};
-
-// Writes the temporary file of `path` and syncs it to disk.
+// Writes the temporary file of `path`. Syncs it to disk, because engines read the file after a crash of the node.
 // owner: nullopt is the owner of this process.
 Result<void> write_temporary(const std::string& root, const std::string& path, std::string_view text,
-                             std::optional<FileOwner> owner, mode_t mode) {
+                             std::optional<base::FileOwner> owner, mode_t mode) {
   const std::string file = TRY(node_path(root, path));
   std::error_code failed;
   std::filesystem::create_directories(directory_of(file), failed);
   if (failed) return sys_error(failed.value(), "make the directory of `{}`", path);
-  const std::string temporary = file + kCandidate;
-  ::unlink(temporary.c_str());  // a killed install can have left it
-  // The file has mode 0600 until its owner is set, so that no other user can open it before.
-  const UniqueFd fd = base::create_file(AT_FDCWD, temporary.c_str());
-  if (!fd.ok()) return sys_error(errno, "open `{}{}`", path, kCandidate);
-  int code = write_all(fd.get(), text);
-  if (code == 0 && owner && ::fchown(fd.get(), owner->uid, owner->gid) != 0) code = errno;
-  if (code == 0 && ::fchmod(fd.get(), mode) != 0) code = errno;
-  if (code == 0 && ::fsync(fd.get()) != 0) code = errno;
-  if (code == 0) return {};
-  ::unlink(temporary.c_str());
-  return sys_error(code, "write `{}{}`", path, kCandidate);
+  base::NewFile temporary =
+      base::NewFile::write({AT_FDCWD, file + kCandidate}, text, {.mode = mode, .owner = owner, .is_synced = true});
+  if (const auto& failure = temporary.failure()) {
+    const bool is_made = failure->step != base::FileFailure::Step::kCreate;
+    return sys_error(failure->code, "{} `{}{}`", is_made ? "write" : "open", path, kCandidate);
+  }
+  temporary.keep();
+  return {};
 }
 
 }  // namespace
@@ -199,17 +191,18 @@ Result<bool> has_node_file(const std::string& root, const std::string& path, con
 Result<void> prepare_node_file(const std::string& root, const std::string& path, std::string_view text) {
   struct stat old {};
   if (TRY(is_there(root, path, old)))
-    return write_temporary(root, path, text, FileOwner{old.st_uid, old.st_gid}, old.st_mode & 07777);
+    return write_temporary(root, path, text, base::FileOwner{old.st_uid, old.st_gid}, old.st_mode & 07777);
   return write_temporary(root, path, text, {}, text.starts_with("#!") ? 0755 : 0644);
 }
 
 Result<void> prepare_node_program(const std::string& root, const std::string& path, std::string_view bytes) {
-  return write_temporary(root, path, bytes, FileOwner{0, 0}, kProgramMode);
+  return write_temporary(root, path, bytes, base::FileOwner{0, 0}, kProgramMode);
 }
 
 Result<void> commit_node_file(const std::string& root, const std::string& path) {
   const std::string file = TRY(node_path(root, path));
-  // rename(2) is atomic: an engine that starts now reads either the old file or the new one.
+  // An earlier call has written the file, and the engine has checked it under its temporary name: so this is no
+  // base::replace_file(). rename(2) is atomic: an engine that starts now reads either the old file or the new one.
   if (::rename((file + kCandidate).c_str(), file.c_str()) != 0) return sys_error(errno, "replace `{}`", path);
   sync_directory(directory_of(file));
   return {};

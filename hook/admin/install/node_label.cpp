@@ -2,8 +2,7 @@
 
 #include <unistd.h>
 
-#include <cerrno>
-
+#include "base/replace_file.hpp"
 #include "hook/admin/install/distribution.hpp"
 #include "hook/admin/install/node_files.hpp"
 #include "hook/admin/install/record.hpp"
@@ -25,17 +24,18 @@ Result<void> label_node(const std::string& root, std::optional<NodeState> state)
   if (!node_has(root, kFeatures, F_OK)) return {};
   const std::string file = std::string(kFeatures) + kFile;
   const std::string hidden = std::string(kFeatures) + kHiddenFile;
-  // Removes temporary files that a killed call left.
+  // Removes the temporary file that a killed call left, also if no label is to be written.
   TRY_VOID(remove_node_file(root, hidden));
-  TRY_VOID(remove_node_file(root, hidden + kCandidate));
   if (!state) return remove_node_file(root, file);
   const std::string text = node_label_text(*state);
   if (TRY(has_node_file(root, file, text))) return {};
   // nfd-worker may read the directory at any moment, so the file is written under a hidden name, which nfd-worker
   // ignores, and renamed when it is complete.
-  TRY_VOID(write_node_file(root, hidden, text));
-  const std::string from = TRY(node_path(root, hidden));
-  if (::rename(from.c_str(), TRY(node_path(root, file)).c_str()) != 0) return sys_error(errno, "replace `{}`", file);
+  const base::NameAt from{AT_FDCWD, TRY(node_path(root, hidden))};
+  const base::NameAt to{AT_FDCWD, TRY(node_path(root, file))};
+  // The label must not be empty after a crash of the node, so it is synced.
+  const auto failed = base::replace_file(from, to, text, {.mode = 0644, .is_synced = true});
+  if (failed) return sys_error(failed->code, "replace `{}`", file);
   return {};
 }
 

@@ -69,6 +69,7 @@ std::optional<std::string> directory_of_record(const std::string& root, const In
   return std::nullopt;
 }
 
+// Hides a directory with the record below it, by one rename(2). It replaces no file, so it is no base::replace_file().
 Result<void> rename_to_temporary(const std::string& root, const std::string& directory) {
   const std::string place = TRY(node_path(root, directory));
   if (::rename(place.c_str(), (place + kCandidate).c_str()) != 0) return sys_error(errno, "remove `{}`", directory);

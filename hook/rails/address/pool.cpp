@@ -12,6 +12,7 @@
 
 #include "base/file.hpp"
 #include "base/process/root_lock.hpp"
+#include "base/replace_file.hpp"
 #include "base/text.hpp"
 #include "hook/config/node_slice.hpp"
 
@@ -245,11 +246,8 @@ Error RangeDirectory::used_up(const AddressRange& range, unsigned rail) const {
 // Records the last allocation. Errors are ignored: without the record, a released address is only used again earlier.
 // The directory is locked, so no other process uses the temporary name.
 void RangeDirectory::note_last(const AddressRange& range, const std::string& address) const {
-  constexpr const char* kTemporary = "next";
-  ::unlinkat(directory_.fd.get(), kTemporary, 0);  // a process that was killed in this function can have left this name
-  if (::symlinkat(address.c_str(), directory_.fd.get(), kTemporary) != 0) return;
-  if (::renameat(directory_.fd.get(), kTemporary, directory_.fd.get(), last_name(range).c_str()) == 0) return;
-  ::unlinkat(directory_.fd.get(), kTemporary, 0);
+  const int directory = directory_.fd.get();
+  (void)base::replace_link({directory, "next"}, {directory, last_name(range)}, address.c_str());
 }
 
 std::string place_of(const AddressRange& range) {
