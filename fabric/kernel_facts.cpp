@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/file.hpp"
+#include "base/proc.hpp"
 #include "fabric/read_network.hpp"
 
 namespace fabric {
@@ -156,7 +157,7 @@ GpuFacts read_gpu_facts(const std::string& root, const Inventory& inventory) {
   facts.nvidia_peermem = is_path_there(root + "/sys/module/nvidia_peermem");
   facts.nv_peer_mem = is_path_there(root + "/sys/module/nv_peer_mem");
   facts.driver_version = text(root + "/proc/driver/nvidia/version");
-  facts.kernel = text(root + "/proc/sys/kernel/osrelease");
+  facts.kernel = base::value_or(base::read_kernel_release(root), std::string());
   for (const std::string& bridge : bridges_between(inventory)) {
     const auto space = base::read_file(devices + bridge + "/config", kConfigurationSpace);
     const auto* failed = std::get_if<Unreadable>(&space);

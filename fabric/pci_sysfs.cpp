@@ -35,6 +35,10 @@ std::optional<std::vector<std::string>> path_of(const base::Directory& devices, 
   return path;
 }
 
+std::string information_path(const std::string& root, std::string_view pci) {
+  return fmt::format("{}{}{}/information", root, kNvidiaGpus, pci);
+}
+
 }  // namespace
 
 bool is_address(std::string_view text) {
@@ -75,19 +79,22 @@ std::vector<Gpu> read_gpus(const std::string& root) {
   return gpus;
 }
 
-// "Device Minor: 3" in /proc/driver/nvidia/gpus/ADDRESS/information is the N of /dev/nvidiaN (driver 550's README, "The
-// /proc Filesystem Interface"). "GPU UUID:" precedes it (open-gpu-kernel-modules 550, kernel-open/nvidia/nv-procfs.c,
-// nv_procfs_read_gpu_info()).
-int read_driver_facts(const std::string& root, Gpu& gpu) {
+Attr<std::string> read_information(const std::string& root, std::string_view pci) {
+  return base::read_attribute(information_path(root, pci));
+}
+
+// "Device Minor: 3" is the N of /dev/nvidiaN. "GPU UUID:" precedes it (open-gpu-kernel-modules 550,
+// kernel-open/nvidia/nv-procfs.c, nv_procfs_read_gpu_info()).
+Unread read_driver_facts(const std::string& root, Gpu& gpu) {
   constexpr std::string_view kMinor = "Device Minor:";
   constexpr std::string_view kUuid = "GPU UUID:";
-  const auto information = base::read_attribute(root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information");
-  if (const int code = error_of(information); code != 0) return code;
-  for (const std::string_view line : split(std::get<std::string>(information), '\n')) {
+  const auto information = read_information(root, gpu.pci);
+  const std::string text = base::value_or(information, std::string());
+  for (const std::string_view line : split(text, '\n')) {
     if (line.starts_with(kMinor)) gpu.nodes.push_back("nvidia" + std::string(trim(line.substr(kMinor.size()))));
     if (line.starts_with(kUuid)) gpu.uuid = gpu_uuid(trim(line.substr(kUuid.size())));
   }
-  return 0;
+  return {Unread::Part::kDetail, information_path(root, gpu.pci), error_of(information)};
 }
 
 std::optional<std::vector<std::string>> read_path(const std::string& root, const std::string& address) {

@@ -21,9 +21,14 @@ std::vector<std::string> addresses_in_path(std::string_view path);
 // AMD, and GPUs for servers of Intel (class 0x0380). Returns an empty list if /sys/bus/pci cannot be read.
 std::vector<Gpu> read_gpus(const std::string& root);
 
-// Adds the facts of the NVIDIA driver to a GPU: its device node "nvidiaN" and its UUID. Returns the errno of a failed
-// read, 0 on success.
-int read_driver_facts(const std::string& root, Gpu& gpu);
+// The directory in which the NVIDIA driver has a directory for each GPU, with the name of its PCI address.
+inline constexpr const char* kNvidiaGpus = "/proc/driver/nvidia/gpus/";
+// Reads the file `information` of a GPU: lines such as "Model: NVIDIA H100" and "Device Minor: 3" (driver 550's README,
+// "The /proc Filesystem Interface").
+Attr<std::string> read_information(const std::string& root, std::string_view pci);
+// Adds the facts of the NVIDIA driver to a GPU: its device node "nvidiaN" and its UUID. Returns the file with the errno
+// of a failed read, or with 0.
+Unread read_driver_facts(const std::string& root, Gpu& gpu);
 // Returns the upstream ports of a function, root first. Returns nullopt if sysfs does not list the function.
 std::optional<std::vector<std::string>> read_path(const std::string& root, const std::string& address);
 

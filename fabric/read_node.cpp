@@ -161,8 +161,7 @@ void read_rates_if_mixed(const std::string& sys, Inventory& inventory) {
 // Reads the UUID and the device nodes of a GPU: the node of the NVIDIA driver, and the nodes of DRM devices, which are
 // directories below the PCI function.
 void read_gpu_nodes(const std::string& root, Gpu& gpu, std::vector<Unread>& unread) {
-  const std::string information = root + "/proc/driver/nvidia/gpus/" + gpu.pci + "/information";
-  rdma_sysfs::note_unread(&unread, {Part::kDetail, information, pci::read_driver_facts(root, gpu)});
+  rdma_sysfs::note_unread(&unread, pci::read_driver_facts(root, gpu));
   if (const auto drm = base::Directory::open(root + "/sys/bus/pci/devices/" + gpu.pci + "/drm")) {
     for (const std::string& name : drm->list())
       gpu.nodes.push_back("dri/" + name);

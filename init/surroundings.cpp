@@ -14,8 +14,10 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/proc.hpp"
 #include "base/rooted.hpp"
 #include "base/text.hpp"
+#include "fabric/pci_sysfs.hpp"
 
 namespace init {
 namespace {
@@ -156,24 +158,23 @@ std::string read_text(const base::Rooted& files, const std::string& path) {
   return base::value_or(files.read(path, base::kMostText), std::string());
 }
 
-// Reads rdma.max of the container's cgroup and of all cgroups above: in one tree on cgroup v2, in the controller's tree
-// on v1.
-void read_rdma_limits(const base::Rooted& files, Surroundings& around) {
-  const std::string cgroups = read_text(files, "/proc/self/cgroup");
-  for (const std::string_view line : base::split(cgroups, '\n')) {
-    const bool v2 = line.starts_with("0::/");
-    const std::size_t v1 = line.find(":rdma:/");
-    if (!v2 && v1 == std::string_view::npos) continue;
-    const std::string top = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/rdma";
-    std::string path(line.substr(v2 ? 3 : v1 + 6));
-    for (unsigned depth = 0; depth < kDeepestCgroup; ++depth) {
-      // In a cgroup namespace, the root of the tree is the container's own cgroup.
-      if (path == "/") path.clear();
-      add_rdma_max(read_text(files, top + path + "/rdma.max"), around.rdma_limits);
-      if (path.empty()) break;
-      path.erase(path.rfind('/'));
-    }
+// Reads rdma.max of a cgroup and of all cgroups above. top: the mount point of the cgroup tree.
+void read_rdma_limits(const base::Rooted& files, const std::string& top, std::string path, Surroundings& around) {
+  for (unsigned depth = 0; depth < kDeepestCgroup; ++depth) {
+    // In a cgroup namespace, the root of the tree is the container's own cgroup.
+    if (path == "/") path.clear();
+    add_rdma_max(read_text(files, top + path + "/rdma.max"), around.rdma_limits);
+    if (path.empty()) break;
+    path.erase(path.rfind('/'));
   }
+}
+
+// Reads the limits of the container: in one tree on cgroup v2, in the controller's tree on v1.
+void read_rdma_limits(const std::string& root, const base::Rooted& files, Surroundings& around) {
+  const auto text = base::read_proc_cgroup(root + "/proc", "self");
+  const base::CgroupPaths paths = base::parse_proc_cgroup(text ? *text : std::string());
+  if (paths.v2) read_rdma_limits(files, "/sys/fs/cgroup", *paths.v2, around);
+  if (paths.v1_rdma) read_rdma_limits(files, "/sys/fs/cgroup/rdma", *paths.v1_rdma, around);
 }
 
 // Returns the system calls that seccomp refuses. Each probe runs in a child, because a profile may kill the caller. The
@@ -200,7 +201,7 @@ std::vector<std::string> refused_calls() {
 }
 
 // Reads the modules for GPUDirect RDMA: nvidia_peermem and its older names, or NVIDIA's open kernel module.
-void read_gpudirect(const base::Rooted& files, Surroundings& around) {
+void read_gpudirect(const std::string& root, const base::Rooted& files, Surroundings& around) {
   const std::string version = read_text(files, "/proc/driver/nvidia/version");
   around.nvidia = !version.empty();
   around.open_module = version.find("Open Kernel Module") != std::string::npos;
@@ -208,7 +209,7 @@ void read_gpudirect(const base::Rooted& files, Surroundings& around) {
                            "/sys/kernel/mm/memory_peers/nv_mem", "/sys/kernel/mm/memory_peers/nv_mem_nc"}) {
     around.peer_memory |= files.each_name(path, [](std::string_view) {}) == 0;
   }
-  around.kernel = base::trim(read_text(files, "/proc/sys/kernel/osrelease"));
+  around.kernel = base::value_or(base::read_kernel_release(root), std::string());
 }
 
 // Returns true if the directory has an entry with that prefix; nullopt: a failed lookup.
@@ -232,11 +233,10 @@ std::size_t count_data_direct(const base::Rooted& files) {
 
 // Reads the facts that GPUs of NVIDIA need, except those of GPUDirect RDMA. Every recent driver registers IMEX
 // channels, so only the model shows that a GPU is of a product with multi-node NVLink.
-void read_gpu_needs(const base::Rooted& files, Surroundings& around) {
-  const std::string gpus = "/proc/driver/nvidia/gpus/";
+void read_gpu_needs(const std::string& root, const base::Rooted& files, Surroundings& around) {
   const bool channels = read_text(files, "/proc/devices").find(" nvidia-caps-imex-channels\n") != std::string::npos;
-  files.each_name(gpus, [&](std::string_view name) {
-    const std::string text = read_text(files, gpus + std::string(name) + "/information");
+  files.each_name(fabric::pci::kNvidiaGpus, [&](std::string_view name) {
+    const std::string text = base::value_or(fabric::pci::read_information(root, name), std::string());
     const std::string_view model = std::string_view(text).substr(0, text.find('\n'));
     for (const std::string_view product : {"NVIDIA GB200", "NVIDIA GB300"})
       around.multi_node_nvlink |=
@@ -285,9 +285,9 @@ std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const 
 Surroundings read_surroundings(const std::string& root) {
   Surroundings around;
   const base::Rooted files(root);
-  read_rdma_limits(files, around);
-  read_gpudirect(files, around);
-  read_gpu_needs(files, around);
+  read_rdma_limits(root, files, around);
+  read_gpudirect(root, files, around);
+  read_gpu_needs(root, files, around);
   if (!root.empty()) return around;
   struct statvfs memory {};
   if (::statvfs("/dev/shm", &memory) == 0) around.shared_memory = std::uint64_t{memory.f_blocks} * memory.f_frsize;

@@ -30,22 +30,11 @@ const char* name_of(CgroupKind kind) {
   return kind == CgroupKind::kV1Rdma ? "cgroup (rdma)" : "cgroup (devices)";
 }
 
-// Limits in bytes: /proc/PID/cgroup has one line for each hierarchy, cgroup.procs one for each process.
-constexpr std::size_t kLongestProcCgroup = std::size_t{1} << 20;
+// Limit in bytes: cgroup.procs has one line for each process.
 constexpr std::size_t kLongestProcs = std::size_t{1} << 20;
 
 long magic_of(CgroupKind kind) {
   return kind == CgroupKind::kV2 ? CGROUP2_SUPER_MAGIC : CGROUP_SUPER_MAGIC;
-}
-
-// Reads a file of /proc. Checks that the file is on procfs, because another file may be mounted at this path.
-Result<std::string> read_proc(const std::string& path, std::size_t limit) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd.ok()) return sys_error(errno, "cannot open `{}`", path);
-  if (!is_on(fd.get(), PROC_SUPER_MAGIC))
-    return Error{fmt::format("cannot use `{}`: it is not on a proc file system", path), 0,
-                 "mount proc at /proc where the hook runs"};
-  return read_text(fd.get(), limit, path);
 }
 
 bool lists_process(const Cgroup& cgroup, pid_t pid) {
@@ -93,7 +82,7 @@ Result<std::optional<Cgroup>> find_mounted(CgroupKind kind, const std::string& p
 }
 
 Result<CgroupPaths> paths_of(pid_t pid) {
-  return parse_proc_cgroup(TRY(read_proc(fmt::format("/proc/{}/cgroup", pid), kLongestProcCgroup)));
+  return parse_proc_cgroup(TRY(read_proc_cgroup(pid)));
 }
 
 // Returns nullopt if the process is in no group of this kind, or no hierarchy of this kind is mounted.
@@ -104,29 +93,6 @@ Result<std::optional<Cgroup>> find_group(CgroupKind kind, const std::optional<st
 }
 
 }  // namespace
-
-Result<std::string> read_text(int fd, std::size_t limit, const std::string& path) {
-  auto text = read_all(fd, limit);
-  if (auto* whole = std::get_if<std::string>(&text)) return std::move(*whole);
-  return sys_error(std::get<Unreadable>(text).code, "cannot read `{}`", path);
-}
-
-CgroupPaths parse_proc_cgroup(std::string_view text) {
-  CgroupPaths paths;
-  for (const std::string_view line : split(text, '\n')) {
-    // A line of /proc/PID/cgroup is "5:devices:/docker/ID" or "0::/system.slice/x"; the path may contain colons.
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
-    if (second == std::string_view::npos) continue;
-    const std::string_view controllers = line.substr(first + 1, second - first - 1);
-    const std::string_view path = line.substr(second + 1);
-    if (!path.starts_with('/')) continue;
-    if (line.substr(0, first) == "0" && controllers.empty()) paths.v2 = path;
-    if (lists(controllers, "devices")) paths.v1_devices = path;
-    if (lists(controllers, "rdma")) paths.v1_rdma = path;
-  }
-  return paths;
-}
 
 std::vector<CgroupMount> parse_cgroup_mounts(std::string_view mountinfo) {
   std::vector<CgroupMount> mounts;

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <sys/types.h>
-#include <sys/vfs.h>
 
 #include <cstddef>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/proc.hpp"
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
 
@@ -24,26 +24,7 @@ namespace base {
 // 100,000 mounts.
 inline constexpr std::size_t kLongestMountinfo = std::size_t{64} << 20;
 
-// Returns true if a descriptor, also one with O_PATH, is on a file system of this kind (linux/magic.h). Files at /proc
-// or at a cgroup's path are trusted only if they are on procfs or cgroupfs.
-inline bool is_on(int fd, long magic) {
-  struct statfs status {};
-  return ::fstatfs(fd, &status) == 0 && status.f_type == magic;
-}
-
 enum class CgroupKind { kV1Devices, kV1Rdma, kV2 };
-
-// The paths of a process in the cgroup hierarchies for devices and RDMA, such as "/docker/ID"; nullopt: the process is
-// in no such hierarchy.
-struct CgroupPaths {
-  std::optional<std::string> v1_devices;
-  std::optional<std::string> v2;
-  std::optional<std::string> v1_rdma = {};
-  friend bool operator==(const CgroupPaths&, const CgroupPaths&) = default;
-};
-// Parses /proc/PID/cgroup. Skips malformed lines. Keeps a path with "..", which the kernel shows for a process outside
-// the reader's cgroup namespace.
-CgroupPaths parse_proc_cgroup(std::string_view text);
 
 // A mount of a cgroup hierarchy for devices or RDMA.
 struct CgroupMount {
@@ -89,8 +70,5 @@ Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid);
 
 // Opens the directory of a group for reading. Errors: it cannot be opened, or is not on a cgroup file system.
 Result<UniqueFd> open_cgroup(const Cgroup& cgroup);
-
-// Reads an open file of /proc or of a cgroup. path: for messages. Errors: it is longer than limit, or cannot be read.
-Result<std::string> read_text(int fd, std::size_t limit, const std::string& path);
 
 }  // namespace base

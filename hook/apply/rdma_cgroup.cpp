@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file.hpp"
+#include "base/proc.hpp"
 #include "base/text.hpp"
 
 namespace hook {
@@ -25,7 +26,7 @@ std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
 // Returns `controller` if the kernel is 7.3 or later. Otherwise, or if the release cannot be read, returns kUnsafe;
 // RdmaController has the reason.
 RdmaController if_safe(RdmaController controller, const std::string& root) {
-  const auto release = base::read_attribute(root + "/proc/sys/kernel/osrelease");
+  const auto release = base::read_kernel_release(root);
   const auto version = base::version_of(base::value_or(release, std::string()));
   return version && *version >= std::pair(7U, 3U) ? controller : RdmaController::kUnsafe;
 }

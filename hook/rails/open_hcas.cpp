@@ -11,7 +11,7 @@
 
 #include "base/failure.hpp"
 #include "base/file.hpp"
-#include "base/process/cgroup.hpp"
+#include "base/proc.hpp"
 #include "base/text.hpp"
 #include "fabric/inventory.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
@@ -101,11 +101,11 @@ bool has_process(const std::vector<OpenProcess>& processes, pid_t pid) {
 // proc: the node's /proc.
 std::optional<OpenProcess> read_process_facts(const std::string& proc, pid_t pid) {
   OpenProcess process{pid, {}, true};
-  const auto cgroup = base::read_file(fmt::format("{}/{}/cgroup", proc, pid), base::kMostText);
-  if (const auto* failed = std::get_if<base::Unreadable>(&cgroup)) {
-    if (failed->code == ENOENT || failed->code == ESRCH) return std::nullopt;
+  const auto cgroup = base::read_proc_cgroup(proc, std::to_string(pid));
+  if (!cgroup) {
+    if (cgroup.error().code == ENOENT || cgroup.error().code == ESRCH) return std::nullopt;
   } else {
-    const CgroupPaths paths = parse_proc_cgroup(std::get<std::string>(cgroup));
+    const CgroupPaths paths = parse_proc_cgroup(*cgroup);
     const auto is_outside = [](const std::optional<std::string>& path) { return !path || !is_container_cgroup(*path); };
     process.of_container = !is_outside(paths.v1_devices) || !is_outside(paths.v2);
   }

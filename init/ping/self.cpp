@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/file.hpp"
+#include "base/proc.hpp"
 #include "base/text.hpp"
 #include "init/doctor.hpp"
 #include "init/options.hpp"
@@ -17,7 +17,7 @@ namespace {
 
 // Ranks with this text share kernel and network namespace, so they share HCAs and addresses. Host names may repeat.
 std::string read_node() {
-  const auto boot = base::read_attribute("/proc/sys/kernel/random/boot_id");
+  const auto boot = base::read_boot_id();
   struct stat space {};
   ::stat("/proc/self/ns/net", &space);
   return fmt::format("{}:{}", base::value_or(boot, this_host()).substr(0, kLongestName / 2 + 8), space.st_ino);

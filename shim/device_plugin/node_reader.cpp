@@ -8,6 +8,7 @@
 
 #include "base/file.hpp"
 #include "base/json/json.hpp"
+#include "base/proc.hpp"
 #include "base/text.hpp"
 #include "hook/apply/cdi_spec.hpp"
 #include "hook/plan/parts.hpp"
@@ -35,9 +36,8 @@ constexpr std::string_view kPodsGroup = "kubepods";
 bool is_in_pods_group(const hook::GrantUser& user) {
   if (user.cgroup && user.cgroup->path.find(kPodsGroup) != std::string::npos) return true;
   if (!user.process) return false;
-  const auto groups = base::read_file(fmt::format("/proc/{}/cgroup", user.process->pid), base::kMostText);
-  const auto* text = std::get_if<std::string>(&groups);
-  if (!text || text->find(kPodsGroup) == std::string::npos) return false;
+  const auto groups = base::read_proc_cgroup(user.process->pid);
+  if (!groups || groups->find(kPodsGroup) == std::string::npos) return false;
   const auto same = base::read_presence(*user.process);  // checked last: another process may have got the PID
   return same && *same == base::Presence::kPresent;
 }

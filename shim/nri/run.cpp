@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.hpp"
+#include "base/proc.hpp"
 #include "base/process/daemon_state.hpp"
 #include "base/process/ending_signals.hpp"
 #include "base/unique_fd.hpp"
@@ -287,8 +287,8 @@ Result<void> end_container(const std::string& id, pid_t pid) {
   }
   // Runtimes include the container's id in the name of its cgroup, some with a prefix and `.scope`. Reads this PID
   // namespace's /proc, whatever --root is.
-  const auto cgroups = base::read_file(fmt::format("/proc/{}/cgroup", pid), base::kMostText);
-  if (base::value_or(cgroups, std::string()).find(id) == std::string::npos)
+  const auto cgroups = base::read_proc_cgroup(pid);
+  if (!cgroups || cgroups->find(id) == std::string::npos)
     return make_error("process {} is not in a cgroup of the container `{}`", pid, id);
   if (::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
     return sys_error(errno, "cannot kill process {} of the container `{}`", pid, id);

@@ -11,6 +11,7 @@
 
 #include "base/file.hpp"
 #include "base/json/record.hpp"
+#include "base/proc.hpp"
 #include "base/process/root_lock.hpp"
 #include "base/text_digest.hpp"
 #include "hook/admin/install/node_files.hpp"
@@ -110,7 +111,7 @@ void describe(auto& members, InstallRecord& record) {
 
 std::optional<WriteTime> write_time_now() {
   struct timespec now {};
-  const auto boot = base::read_attribute("/proc/sys/kernel/random/boot_id");
+  const auto boot = base::read_boot_id();
   const auto* const id = std::get_if<std::string>(&boot);
   if (!id || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return std::nullopt;
   const auto hertz = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));

@@ -9,20 +9,6 @@
 namespace hook {
 namespace {
 
-TEST(Cgroup, ParsesProcCgroup) {
-  const std::tuple<const char*, const char*, CgroupPaths> rows[] = {
-      {"v2", "0::/system.slice/x.scope\n", {std::nullopt, "/system.slice/x.scope"}},
-      {"hybrid", "5:devices:/docker/ab\n4:memory:/other\n0::/docker/cd\n", {"/docker/ab", "/docker/cd"}},
-      {"v1, joined controllers", "7:cpu,devices,cpuacct:/a\n1:name=systemd:/b\n", {"/a", std::nullopt}},
-      {"a longer name", "7:mydevices:/a\n8:devicesx:/b\n", {std::nullopt, std::nullopt}},
-      {"rdma of v1", "9:rdma:/docker/ab\n0::/docker/cd\n", {std::nullopt, "/docker/cd", "/docker/ab"}},
-      {"colons in the path", "0::/k8s:cri:id\n", {std::nullopt, "/k8s:cri:id"}},
-      {"outside the namespace", "0::/../../x\n", {std::nullopt, "/../../x"}},
-      {"garbage", "\n::\n0:\n0::\n0::relative\nx\n", {std::nullopt, std::nullopt}}};
-  for (const auto& [name, text, expected] : rows)
-    EXPECT_EQ(parse_proc_cgroup(text), expected) << name;
-}
-
 TEST(Cgroup, ParsesMounts) {
   const char* text =
       "22 1 0:20 / /sys rw,nosuid - sysfs sysfs rw\n"
