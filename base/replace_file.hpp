@@ -25,7 +25,7 @@ struct FileOwner {
   gid_t gid = 0;
 };
 
-// What a new file has besides its text.
+// Mode, owner and durability of a new file.
 struct FileSettings {
   mode_t mode = 0600;                // permissions; other permissions than 0600 do not depend on the umask
   std::optional<FileOwner> owner{};  // nullopt: the user of this process
