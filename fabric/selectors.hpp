@@ -34,7 +34,23 @@ struct SelectorList {
   bool exclude = false;
   std::vector<Selector> selectors;
   std::string text;  // original text
+  friend bool operator==(const SelectorList&, const SelectorList&) = default;
 };
+
+// Describe the members for records (base/json/record.hpp, base/packed_record.hpp).
+void describe(auto& members, Selector& selector) {
+  auto& [kind, pattern, port, number] = selector;
+  members("kind", kind);
+  members("pattern", pattern);
+  members("port", port);
+  members("number", number);
+}
+void describe(auto& members, SelectorList& list) {
+  auto& [exclude, selectors, text] = list;
+  members("exclude", exclude);
+  members("selectors", selectors);
+  members("text", text);
+}
 
 // Where a list is used. kPorts (rdma-init) refuses index: and rail:, because a container does not know the node's order
 // of HCAs, and gpu, which only a request on the node can use.

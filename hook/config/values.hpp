@@ -53,7 +53,17 @@ struct HcaSelection {
   unsigned count = 0;                   // kCount: HCAs (NICs), at least 1
   fabric::SelectorList selectors = {};  // the selectors of kList
   std::string source = {};              // for messages: "annotation rdma-init.io/devices"
+  friend bool operator==(const HcaSelection&, const HcaSelection&) = default;
 };
+
+// Describes the members for records (base/packed_record.hpp).
+void describe(auto& members, HcaSelection& selection) {
+  auto& [kind, count, selectors, source] = selection;
+  members("kind", kind);
+  members("count", count);
+  members("selectors", selectors);
+  members("source", source);
+}
 
 // Parses "all", "none", "void", "4" or "mlx5_0,rail:3". Errors name the source. A count is 1 to kMaxCount.
 Result<HcaSelection> parse_selection(std::string_view text, std::string source);

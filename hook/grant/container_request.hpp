@@ -27,6 +27,15 @@ struct ContainerRequest {
   std::string pod_note = {};               // see ParsedRequest::pod_note
 };
 
+// Describes what a worker process gets of a request that another process has understood, for records
+// (base/packed_record.hpp). The worker has the configuration and the engine itself, and the other process has logged
+// warnings and note.
+void describe(auto& members, ContainerRequest& requesting) {
+  members("spec", requesting.spec);
+  members("request", requesting.request);
+  members("pod_note", requesting.pod_note);
+}
+
 // Reads the request of a container, from the text of its config.json.
 // admin: the administrator's configuration. A configuration that cannot be read is an error for a container that
 // requests HCAs, and a warning for one that does not. root: prefix of the /sys that shows which dynamic device numbers

@@ -72,7 +72,54 @@ struct ContainerSpec {
   bool has_ipc_lock = false;
   // The container may have CAP_SYS_ADMIN in its user namespace, and so may remount read-only mounts.
   bool may_remount = false;
+  friend bool operator==(const ContainerSpec&, const ContainerSpec&) = default;
 };
+
+// The next functions describe the members for records (base/packed_record.hpp).
+void describe(auto& members, SpecDevice& device) {
+  auto& [path, type, major, minor, dynamic_uverbs] = device;
+  members("path", path);
+  members("type", type);
+  members("major", major);
+  members("minor", minor);
+  members("dynamic_uverbs", dynamic_uverbs);
+}
+void describe(auto& members, SpecMount& mount) {
+  auto& [destination, is_bind, source] = mount;
+  members("destination", destination);
+  members("is_bind", is_bind);
+  members("source", source);
+}
+void describe(auto& members, Rlimit& limit) {
+  auto& [soft, hard] = limit;
+  members("soft", soft);
+  members("hard", hard);
+}
+void describe(auto& members, ContainerSpec& spec) {
+  // The names of all members: the compiler refuses this line if the list is not complete.
+  auto& [root_path, annotations, env, devices, may_use_all_devices, mounts, has_netns, netns_path, has_userns,
+         userns_path, maps_node_root, has_own_pidns, cgroups_path, moved_netdevs, memlock, has_rdma_max, uid,
+         has_ipc_lock, may_remount] = spec;
+  members("root_path", root_path);
+  members("annotations", annotations);
+  members("env", env);
+  members("devices", devices);
+  members("may_use_all_devices", may_use_all_devices);
+  members("mounts", mounts);
+  members("has_netns", has_netns);
+  members("netns_path", netns_path);
+  members("has_userns", has_userns);
+  members("userns_path", userns_path);
+  members("maps_node_root", maps_node_root);
+  members("has_own_pidns", has_own_pidns);
+  members("cgroups_path", cgroups_path);
+  members("moved_netdevs", moved_netdevs);
+  members("memlock", memlock);
+  members("has_rdma_max", has_rdma_max);
+  members("uid", uid);
+  members("has_ipc_lock", has_ipc_lock);
+  members("may_remount", may_remount);
+}
 
 // Returns true if a rule of linux.resources.devices allows every device for reading and writing, or denies reading,
 // writing or both for every device. The last such rule decides may_use_all_devices.

@@ -47,7 +47,25 @@ struct Request {
   // request ("env_may_request").
   std::vector<std::string> gpu_uuids;
   std::optional<std::string> gpu_hint;
+  friend bool operator==(const Request&, const Request&) = default;
 };
+
+// Describes the members for records (base/packed_record.hpp).
+void describe(auto& members, Request& request) {
+  auto& [selection, granted_nodes, has_nodes_of_grant, narrowed_by, order, mode, network, network_of_pool, gpu_nodes,
+         gpu_uuids, gpu_hint] = request;
+  members("selection", selection);
+  members("granted_nodes", granted_nodes);
+  members("has_nodes_of_grant", has_nodes_of_grant);
+  members("narrowed_by", narrowed_by);
+  members("order", order);
+  members("mode", mode);
+  members("network", network);
+  members("network_of_pool", network_of_pool);
+  members("gpu_nodes", gpu_nodes);
+  members("gpu_uuids", gpu_uuids);
+  members("gpu_hint", gpu_hint);
+}
 
 // Returns the names of the HCAs if the request can match only these (exact names, no globs): the inventory then needs
 // no other HCA. nullopt: it can match any.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/failure.hpp"
+#include "base/packed_record.hpp"
 #include "base/text.hpp"
 #include "hook/admin/metrics/count.hpp"
 #include "hook/apply/memlock.hpp"
@@ -12,33 +13,7 @@
 #include "hook/grant/refused.hpp"
 #include "hook/rails/addresses.hpp"
 #include "shim/nri/grants_of.hpp"
-#include "shim/nri/pack.hpp"
 #include "shim/nri/terms.hpp"
-
-namespace hook {
-
-constexpr auto members_of(const SpecDevice& /*device*/) {
-  return std::tuple(&SpecDevice::path, &SpecDevice::type, &SpecDevice::major, &SpecDevice::minor,
-                    &SpecDevice::dynamic_uverbs);
-}
-
-constexpr auto members_of(const SpecMount& /*mount*/) {
-  return std::tuple(&SpecMount::destination, &SpecMount::is_bind, &SpecMount::source);
-}
-
-constexpr auto members_of(const Rlimit& /*limit*/) {
-  return std::tuple(&Rlimit::soft, &Rlimit::hard);
-}
-
-constexpr auto members_of(const ContainerSpec& /*spec*/) {
-  using Spec = ContainerSpec;
-  return std::tuple(&Spec::root_path, &Spec::annotations, &Spec::env, &Spec::devices, &Spec::may_use_all_devices,
-                    &Spec::mounts, &Spec::has_netns, &Spec::netns_path, &Spec::has_userns, &Spec::userns_path,
-                    &Spec::maps_node_root, &Spec::has_own_pidns, &Spec::cgroups_path, &Spec::moved_netdevs,
-                    &Spec::memlock, &Spec::has_rdma_max, &Spec::uid, &Spec::has_ipc_lock, &Spec::may_remount);
-}
-
-}  // namespace hook
 
 namespace shim {
 namespace {
@@ -220,21 +195,21 @@ Result<void> release_ended(const std::set<std::string>& keys, const Ledger& ledg
 template <typename... Values>
 std::string make_job(char kind, const Values&... values) {
   std::string job(1, kind);
-  (pack(job, values), ...);
+  (base::pack(job, values), ...);
   return job;
 }
 
 template <typename... Values>
 Result<void> read_job(std::string_view job, Values&... values) {
   job.remove_prefix(1);
-  if ((unpack(job, values) && ...) && job.empty()) return {};
+  if ((base::unpack(job, values) && ...) && job.empty()) return {};
   return Error{"cannot read a job of rdma-nri", EINVAL};
 }
 
 }  // namespace
 
-std::string job_of(const NriRequest& request, const hook::ContainerSpec& spec) {
-  return make_job(kRequest, request.event, request.pod.id, request.container.id, request.container.name, spec);
+std::string job_of(const NriRequest& request, const ContainerRequest& requesting) {
+  return make_job(kRequest, request.event, request.pod.id, request.container.id, request.container.name, requesting);
 }
 
 std::string recover_job(const std::set<std::string>& ended, const std::map<std::string, std::string>& pods) {
@@ -287,29 +262,30 @@ Worker::Answer GrantWorker::serve(std::string_view job) {
     return release_by(hook::Releaser::kOther, [&](const Ledger& ledger) { return release_ended(keys, ledger); });
   }
   NriRequest request;
-  hook::ContainerSpec spec;
+  ContainerRequest requesting;
   if (const auto read =
-          read_job(job, request.event, request.pod.id, request.container.id, request.container.name, spec);
+          read_job(job, request.event, request.pod.id, request.container.id, request.container.name, requesting);
       !read)
     return {read.error()};
   log_.set_container(request.container.id.empty() ? request.pod.id : request.container.id);
   const bool allocates = request.event == Event::kRunPodSandbox || request.event == Event::kCreateContainer;
-  if (allocates) return allocate(request, std::move(spec));
-  return release_by(hook::Releaser::kOther, [&](const Ledger& ledger) {
+  if (allocates) return allocate(request, std::move(requesting));
+  return release_by(hook::Releaser::kOther, [&, &spec = requesting.spec](const Ledger& ledger) {
     return request.of_pod() ? return_pod(request, spec, ledger) : leave(request, spec, ledger);
   });
 }
 
-Worker::Answer GrantWorker::allocate(const NriRequest& request, hook::ContainerSpec spec) {
+Worker::Answer GrantWorker::allocate(const NriRequest& request, ContainerRequest requesting) {
   const bool pod = request.of_pod();
   auto call = std::make_shared<Call>(Call{node_, log_, helper()});
   call->container = pod ? request.pod.id : request.container.id;
-  auto container = hook::refused_container(call->container, spec, node_.engine);
-  if (!spec.memlock) spec.memlock = node_.engine_memlock;
-  // The plugin has looked up the device numbers.
-  const auto requesting = hook::understand_spec(std::move(spec), config_, {node_.engine}, std::nullopt);
+  auto container = hook::refused_container(call->container, requesting.spec, node_.engine);
+  if (!requesting.spec.memlock) requesting.spec.memlock = node_.engine_memlock;
+  requesting.caller = {node_.engine};
+  if (config_) requesting.admin = *config_;
   const auto steps = pod ? grant_to_pod : grant_to_container;
-  auto done = requesting ? steps(request, *requesting, *call) : Result<std::string>(requesting.error());
+  auto done =
+      config_ ? steps(request, requesting, *call) : Result<std::string>(about(FailureReason::kConfig, config_).error());
   if (!done) call->log.error(done.error());
   // The result is copied, because `done` moves into the answer before the counters are written.
   const auto result = done ? Result<void>() : Result<void>(done.error());

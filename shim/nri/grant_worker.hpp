@@ -14,16 +14,16 @@
 #include "fabric/kept_node.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/call.hpp"
-#include "hook/oci/container_spec.hpp"
+#include "hook/grant/container_request.hpp"
 #include "hook/rails/address/ipam.hpp"
 #include "shim/nri/wire/messages.hpp"
 #include "shim/nri/worker.hpp"
 
 namespace shim {
 
-// Returns the job for a request of the runtime. The job has the event, the ids, the container's name and `spec`, which
-// the plugin has understood (understand_spec()).
-std::string job_of(const NriRequest& request, const hook::ContainerSpec& spec);
+// Returns the job for a request of the runtime. The job has the event, the ids and the container's name.
+// requesting: the result of understand_spec(); if the event releases HCAs, only its `spec` is set.
+std::string job_of(const NriRequest& request, const hook::ContainerRequest& requesting);
 // Returns the job that releases the grants of the containers in `ended`, and recovers the ledger. pods: pod id by
 // container id, to be recorded in grants that lack their users' pod ids.
 std::string recover_job(const std::set<std::string>& ended, const std::map<std::string, std::string>& pods);
@@ -55,7 +55,7 @@ class GrantWorker {
   GrantWorker(hook::NodeSettings node, Result<hook::Config> config, base::Log log);
 
   Worker::Answer serve(std::string_view job);
-  Worker::Answer allocate(const NriRequest& request, hook::ContainerSpec spec);
+  Worker::Answer allocate(const NriRequest& request, hook::ContainerRequest requesting);
   Worker::Answer release_by(hook::Releaser by, const ReleaseSteps& steps);
   hook::IpamHelper* helper() { return ipam_ ? &*ipam_ : nullptr; }
 

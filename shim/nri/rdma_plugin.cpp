@@ -289,9 +289,9 @@ Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
 
 Result<std::string> RdmaPlugin::call_worker(const NriRequest& request) {
   const auto deadline = within(request.event == Event::kRunPodSandbox ? kPodShare : kContainerShare);
-  hook::ContainerSpec spec = spec_of(request, worker_.engine());
-  if (auto answer = TRY(answer_here(request, spec))) return *std::move(answer);
-  std::string answer = TRY(worker_.ask(job_of(request, spec), deadline));
+  hook::ContainerRequest requesting{.spec = spec_of(request, worker_.engine())};
+  if (auto answer = TRY(answer_here(request, requesting))) return *std::move(answer);
+  std::string answer = TRY(worker_.ask(job_of(request, requesting), deadline));
   if (validates_ && request.event == Event::kCreateContainer) note_granted_nodes(request.container, answer);
   return answer;
 }
@@ -331,14 +331,15 @@ void RdmaPlugin::release_later(const std::string& id) {
   work_is_due_();
 }
 
-Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& request, hook::ContainerSpec& spec) {
+Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& request,
+                                                           hook::ContainerRequest& requesting) {
   const auto unless = [](bool needs_worker) { return needs_worker ? std::nullopt : std::optional(std::string()); };
   const bool creates = request.event == Event::kCreateContainer;
+  const hook::ContainerSpec& spec = requesting.spec;
   switch (request.event) {
     case Event::kRunPodSandbox:
     case Event::kCreateContainer: {
-      hook::ContainerRequest requesting = TRY(understand(std::move(spec)));
-      spec = std::move(requesting.spec);
+      requesting = TRY(understand(std::move(requesting.spec)));
       log_.warnings(requesting.warnings);
       log_.note(requesting.note);
       if (creates) warn_of_missing_cdi(request.container, log_);

@@ -135,8 +135,9 @@ class RdmaPlugin : public NriHandler {
  private:
   Result<std::string> call_worker(const NriRequest& request);
   // Returns the answer to a request that needs no worker, as most requests. nullopt: the pod or container of the
-  // request requests HCAs, or has a grant to release. spec: spec_of(request); gets what understand_spec() looks up.
-  Result<std::optional<std::string>> answer_here(const NriRequest& request, hook::ContainerSpec& spec);
+  // request requests HCAs, or has a grant to release. requesting: has spec_of(request); gets what understand_spec()
+  // finds, if the event allocates.
+  Result<std::optional<std::string>> answer_here(const NriRequest& request, hook::ContainerRequest& requesting);
   Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
   Result<hook::ContainerRequest> understand(hook::ContainerSpec spec);
   void note_granted_nodes(const NriContainer& container, std::string_view response);

@@ -48,7 +48,11 @@ class GrantWorkerTest : public testing::Test {
   // Returns the plugin's job for a request of the runtime.
   base::Result<std::string> job(Event method, std::string_view payload) const {
     const NriRequest request = TRY(parse_nri_request(method, payload));
-    return job_of(request, spec_of(request, node_.engine));
+    hook::ContainerRequest requesting{.spec = spec_of(request, node_.engine)};
+    if (request.event == Event::kRunPodSandbox || request.event == Event::kCreateContainer)
+      requesting = TRY(hook::understand_spec(std::move(requesting.spec), hook::read_config(node_.config),
+                                             {node_.engine}, node_.root));
+    return job_of(request, requesting);
   }
   base::Result<std::string> run(const std::string& job) {
     auto grant_worker = GrantWorker::begin(node_, hook::read_config(node_.config), base::Log::to_stderr("rdma-nri"));

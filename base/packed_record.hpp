@@ -1,6 +1,7 @@
-// Passes values to another process of this program: pack() appends their bytes, unpack() reads them in the same order.
-// A value is a number, a text, a pair, a std::optional, a container, or a struct with members_of(), which returns a
-// tuple of pointers to its members.
+// Passes values to another process of the same program: pack() appends their bytes, unpack() reads them in the same
+// order. A value is a number, a text, a pair, a std::optional, a container, or a struct with a describe() as in
+// base/json/record.hpp. The bytes have no names, so both processes must come from the same file. They cost a small part
+// of a JSON record, which would delay each start of a container.
 #pragma once
 
 #include <concepts>
@@ -8,11 +9,37 @@
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
-namespace shim {
+namespace base {
+
+template <typename T>
+void pack(std::string& out, const T& value);
+template <typename T>
+bool unpack(std::string_view& bytes, T& value);
+
+// Writes the members of a described struct.
+class RecordPacker {
+ public:
+  explicit RecordPacker(std::string& out) : out_(out) {}
+  void operator()(const char* /*name*/, const auto& value) { pack(out_, value); }
+
+ private:
+  std::string& out_;
+};
+
+// Reads the members of a described struct, up to the first one that is not complete.
+class RecordUnpacker {
+ public:
+  explicit RecordUnpacker(std::string_view& bytes) : bytes_(bytes) {}
+  void operator()(const char* /*name*/, auto& value) { is_read_ = is_read_ && unpack(bytes_, value); }
+  bool is_read() const { return is_read_; }
+
+ private:
+  std::string_view& bytes_;
+  bool is_read_ = true;
+};
 
 template <typename T>
 void pack(std::string& out, const T& value) {
@@ -33,7 +60,8 @@ void pack(std::string& out, const T& value) {
         pack(out, element);
     }
   } else {
-    std::apply([&](auto... member) { (pack(out, value.*member), ...); }, members_of(value));
+    RecordPacker members(out);
+    describe(members, const_cast<T&>(value));  // NOLINT(cppcoreguidelines-pro-type-const-cast): changes nothing
   }
 }
 
@@ -74,8 +102,10 @@ bool unpack(std::string_view& bytes, T& value) {
       return true;
     }
   } else {
-    return std::apply([&](auto... member) { return (unpack(bytes, value.*member) && ...); }, members_of(value));
+    RecordUnpacker members(bytes);
+    describe(members, value);
+    return members.is_read();
   }
 }
 
-}  // namespace shim
+}  // namespace base
