@@ -45,7 +45,7 @@ Result<void> Booking::begin() {
 Booking::~Booking() {
   if (finished_) return;
   try {
-    if (had_before_) undo();
+    if (had_before_) roll_back();
     call.ledger->report(Releaser::kOther, call);
   } catch (...) {
     // Without memory for the roll-back the grant stays pending, so the next call rolls it back when this process has
@@ -53,16 +53,16 @@ Booking::~Booking() {
   }
 }
 
-void Booking::undo() const {
+void Booking::roll_back() const {
   const auto& [rails, ledger] = *call.ledger;
-  const auto undone = *had_before_ ? Result<void>() : ledger.leave(who.owner, who.user.key);
-  if (undone) {
+  const auto left = *had_before_ ? Result<void>() : ledger.leave(who.owner, who.user.key);
+  if (left) {
     // A container that had a grant before this call may be running, so the HCAs that this call added stay.
     (void)ledger.settle(who.owner.key).has_value();
   } else {
     // The booking stays pending: a settled grant would be valid although some of its rails are already restored to the
     // node.
-    call.log.error(base::wrap(undone.error(), "rolling back the start"));
+    call.log.error(base::wrap(left.error(), "rolling back the start"));
   }
   call.log.warnings(rails->take_warnings());
 }

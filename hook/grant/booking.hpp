@@ -72,7 +72,7 @@ class Booking {
   Turn turn = {};              // the turn of this call, which ends with this object
 
  private:
-  void undo() const;
+  void roll_back() const;
   void note_grant() const;
 
   std::optional<bool> had_before_;  // whether the container had a grant before this call; nullopt: before begin()

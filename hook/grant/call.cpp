@@ -16,11 +16,11 @@
 namespace hook {
 namespace {
 
-ReturnReason reason_of(const Released& released, Releaser by) {
-  if (!released.was_allocated) return ReturnReason::kInterrupted;
-  if (by == Releaser::kPoststop) return ReturnReason::kPoststop;
-  if (by == Releaser::kRecover) return ReturnReason::kRecover;
-  return is_namespace_absent(released.grant.owner) ? ReturnReason::kNamespaceEnded : ReturnReason::kContainerEnded;
+ReleaseReason reason_of(const Released& released, Releaser by) {
+  if (!released.was_allocated) return ReleaseReason::kInterrupted;
+  if (by == Releaser::kPoststop) return ReleaseReason::kPoststop;
+  if (by == Releaser::kRecover) return ReleaseReason::kRecover;
+  return is_namespace_absent(released.grant.owner) ? ReleaseReason::kNamespaceEnded : ReleaseReason::kContainerEnded;
 }
 
 std::vector<std::string> ids_of(const Grant& grant) {
@@ -57,19 +57,19 @@ void OpenLedger::report(Releaser by, Call& call) const {
   const std::int64_t now = std::time(nullptr);
   for (Released& released : ledger.take_released()) {
     if (released.stays && !is_poststop) continue;
-    const ReturnReason reason = reason_of(released, by);
+    const ReleaseReason reason = reason_of(released, by);
     Grant& grant = released.grant;
-    const Returned returned{.owner = grant.owner,
-                            .containers = is_poststop ? std::vector<std::string>{call.container} : ids_of(grant),
-                            .hcas = std::move(grant.hcas),
-                            .rails = rails->undone(grant.owner.key),
-                            .held = static_cast<std::uint64_t>(std::max<std::int64_t>(0, now - grant.since)),
-                            .reason = reason,
-                            .left = released.stays,
-                            .rails_us = released.undo_us};
-    if (is_poststop) call.timing.step("return", "rails", released.undo_us);
-    call.log.info(returned_line(returned, is_poststop ? &call.timing : nullptr));
-    if (!released.stays) call.outcome.returned.push_back(reason);
+    const ReleaseEvent event{.owner = grant.owner,
+                             .containers = is_poststop ? std::vector<std::string>{call.container} : ids_of(grant),
+                             .hcas = std::move(grant.hcas),
+                             .rails = rails->released(grant.owner.key),
+                             .held = static_cast<std::uint64_t>(std::max<std::int64_t>(0, now - grant.since)),
+                             .reason = reason,
+                             .left = released.stays,
+                             .rails_us = released.rails_us};
+    if (is_poststop) call.timing.step("return", "rails", released.rails_us);
+    call.log.info(released_line(event, is_poststop ? &call.timing : nullptr));
+    if (!released.stays) call.outcome.released.push_back(reason);
   }
   call.log.warnings(rails->take_warnings());
   ledger.remove_left_views();

@@ -88,24 +88,24 @@ std::string granted_line(std::string_view event, const Granted& granted) {
   return line.add("source", granted.source).text();
 }
 
-std::string_view to_string(ReturnReason reason) {
+std::string_view to_string(ReleaseReason reason) {
   constexpr std::string_view kNames[] = {"poststop", "recover", "namespace-gone", "container-gone", "interrupted"};
-  static_assert(std::size(kNames) == static_cast<std::size_t>(ReturnReason::kInterrupted) + 1);
+  static_assert(std::size(kNames) == static_cast<std::size_t>(ReleaseReason::kInterrupted) + 1);
   return kNames[static_cast<std::size_t>(reason)];
 }
 
-std::string returned_line(const Returned& returned, const Timing* timing) {
-  EventLine line(returned.left ? "left" : "returned");
-  line.add("container", returned.containers);
-  add_owner(line, returned.owner);
-  line.add("reason", to_string(returned.reason)).add("hcas", names_of(returned.hcas));
-  line.add("mode", mode_of(returned.hcas)).add("held_s", returned.held);
+std::string released_line(const ReleaseEvent& released, const Timing* timing) {
+  EventLine line(released.left ? "left" : "returned");
+  line.add("container", released.containers);
+  add_owner(line, released.owner);
+  line.add("reason", to_string(released.reason)).add("hcas", names_of(released.hcas));
+  line.add("mode", mode_of(released.hcas)).add("held_s", released.held);
   if (timing) {
     add_steps(line, *timing);
   } else {
-    line.add("total_us", returned.rails_us).add("rails_us", returned.rails_us);
+    line.add("total_us", released.rails_us).add("rails_us", released.rails_us);
   }
-  append_rails(line, returned.rails);
+  append_rails(line, released.rails);
   return line.text();
 }
 

@@ -34,7 +34,7 @@ struct Granted {
 std::string granted_line(std::string_view event, const Granted& granted);
 
 // Why a grant was released, and by which call. The reasons are few, because each is a time series of the metrics.
-enum class ReturnReason {
+enum class ReleaseReason {
   kPoststop,        // the container's poststop released the grant
   kRecover,         // `rdma-hook recover` found no user left
   kNamespaceEnded,  // another call found that the pod's network namespace is gone
@@ -42,22 +42,22 @@ enum class ReturnReason {
   kInterrupted,     // the container's start was killed half-way, so the metrics never counted the grant
 };
 // Returns "poststop", "recover", "namespace-gone", "container-gone" or "interrupted".
-std::string_view to_string(ReturnReason reason);
+std::string_view to_string(ReleaseReason reason);
 
 // The results of a call, which are counted at its end.
 struct Outcome {
   std::optional<std::string> granted_mode;  // mode_of() of the new grant
   Engine engine = Engine::kPodman;          // the engine of the container with that grant
-  std::vector<ReturnReason> returned;       // reasons, one for each released grant
+  std::vector<ReleaseReason> released;      // reasons, one for each released grant
 };
 
-struct Returned {
+struct ReleaseEvent {
   Owner owner;
   std::vector<std::string> containers;  // ids of the users at the release; empty: all had left
   std::vector<PlannedHca> hcas;
   std::optional<NetworkRecord> rails;  // the rails before the release
   std::uint64_t held = 0;              // seconds for which the grant was held
-  ReturnReason reason = ReturnReason::kContainerEnded;
+  ReleaseReason reason = ReleaseReason::kContainerEnded;
   // A container of a pod has left, and the pod's grant stays.
   bool left = false;
   std::uint64_t rails_us = 0;  // time to restore the rails
@@ -65,7 +65,7 @@ struct Returned {
 // Returns "returned container=web-1 key=... reason=poststop hcas=mlx5_0 mode=shared held_s=86 total_us=930 rails_us=700
 // ... rails=...", or "left ..." for a container that left its pod's grant. timing: the steps and total of a poststop;
 // nullptr: another container's call released the grant, and only rails_us belongs to it.
-std::string returned_line(const Returned& returned, const Timing* timing);
+std::string released_line(const ReleaseEvent& released, const Timing* timing);
 
 // Returns the mode, as "shared"; "mixed" if the HCAs differ; "none" without HCAs.
 std::string_view mode_of(const std::vector<PlannedHca>& hcas);

@@ -131,15 +131,15 @@ Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant, c
 
 // Restores the grant and its index to the state before the booking. If this fails, the marker in pending/ stays, and
 // the next call repairs the grant after this process has ended.
-Result<void> undo_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
-                          const StepWorker& worker) {
+Result<void> roll_back_booking(const LedgerFiles& files, const StoredGrant& grant,
+                               const std::optional<StoredGrant>& before, const StepWorker& worker) {
   if (before) {
     TRY_VOID(remove_index(files, grant.owner.key, all_claims(grant), all_claims(*before)));
     TRY_VOID(add_ids(files, *before, grant));
     TRY_VOID(write_grant(files, *before));
     TRY_VOID(remove_ids(files, grant, before));
   } else {
-    TRY_VOID(return_grant(files, grant));
+    TRY_VOID(release_stored_grant(files, grant));
   }
   return remove_marker(files, grant.owner.key, worker, before);
 }
@@ -250,7 +250,7 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
     return remove_ids(*files_, *before, grant);
   }
   auto booked = write_booking(*files_, grant, before, *worker);
-  if (!booked) (void)undo_booking(*files_, grant, before, *worker).has_value();
+  if (!booked) (void)roll_back_booking(*files_, grant, before, *worker).has_value();
   return booked;
 }
 

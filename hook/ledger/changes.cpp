@@ -28,13 +28,13 @@ StoredUser pod_itself(const Owner& owner) {
 
 // Adds the grant to files.released, unless the grant has only an unfinished start that this process rolls back, which
 // no log line has reported.
-void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stays, Clock::duration undoing) {
+void note_released(const LedgerFiles& files, const StoredGrant& grant, bool stays, Clock::duration rails_time) {
   const auto is_settled = [](const StoredUser& user) { return user.settled; };
   const auto is_worked_on = [](const StoredUser& user) { return user.worker && !user.worker_absent; };
   const auto& users = grant.users;
   const bool was_allocated = !grant.hcas.empty() || std::ranges::any_of(users, is_settled);
   if (!was_allocated && std::ranges::any_of(users, is_worked_on)) return;
-  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(undoing);
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(rails_time);
   files.released.push_back({recorded_grant(grant), was_allocated, stays, static_cast<std::uint64_t>(us.count())});
 }
 
@@ -93,12 +93,12 @@ Result<std::optional<StepWorker>> add_steps(StoredGrant& grant, GrantUser user, 
   return std::optional(found->worker);
 }
 
-Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant) {
+Result<void> finish_release(const LedgerFiles& files, const std::string& name, const StoredGrant& grant) {
   // The owner may have a new grant by now. Keep the index entries of the new grant.
   return remove_ended(files, name, grant, TRY(read_grant(files, grant.owner.key)));
 }
 
-Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant) {
+Result<std::string> begin_release(const LedgerFiles& files, const StoredGrant& grant) {
   // "KEY" and temporary_name() "@PID.START.N" give "KEY@PID.START@N", the name of a released grant.
   std::string name = grant.owner.key + files.temporary_name();
   name[name.rfind('.')] = '@';
@@ -108,16 +108,16 @@ Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& gr
   return sys_error(errno, "cannot release grant `{}`", grant.owner.label);
 }
 
-Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant) {
+Result<void> release_stored_grant(const LedgerFiles& files, const StoredGrant& grant) {
   const auto begin = Clock::now();
-  if (auto undone = files.undo_except(grant.owner.key, {}, &grant); !undone) {
+  if (auto done = files.release_except(grant.owner.key, {}, &grant); !done) {
     note_all_ended(files, grant);
-    return undone;
+    return done;
   }
-  const auto undoing = Clock::now() - begin;
-  const auto name = begin_return(files, grant);
+  const auto rails_time = Clock::now() - begin;
+  const auto name = begin_release(files, grant);
   if (!name) return name.error().code == ENOENT ? Result<void>() : name.error();
-  note_released(files, grant, false, undoing);
+  note_released(files, grant, false, rails_time);
   // The caller has locked the key, so the owner has no new grant.
   return remove_ended(files, *name, grant, std::nullopt);
 }
@@ -126,11 +126,11 @@ Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std
   const auto held = held_hcas(*grant);
   if (grant->users.empty() && (grant->owner.kind != Owner::Kind::kNetns || held.empty())) {
     grant.reset();
-    return return_grant(files, before);
+    return release_stored_grant(files, before);
   }
   const auto begin = Clock::now();
   // Undo the effects first, so that the grant holds the HCAs until their netdevs are back in the node's namespace.
-  TRY_VOID(files.undo_except(before.owner.key, held, &before));
+  TRY_VOID(files.release_except(before.owner.key, held, &before));
   note_released(files, before, !held.empty(), Clock::now() - begin);
   TRY_VOID(set_index(files, before.owner.key, all_claims(before), held));
   TRY_VOID(write_grant(files, *grant));
@@ -144,10 +144,10 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
   const Left left = drop_dead(*grant, binding);
   if (left == Left::kAll) return grant;
   if (left == Left::kNothing) {
-    TRY_VOID(return_grant(files, before));
+    TRY_VOID(release_stored_grant(files, before));
     return std::optional<StoredGrant>();
   }
-  TRY_VOID(files.undo_except(key, held_hcas(*grant), &before));
+  TRY_VOID(files.release_except(key, held_hcas(*grant), &before));
   // The index is written before the grant: if this process is killed in between, the grant still lists the unfinished
   // change of the dead process, and the next call repeats both writes.
   TRY_VOID(set_index(files, key, all_claims(before), held_hcas(*grant)));

@@ -30,14 +30,14 @@ Result<std::optional<StoredGrant>> refresh(const LedgerFiles& files, const std::
                                            std::string_view binding = {});
 // Ends the grant: from here on its HCAs are free. Moves its record to pending/, and returns the new file name. The
 // record there lists the index entries to remove.
-Result<std::string> begin_return(const LedgerFiles& files, const StoredGrant& grant);
-// Removes the index entries of the ended grant, then its file in pending/. name: from begin_return(). Also finishes the
-// release of a process that was killed after begin_return().
-Result<void> finish_return(const LedgerFiles& files, const std::string& name, const StoredGrant& grant);
-// Releases the grant: undoes its effects (GrantEffects), then begin_return() and finish_return(). Adds it to
+Result<std::string> begin_release(const LedgerFiles& files, const StoredGrant& grant);
+// Removes the index entries of the ended grant, then its file in pending/. name: from begin_release(). Also finishes
+// the release of a process that was killed after begin_release().
+Result<void> finish_release(const LedgerFiles& files, const std::string& name, const StoredGrant& grant);
+// Releases the grant: ends its effects (GrantEffects), then begin_release() and finish_release(). Adds it to
 // files.released. Locks: the caller holds the lock of the owner's key.
-Result<void> return_grant(const LedgerFiles& files, const StoredGrant& grant);
-// Writes `grant`, from which a user was removed. First undoes the effects (GrantEffects) on HCAs that the grant no
+Result<void> release_stored_grant(const LedgerFiles& files, const StoredGrant& grant);
+// Writes `grant`, from which a user was removed. First ends the effects (GrantEffects) on HCAs that the grant no
 // longer holds. If no user is left, releases the grant instead; a pod's grant without users is released only if it has
 // no HCA left. Adds `before`, the grant with that user, to files.released.
 Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std::optional<StoredGrant>& grant);

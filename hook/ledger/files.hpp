@@ -86,9 +86,9 @@ class LedgerFiles {
 
   // The next two functions call the functions of GrantEffects with the same name, if the ledger was opened with
   // effects.
-  Result<void> undo_except(const std::string& key, const std::vector<PlannedHca>& held,
-                           const StoredGrant* grant) const {
-    return effects_ ? effects_->undo_except(key, held, grant) : Result<void>();
+  Result<void> release_except(const std::string& key, const std::vector<PlannedHca>& held,
+                              const StoredGrant* grant) const {
+    return effects_ ? effects_->release_except(key, held, grant) : Result<void>();
   }
   void wait_until(Deadline deadline) const {
     if (effects_) effects_->wait_until(deadline);

@@ -103,7 +103,7 @@ struct StoredUser {
   bool worker_absent = false;  // the process of `worker` is proven gone, and its marker exists; set by read_grant()
   // The user had the grant before the unfinished change, and keeps it if the change is rolled back.
   bool settled = false;
-  // The container has ended, but the effects of the grant (GrantEffects) could not be undone yet.
+  // The container has ended, but the effects of the grant (GrantEffects) could not be ended yet.
   bool ended = false;
   friend bool operator==(const StoredUser&, const StoredUser&) = default;
 };
@@ -136,8 +136,8 @@ void settle_user(StoredGrant& grant, StoredUser& user);
 Grant recorded_grant(const StoredGrant& grant);
 
 // Effects of a grant outside the ledger's own files, such as netdevs in the container's network namespace. The ledger
-// undoes the effects first when it releases a grant or rolls back the change of a dead process. Until the effects are
-// undone, the grant is held, so that an HCA is not allocated again while its netdev is still in the earlier container.
+// ends the effects first when it releases a grant or rolls back the change of a dead process. Until the effects have
+// ended, the grant is held, so that an HCA is not allocated again while its netdev is still in the earlier container.
 class GrantEffects {
  public:
   GrantEffects() = default;
@@ -147,9 +147,9 @@ class GrantEffects {
   // Undoes the effects of the grant with this key on all HCAs except `held`. If there are no effects, it succeeds and
   // must be cheap. grant: the grant before this change; nullptr: there is no grant of this key.
   // Locks: the caller holds the key's lock; this function must not take a lock of the ledger.
-  virtual Result<void> undo_except(const std::string& key, const std::vector<PlannedHca>& held,
-                                   const StoredGrant* grant) const = 0;
-  // Limits the time that later calls of undo_except() wait for hardware, locks and other programs.
+  virtual Result<void> release_except(const std::string& key, const std::vector<PlannedHca>& held,
+                                      const StoredGrant* grant) const = 0;
+  // Limits the time that later calls of release_except() wait for hardware, locks and other programs.
   virtual void wait_until(Deadline) const {}
 };
 
@@ -158,7 +158,7 @@ struct Released {
   Grant grant;                 // the grant before the release
   bool was_allocated = false;  // false: the container's start never finished
   bool stays = false;          // true: a container has left, and the pod's grant stays
-  std::uint64_t undo_us = 0;   // duration of GrantEffects::undo_except()
+  std::uint64_t rails_us = 0;  // duration of GrantEffects::release_except()
 };
 
 }  // namespace hook

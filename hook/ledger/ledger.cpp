@@ -33,8 +33,8 @@
 //   release One rename moves the grant to pending/. From here on the HCAs are free, and the file lists the index
 //           entries to remove. Then remove these entries, then that file. If the entries were removed first, a process
 //           killed half-way would leave an owner with a grant of an HCA that the index shows as free.
-//   leave   Write the grant without the user, or release it as above. Both first undo the effects of the grant beyond
-//           the ledger (GrantEffects): until these are undone, the grant is held.
+//   leave   Write the grant without the user, or release it as above. Both first end the effects of the grant beyond
+//           the ledger (GrantEffects): until these have ended, the grant is held.
 //   bind    Write the marker of the new owner. Rename the token's grant as for release. Write the grant of the new
 //           owner with the steps, then the index (a rename replaces an exclusive link). Finish the release. If the
 //           process is killed before the rename, the token holds the HCAs. If it is killed between the rename and
@@ -130,11 +130,11 @@ Result<Grant> bind_grant(const LedgerFiles& files, const StoredGrant& source, co
   const GrantUser named = source.users.empty() ? user : after_token(user, source.users.front().user);
   const auto worker = TRY(add_steps(grant, named, held_hcas(source), new_worker(files)));
   if (worker) TRY_VOID(begin_change(files, owner.key, *worker));
-  const std::string returned = TRY(begin_return(files, source));
+  const std::string released = TRY(begin_release(files, source));
   TRY_VOID(write_grant(files, grant));
   TRY_VOID(add_ids(files, grant, before));
   TRY_VOID(set_index(files, owner.key, all_claims(grant), held_hcas(grant), source.owner.key));
-  TRY_VOID(finish_return(files, returned, source));
+  TRY_VOID(finish_release(files, released, source));
   return to_grant(grant);
 }
 
@@ -329,7 +329,7 @@ Result<void> Ledger::release_grant(std::string_view key) const {
   if (!grant) return settle(key);
   // The grant is released before its markers are removed: a marker without a grant does no harm, but an unfinished
   // change in a grant counts as done when its marker is missing.
-  TRY_VOID(return_grant(*files_, *grant));
+  TRY_VOID(release_stored_grant(*files_, *grant));
   for (const StoredUser& user : grant->users)
     if (is_worked_on_here(*files_, user)) TRY_VOID(remove_marker(*files_, name, *user.worker, std::nullopt));
   return settle(key);

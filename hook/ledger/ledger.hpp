@@ -35,7 +35,7 @@
 //       A file of the node that views lend (copies.hpp). Needs the lock of "copies". Ends with its last link in a view.
 //   DIR/network/KEY.json
 //       The rails of a grant, and the state of the netdevs before them, as JSON (hook/rails/record/). Needs the lock of
-//       KEY. Written before the first change of a netdev, removed after the last one is undone.
+//       KEY. Written before the first change of a netdev, removed after the last netdev is restored.
 //   DIR/addresses/NETWORK/PLACE/ADDRESS -> KEY
 //       An address in use (hook/rails/address/pool.hpp). Needs flock(2) of the directory PLACE. Ends with the grant.
 //   DIR/runtime/
@@ -83,7 +83,7 @@ inline constexpr std::chrono::seconds kRecoverPatience{20};
 
 // The result of recover().
 struct Recovered {
-  std::vector<std::string> returned;  // labels of the stale grants that were released
+  std::vector<std::string> released;  // labels of the stale grants that were released
   std::vector<std::string> warnings;  // views that could not be removed, and users that cannot be proven gone
 };
 
@@ -93,7 +93,7 @@ struct LedgerDirectory;
 class Ledger {
  public:
   // Opens the ledger, and makes its directories if they are missing.
-  // effects: undoes the changes that grants make outside the ledger, such as moved netdevs; nullptr: there are none.
+  // effects: ends the changes that grants make outside the ledger, such as moved netdevs; nullptr: there are none.
   // container: id of the container of this call. A process that waits for a lock of this ledger prints the id.
   // Errors: a directory belongs to another user, is open to other users, or is a symlink; the file system is read-only;
   // a record was written in other PID or time namespaces than those of this process (check_place()). The message names
@@ -176,11 +176,11 @@ class Ledger {
   // that is stuck or cannot be read does not stop the rest. Errors: one error that names all stuck grants and files.
   Result<Recovered> recover(Deadline deadline = from_now(kRecoverPatience)) const;
   // Undoes effects (GrantEffects) that outlived their grant. key: the key of that grant. If the grant still exists and
-  // is stale, releases it first. Returns false and undoes nothing if the key still has a grant, or if a process that
-  // is not proven gone works on a grant of this key. Otherwise undoes the effects and calls rest() (the caller's own
+  // is stale, releases it first. Returns false and releases nothing if the key still has a grant, or if a process that
+  // is not proven gone works on a grant of this key. Otherwise ends the effects and calls rest() (the caller's own
   // clean-up) under the key's lock. Then returns true.
   // Locks: rest() must not take a lock of the ledger, and the caller must not hold one.
-  // Errors: the lock is not free until the deadline; a file cannot be read; an effect cannot be undone.
+  // Errors: the lock is not free until the deadline; a file cannot be read; an effect cannot be ended.
   Result<bool> release(const std::string& key, Deadline deadline, const std::function<Result<void>()>& rest) const;
 
   // Returns the grants that this object has released, or from which it has removed a container of a pod, since the last

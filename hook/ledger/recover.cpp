@@ -23,16 +23,16 @@
 namespace hook {
 namespace {
 
-Result<void> repair_returned(const LedgerFiles& files, const std::string& name, const std::string& key) {
+Result<void> repair_released(const LedgerFiles& files, const std::string& name, const std::string& key) {
   const auto text = TRY(read_ledger_file(files.pending, name));
   if (!text) return {};  // another call has repaired the change
-  return finish_return(files, name, TRY(parse_grant(*text, files.pending.path + "/" + name, key)));
+  return finish_release(files, name, TRY(parse_grant(*text, files.pending.path + "/" + name, key)));
 }
 
 Result<void> repair(const LedgerFiles& files, const std::string& name, const PendingName& pending, int timeout_ms) {
   if (pending.kind == PendingName::Kind::kTemporary) return remove_tree(files.pending, name);
   const KeyLock lock = TRY(KeyLock::take(files, {pending.key}, timeout_ms));
-  if (pending.kind == PendingName::Kind::kReturned) return repair_returned(files, name, pending.key);
+  if (pending.kind == PendingName::Kind::kReleased) return repair_released(files, name, pending.key);
   const auto grant = TRY(refresh(files, pending.key));
   return remove_marker(files, pending.key, pending.worker, grant);
 }
@@ -258,11 +258,11 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
   const auto left = views ? recover_views(*files_, *directory, *views, std::move(recovery.views),
                                           ms_until(deadline, kKeyLockTimeoutMs))
                           : views.error();
-  Recovered recovered{.returned = {}, .warnings = std::move(recovery.warnings)};
+  Recovered recovered{.released = {}, .warnings = std::move(recovery.warnings)};
   if (!left) recovered.warnings.push_back(left.error().message);
   TRY_VOID(to_result(recovery.stuck));
   for (std::size_t i = before; i < files_->released.size(); ++i)
-    recovered.returned.push_back(files_->released[i].grant.owner.label);
+    recovered.released.push_back(files_->released[i].grant.owner.label);
   return recovered;
 }
 
@@ -272,7 +272,7 @@ Result<bool> Ledger::release(const std::string& key, Deadline deadline,
   const Patience patience(*files_, deadline);
   const KeyLock lock = TRY(KeyLock::take(*files_, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
   if (TRY(refresh(*files_, key)) || TRY(is_worked_on(*files_, key))) return false;
-  TRY_VOID(files_->undo_except(key, {}, nullptr));
+  TRY_VOID(files_->release_except(key, {}, nullptr));
   TRY_VOID(rest());
   return true;
 }

@@ -57,13 +57,13 @@ std::optional<PendingName> parse_pending_name(std::string_view name) {
   if (parts.size() < 2 || parts.size() > 3) return std::nullopt;
   PendingName result;
   if (parts.size() == 3) {
-    result.kind = PendingName::Kind::kReturned;
+    result.kind = PendingName::Kind::kReleased;
   } else if (!parts[0].empty()) {
     result.kind = PendingName::Kind::kMarker;
   }
   if (result.kind != PendingName::Kind::kTemporary && !is_file_name(parts[0], kLongestKey)) return std::nullopt;
-  const bool is_returned = result.kind == PendingName::Kind::kReturned;
-  const auto worker = parse_worker(is_returned ? fmt::format("{}.{}", parts[1], parts[2]) : std::string(parts[1]));
+  const bool is_released = result.kind == PendingName::Kind::kReleased;
+  const auto worker = parse_worker(is_released ? fmt::format("{}.{}", parts[1], parts[2]) : std::string(parts[1]));
   if (!worker) return std::nullopt;
   result.key = parts[0];
   result.worker = *worker;

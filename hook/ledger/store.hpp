@@ -18,7 +18,7 @@ namespace hook {
 //   KEY@PID.START.N      a marker (empty file): process PID has not finished its change N of the grant KEY
 //   KEY@PID.START@N      the record of a released grant, until the index entries of the grant are removed
 struct PendingName {
-  enum class Kind { kTemporary, kMarker, kReturned };
+  enum class Kind { kTemporary, kMarker, kReleased };
   Kind kind = Kind::kTemporary;
   std::string key;
   StepWorker worker;

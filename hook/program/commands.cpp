@@ -140,7 +140,7 @@ int run_plan(const Options& options, Log& log) {
   DryRun done;
   const auto decided = dry_run(options, call, done);
   if (!decided && !options.json) log.warnings(done.plan.warnings);
-  count_returns(options.node.ledger, call.outcome);
+  count_releases(options.node.ledger, call.outcome);
   if (!decided) {
     const Error& error = decided.error();
     log.error(error);
@@ -229,7 +229,7 @@ Result<Recovered> recover_all(const OpenLedger& open, const std::string& path) {
   auto recovered = open.ledger.recover(deadline);
   // Rails are restored even if a grant could not be released.
   auto rails = TRY(open.rails->recover(open.ledger, deadline));
-  if (recovered) std::ranges::move(rails, std::back_inserter(recovered->returned));
+  if (recovered) std::ranges::move(rails, std::back_inserter(recovered->released));
   return recovered;
 }
 
@@ -250,14 +250,14 @@ Result<void> recover(const Options& options, Log& log) {
   auto ipam = TRY(IpamHelper::start(ipam_programs(config ? &*config : nullptr, options.node.ledger)));
   Call call{options.node, log, &ipam};
   const auto recovered = recover_existing(call);
-  count_returns(options.node.ledger, call.outcome);
+  count_releases(options.node.ledger, call.outcome);
   if (!recovered) return recovered.error();
   log.warnings(recovered->warnings);
   if (options.json) {
-    print(Json{{"returned", recovered->returned}});
+    print(Json{{"returned", recovered->released}});
     return {};
   }
-  for (const std::string& label : recovered->returned)
+  for (const std::string& label : recovered->released)
     print(fmt::format("released the grant of {}\n", label));
   return {};
 }

@@ -56,8 +56,8 @@ bool moves_any(const Plan& plan);
 Plan without_existing(const Plan& plan, const NetworkRecord& record);
 
 // Adds the rails of the plan to the container's namespace, except rails that the grant already has. Writes the record
-// of the rails before the first change, so that a later call can undo every step.
-// After an error the caller must release the HCAs of this user in the ledger. The release undoes the rails
+// of the rails before the first change, so that a later call can roll back every step.
+// After an error the caller must release the HCAs of this user in the ledger. The release restores the rails
 // (GrantEffects).
 Result<RailsReport> add_rails(RailsInput input, Timing& timing);
 

@@ -247,7 +247,7 @@ Result<Keys> address_owners(const std::string& ledger_directory, const std::stri
 
 Result<bool> release_addresses(const Ledger& ledger, const std::string& ledger_directory, const std::string& key,
                                Deadline deadline) {
-  // While the record of the rails exists, the rails' netdevs can have the addresses. The ledger must first undo the
+  // While the record of the rails exists, the rails' netdevs can have the addresses. The ledger must first end the
   // rails, which removes the record.
   bool is_record_absent = false;
   const auto release_grant = [&]() -> Result<void> {

@@ -139,7 +139,7 @@ class HostReader {
   }
 
  private:
-  // Records the state of a moving netdev that RailUndo::restore() needs.
+  // Records the state of a moving netdev that RailRestorer::restore() needs.
   Result<void> describe_moving(const Link& link) {
     if (rail_.move_rdma && node_.rdma) host_.rdma = TRY(describe_rdma_device(*node_.rdma, rail_.hca));
     if (rail_.recreate && node_.rdma) host_.rdma = TRY(describe_software_device());

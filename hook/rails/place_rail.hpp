@@ -1,4 +1,5 @@
-// Moves the netdev and the RDMA device of one rail into the container's namespace. RailUndo (undo.hpp) restores them.
+// Moves the netdev and the RDMA device of one rail into the container's namespace. RailRestorer (restore_rails.hpp)
+// restores them.
 #pragma once
 
 #include <cstdint>

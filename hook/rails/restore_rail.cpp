@@ -1,4 +1,4 @@
-// The functions of RailUndo for one rail.
+// The functions of RailRestorer for one rail.
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include "hook/rails/netlink/netdev_settings.hpp"
 #include "hook/rails/netlink/records.hpp"
 #include "hook/rails/netlink/vf.hpp"
-#include "hook/rails/undo.hpp"
+#include "hook/rails/restore_rails.hpp"
 
 namespace hook {
 namespace {
@@ -88,7 +88,7 @@ Result<std::optional<RdmaDevice>> find_recorded_device(Netlink& rdma, const Rail
 
 // The order matters. A software RDMA device is deleted while its netdev is in the container, and made again after its
 // netdev is on the node. With IPoIB the move of the RDMA device makes a new netdev, so the netdev is restored after it.
-Result<void> RailUndo::restore(const RailRecord& rail) {
+Result<void> RailRestorer::restore(const RailRecord& rail) {
   const HostNetdev& host = rail.host;
   wait_ms_ = ms_until(deadline_, kComebackMs);
   if (rail.rail.kind != RailKind::kMove) return remove_child(rail);
@@ -98,22 +98,32 @@ Result<void> RailUndo::restore(const RailRecord& rail) {
   }
   Result<void> guids;  // returned last: netdev and RDMA device must return to the node even after an error of set_vf()
   if (is_ipoib(host)) guids = set_vf(node_, host, host.vf_attributes);
-  auto first = restore_rdma_device(rail);
+  first_ = restore_rdma_device(rail);
   // If the RDMA device did not return in time, waiting for its netdev is useless. A software netdev ends with its
   // namespace, so there is nothing to wait for if the namespace is gone.
-  const bool waits = first && (!host.bus_address.empty() || inside_);
+  const bool waits = first_ && (!host.bus_address.empty() || inside_);
   const auto link = find_on_node(host, waits ? wait_ms_ : 0);
-  if (!link) keep_first(first, link.error());
+  if (!link) keep(link.error());
   if (link && *link) {
-    keep_first(first, restore_netdev(**link, host));
-    keep_first(first, restore_software_device(rail));
-    if (!is_ipoib(host)) keep_first(first, set_vf(node_, host, host.vf_attributes));
+    const int ifindex = (*link)->ifindex;
+    if (keep(restore_netdev(**link, host))) {
+      keep(restore_sysfs(ifindex, host));
+      keep(restore_routes(ifindex, host));
+    }
+    keep(restore_software_device(rail));
+    if (!is_ipoib(host)) keep(set_vf(node_, host, host.vf_attributes));
   }
-  keep_first(first, std::move(guids));
-  return first;
+  keep(std::move(guids));
+  return std::exchange(first_, {});
 }
 
-Result<void> RailUndo::delete_software_device(const RailRecord& rail) {
+bool RailRestorer::keep(Result<void> done) {
+  const bool is_done = done.has_value();
+  keep_first(first_, std::move(done));
+  return is_done;
+}
+
+Result<void> RailRestorer::delete_software_device(const RailRecord& rail) {
   if (!rail.rail.recreate || !inside_->rdma) return {};
   // If the RDMA subsystem is shared, this socket shows the devices of all namespaces. If the netdev is not in the
   // container, the device with this GUID is the node's own and must stay.
@@ -125,7 +135,7 @@ Result<void> RailUndo::delete_software_device(const RailRecord& rail) {
 
 // Moves the netdev from a living namespace to the node. Does nothing if the netdev is not in the namespace: the netdev
 // never entered it, or an earlier call moved the netdev.
-Result<void> RailUndo::move_netdev(const RailRecord& rail) {
+Result<void> RailRestorer::move_netdev(const RailRecord& rail) {
   Netlink& route = inside_->route;
   const auto link = TRY(find_recorded_netdev(route, inside_->sysfs, rail.rail.name, rail.host));
   if (!link) return {};
@@ -150,7 +160,7 @@ Result<void> RailUndo::move_netdev(const RailRecord& rail) {
 }
 
 // Moves the RDMA device to the node.
-Result<void> RailUndo::restore_rdma_device(const RailRecord& rail) {
+Result<void> RailRestorer::restore_rdma_device(const RailRecord& rail) {
   const std::string& name = rail.rail.hca;
   if (!rail.rail.move_rdma || !node_.rdma) return {};
   Netlink* const there = inside_ && inside_->rdma ? &*inside_->rdma : nullptr;
@@ -162,13 +172,13 @@ Result<void> RailUndo::restore_rdma_device(const RailRecord& rail) {
     }
   }
   // The name is restored after the move: on the node the container cannot rename the device again.
-  if (device) return restore_name(*device, name, there);
+  if (device) return restore_rdma_name(*node_.rdma, there, *device, name, warnings_);
   return Error{fmt::format("RDMA device `{}` has not returned to the node", name), EAGAIN,
                "run `rdma-hook recover` when the container's network namespace is gone"};
 }
 
 // Waits until the netdev is on the node. Returns nullopt with a warning if it is a software netdev and gone.
-Result<MaybeLink> RailUndo::find_on_node(const HostNetdev& host, int wait_ms) {
+Result<MaybeLink> RailRestorer::find_on_node(const HostNetdev& host, int wait_ms) {
   auto link = TRY(await(wait_ms, [&] { return find_recorded_netdev(node_.route, node_.sysfs, host.name, host); }));
   if (!link && !host.bus_address.empty())
     return Error{fmt::format("netdev `{}` ({}) has not returned to the node", host.name, host.bus_address), EAGAIN,
@@ -182,9 +192,9 @@ Result<MaybeLink> RailUndo::find_on_node(const HostNetdev& host, int wait_ms) {
   return link;
 }
 
-// Restores name, MAC address, MTU, settings, addresses and routes. Changes only values that differ, so that a netdev
-// that never left keeps its connections.
-Result<void> RailUndo::restore_netdev(const Link& link, const HostNetdev& host) {
+// Restores name, MAC address, MTU and settings. Changes only values that differ, so that a netdev that never left keeps
+// its connections.
+Result<void> RailRestorer::restore_netdev(const Link& link, const HostNetdev& host) {
   // Removals come first: an alternative name of a container can be the name to restore, and an XDP program can refuse
   // the MTU.
   const auto whole = TRY(free_of_xdp_links(node_.route, link.ifindex, host));
@@ -204,7 +214,7 @@ Result<void> RailUndo::restore_netdev(const Link& link, const HostNetdev& host) 
   const bool is_changed = change.name || change.mac || change.tx_queue_length;
   if (is_changed) TRY_VOID(change_link(node_.route, link.ifindex, change));
   // A driver can refuse an MTU for reasons of its own. The settings below are restored even then.
-  auto first = link.mtu == host.mtu ? Result<void>() : change_link(node_.route, link.ifindex, {.mtu = host.mtu});
+  if (link.mtu != host.mtu) keep(change_link(node_.route, link.ifindex, {.mtu = host.mtu}));
   repair(link_repairs);
   if (const auto vfs = restore_vfs(node_.route, link.ifindex, host.vfs); !vfs) warnings_.push_back(vfs.error().message);
   const auto features = host.features ? node_.ethtool.restore(link.ifindex, host.name, *host.features) : Result<void>();
@@ -212,19 +222,20 @@ Result<void> RailUndo::restore_netdev(const Link& link, const HostNetdev& host) 
     warnings_.push_back(
         fmt::format("{}; remedy: run `ethtool -K {} FEATURE on|off`", features.error().message, host.name));
   if (host.settings && whole) warn(lost_programs(host.name, *host.settings, whole->settings));
-  TRY_VOID(change_link(node_.route, link.ifindex, {.up = host.up}));
-  keep_first(first, restore_sysfs(link.ifindex, host));
-  // Routes are added last, because the kernel accepts a route only if its netdev is up.
+  return change_link(node_.route, link.ifindex, {.up = host.up});
+}
+
+// Restores addresses and routes. Comes last, because the kernel accepts a route only if its netdev is up.
+Result<void> RailRestorer::restore_routes(int ifindex, const HostNetdev& host) {
   std::vector<NetRecord> records;
   for (const NetRecord& record : host.records)
-    records.push_back(for_netdev(record, link.ifindex, host.name));
-  keep_first(first, add_records(node_.route, records));
-  return first;
+    records.push_back(for_netdev(record, ifindex, host.name));
+  return add_records(node_.route, records);
 }
 
 // Restores the settings in sysfs. The kernel accepts some values only with NAPI instances, which drivers make when the
 // netdev goes up. Values that the kernel refuses while the netdev is down are therefore written again while it is up.
-Result<void> RailUndo::restore_sysfs(int ifindex, const HostNetdev& host) {
+Result<void> RailRestorer::restore_sysfs(int ifindex, const HostNetdev& host) {
   if (!host.sysfs) return {};
   Link link;
   link.ifindex = ifindex;
@@ -249,49 +260,23 @@ Result<void> RailUndo::restore_sysfs(int ifindex, const HostNetdev& host) {
 // Makes the software device again on its netdev. Tries this before it searches the device, because a container can make
 // another device with the same name and node GUID. EEXIST means that the netdev has its device already; ENFILE means
 // that another device has the name.
-Result<void> RailUndo::restore_software_device(const RailRecord& record) {
+Result<void> RailRestorer::restore_software_device(const RailRecord& record) {
   const Rail& rail = record.rail;
   if (!rail.recreate || !node_.rdma) return {};
   const auto make = [&] { return create_rdma_link(*node_.rdma, rail.hca, *rail.recreate, rail.host); };
   auto made = make();
   if (made) return made;
-  if (made.error().code == ENFILE) return TRY(free_name(rail.hca, nullptr)) ? make() : made;
+  if (made.error().code == ENFILE)
+    return TRY(free_rdma_name(*node_.rdma, nullptr, rail.hca, warnings_)) ? make() : made;
   if (made.error().code != EEXIST) return made;
   const auto device = TRY(find_software_device(*node_.rdma, guid_on_record(record), rail.hca));
-  return device ? restore_name(*device, rail.hca, nullptr) : Result<void>();
-}
-
-// Restores the name of an RDMA device of the node. A container with CAP_NET_ADMIN can rename its RDMA device, and use
-// the old name for another device. Names of RDMA devices are unique among all namespaces, so the other device is
-// renamed first.
-Result<void> RailUndo::restore_name(const RdmaDevice& device, const std::string& name, Netlink* elsewhere) {
-  if (device.name == name) return {};
-  auto renamed = rename_rdma_device(*node_.rdma, device.index, name);
-  if (renamed || renamed.error().code != EEXIST) return renamed;
-  if (TRY(free_name(name, elsewhere))) return rename_rdma_device(*node_.rdma, device.index, name);
-  return Error{
-      fmt::format("RDMA device `{}` returned as `{}`: a device of another container has its name", name, device.name),
-      EEXIST, "run `rdma-hook recover` when that container is gone"};
-}
-
-// Gives the RDMA device `name` another name, which a container cannot predict. Searches the device on the node, then
-// `elsewhere`. Returns false if it is in neither.
-Result<bool> RailUndo::free_name(const std::string& name, Netlink* elsewhere) {
-  for (Netlink* const place : {&*node_.rdma, elsewhere}) {
-    const auto other = place ? TRY(find_rdma_device(*place, name)) : std::nullopt;
-    if (!other) continue;
-    const std::string aside = fmt::format("rdma{}-{:x}", other->index, ::getpid());
-    TRY_VOID(rename_rdma_device(*place, other->index, aside));
-    warnings_.push_back(fmt::format("another RDMA device took the name `{}`: renamed it to `{}`", name, aside));
-    return true;
-  }
-  return false;
+  return device ? restore_rdma_name(*node_.rdma, nullptr, *device, rail.hca, warnings_) : Result<void>();
 }
 
 // Deletes the child. An ipoib child can also be on the node: a hook that is killed between making the child on the node
 // and moving it leaves the child there. The kernel also moves the child to the node when the child's namespace ends
 // (netns_refund, drivers/infiniband/ulp/ipoib/ipoib_netlink.c). Children of other kinds end with their namespace.
-Result<void> RailUndo::remove_child(const RailRecord& rail) {
+Result<void> RailRestorer::remove_child(const RailRecord& rail) {
   const std::uint32_t group = record_.group;
   if (inside_) {
     TRY_VOID(read_links());

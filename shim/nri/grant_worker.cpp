@@ -152,7 +152,7 @@ Result<void> end_pod(const hook::Grant& grant, const Ledger& ledger) {
 }
 
 // Releases the pod's grants. A grant that cannot be released yet must not delay the release of the other grants.
-Result<void> return_pod(const NriRequest& request, const hook::ContainerSpec& spec, const Ledger& ledger) {
+Result<void> release_pod(const NriRequest& request, const hook::ContainerSpec& spec, const Ledger& ledger) {
   Result<void> all;
   Ledger::Unread unread;
   for (const hook::Grant& grant : TRY(find_pod_grants(ledger, spec, request.pod.id, unread))) {
@@ -271,7 +271,7 @@ Worker::Answer GrantWorker::serve(std::string_view job) {
   const bool allocates = request.event == Event::kRunPodSandbox || request.event == Event::kCreateContainer;
   if (allocates) return allocate(request, std::move(requesting));
   return release_by(hook::Releaser::kOther, [&, &spec = requesting.spec](const Ledger& ledger) {
-    return request.of_pod() ? return_pod(request, spec, ledger) : leave(request, spec, ledger);
+    return request.of_pod() ? release_pod(request, spec, ledger) : leave(request, spec, ledger);
   });
 }
 
@@ -304,7 +304,7 @@ Worker::Answer GrantWorker::release_by(hook::Releaser by, const ReleaseSteps& st
   const auto done = steps(open->ledger);
   open->report(by, call);
   const auto count = [ledger = node_.ledger, outcome = std::move(call.outcome)] {
-    hook::count_returns(ledger, outcome);
+    hook::count_releases(ledger, outcome);
   };
   if (!done) return {done.error(), count};
   return {std::string(), count};

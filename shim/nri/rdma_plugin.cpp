@@ -221,7 +221,7 @@ void RdmaPlugin::found(const NriContainer& container) {
 Result<void> RdmaPlugin::synchronize_end() {
   synchronized_late_ = Clock::now() - synchronize_began_ > request_timeout_;
   synchronized_with_ = runtime_;
-  returns_due_ = true;
+  release_is_due_ = true;
   requesting_pods_.clear();
   // A container that the runtime did not list may be alive if it is young: containerd 1.7 may synchronize during the
   // creation of a container, before it lists that container. A grant of unknown age counts as young once. The age does
@@ -246,12 +246,12 @@ std::set<std::string> RdmaPlugin::take_spared() {
 
 void RdmaPlugin::end_unknown(std::set<std::string> ids) {
   to_release_.merge(ids);
-  returns_due_ = true;
+  release_is_due_ = true;
 }
 
 void RdmaPlugin::release_rest() {
   auto ended = ends_.take();
-  if (std::exchange(returns_due_, false) || !ended) return recover_all();
+  if (std::exchange(release_is_due_, false) || !ended) return recover_all();
   while (!ended->empty()) {
     std::set<std::string> some;
     while (some.size() < kEndedAtOnce && !ended->empty())
@@ -327,7 +327,7 @@ std::string RdmaPlugin::refusal(const NriValidation& validation) {
 
 void RdmaPlugin::release_later(const std::string& id) {
   to_release_.insert(id);
-  returns_due_ = true;
+  release_is_due_ = true;
   work_is_due_();
 }
 

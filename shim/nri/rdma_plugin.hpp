@@ -166,7 +166,7 @@ class RdmaPlugin : public NriHandler {
 
   Clock::time_point synchronize_began_;
   bool synchronized_late_ = false;
-  bool returns_due_ = false;
+  bool release_is_due_ = false;
   std::set<std::string> to_release_;  // containers with unbound grants to release
   std::set<std::string> spared_;      // young containers for recount_at()
   std::optional<Clock::time_point> recount_at_;

@@ -72,7 +72,7 @@ bool has_create_hook(const HookCommand& command, const Json& config) {
                    has_hook(command, *hooks, "prestart", "createRuntime"));
 }
 
-bool has_return_hook(const HookCommand& command, const Json& config) {
+bool has_poststop_hook(const HookCommand& command, const Json& config) {
   const Json* hooks = base::member(config, "hooks");
   return hooks && has_hook(command, *hooks, "poststop", "poststop");
 }
@@ -83,7 +83,7 @@ Result<void> add_hooks(const HookCommand& command, HookStages stages, Json& conf
   if (stages == HookStages::kBoth && !has_create_hook(command, config)) {
     TRY_VOID(add_hook(command, "createRuntime", hooks));
   }
-  return has_return_hook(command, config) ? Result<void>() : add_hook(command, "poststop", hooks);
+  return has_poststop_hook(command, config) ? Result<void>() : add_hook(command, "poststop", hooks);
 }
 
 HookNeed hook_need(const hook::ContainerRequest& requesting, const HookCommand& command, Dialect dialect) {

@@ -26,7 +26,7 @@ struct HookCommand {
 // Returns true if config already has a hook at createRuntime or prestart that runs the program of `command`.
 bool has_create_hook(const HookCommand& command, const base::Json& config);
 // Returns true if config already has a hook at poststop that runs the program of `command`.
-bool has_return_hook(const HookCommand& command, const base::Json& config);
+bool has_poststop_hook(const HookCommand& command, const base::Json& config);
 
 enum class HookStages { kPoststop, kBoth };
 // Appends poststop, and createRuntime for kBoth, to the hooks of the container's config.json. Skips a stage at which

@@ -106,7 +106,7 @@ class Start {
     if (!requesting.request) return {};
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
     // If config.json has the poststop hook of rdma-hook, the container had HCAs when it was checkpointed.
-    if (!has_return_hook(command, *requesting.document)) return {};
+    if (!has_poststop_hook(command, *requesting.document)) return {};
     if (invocation_.dialect == Dialect::kCrun) return run_again_without_hook(requesting);
     return book(requesting, {}, &command);
   }

@@ -274,8 +274,8 @@ Result<InstallPlan> plan_and_write(const InstallOptions& options, EngineFacts& f
     // If the engine refuses both forms of the configuration, the error for the first form is returned, because that
     // form is more likely the right one. Any other error, or a file that could not be restored, ends the loop at once.
     Error error = std::move(written).error();
-    const bool undone = roll_back(root, record, before.has_value(), error);
-    const bool may_try_again = undone && is_refusal(error);
+    const bool is_rolled_back = roll_back(root, record, before.has_value(), error);
+    const bool may_try_again = is_rolled_back && is_refusal(error);
     if (!first || !may_try_again) first = std::move(error);
     if (!may_try_again) break;
     change_form(facts);

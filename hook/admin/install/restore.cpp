@@ -16,14 +16,14 @@ namespace {
 // A file to restore.
 // edit.before: the text to write; nullopt if the file is to be removed.
 // edit.after: the present text.
-struct Undo {
+struct RestoredFile {
   FileEdit edit;
   std::string report;
 };
 
 // The files to restore, and the edits of files that are kept.
-struct UndoPlan {
-  std::vector<Undo> undone;  // the files to restore, in reverse order
+struct RestorePlan {
+  std::vector<RestoredFile> files;  // the files to restore, in reverse order
   std::vector<FileEdit> left;
 };
 
@@ -54,44 +54,45 @@ std::optional<std::string> without_install(const FileEdit& edit, const std::stri
   return text;
 }
 
-Undo forced(const FileEdit& edit, const std::string& present) {
+RestoredFile forced(const FileEdit& edit, const std::string& present) {
   return {{edit.path, edit.before, present},
           fmt::format("{} `{}` without the changes since install:\n{}", edit.before ? "restored" : "removed", edit.path,
                       unified_diff(edit.path, edit.after, present))};
 }
 
 // Adds a file, which was changed since install, to the plan.
-void plan_changed(const std::string& root, const FileEdit& edit, bool force, UndoPlan& plan) {
+void plan_changed(const std::string& root, const FileEdit& edit, bool force, RestorePlan& plan) {
   const auto present = read_node_file(root, edit.path);
   const bool is_file = present && *present;
-  // A file without any line of install needs no undo: an earlier call restored the file and was killed before it
+  // A file without any line of install needs no change: an earlier call restored the file and was killed before it
   // updated the record, or an administrator removed the lines.
   if (is_file && edit.before && !has_added_line(*edit.before, edit.after, **present)) return;
   if (const auto text = is_file ? without_install(edit, **present) : std::nullopt) {
-    plan.undone.push_back({{edit.path, text, **present},
-                           fmt::format("removed the changes of install from `{}`; later changes stay\n", edit.path)});
+    plan.files.push_back({{edit.path, text, **present},
+                          fmt::format("removed the changes of install from `{}`; later changes stay\n", edit.path)});
   } else if (force && present && (*present || edit.before)) {
-    plan.undone.push_back(forced(edit, present->value_or("")));
+    plan.files.push_back(forced(edit, present->value_or("")));
   } else {
     plan.left.insert(plan.left.begin(), edit);
   }
 }
 
-Result<UndoPlan> plan_undo(const std::string& root, const InstallRecord& record, bool force) {
-  UndoPlan plan;
+Result<RestorePlan> plan_restore(const std::string& root, const InstallRecord& record, bool force) {
+  RestorePlan plan;
   for (auto edit = record.edits.rbegin(); edit != record.edits.rend(); ++edit) {
     const EditState state = TRY(state_of_edit(root, *edit));
     if (state == EditState::kInstalled)
-      plan.undone.push_back({*edit, fmt::format("{} `{}`\n", edit->before ? "restored" : "removed", edit->path)});
+      plan.files.push_back({*edit, fmt::format("{} `{}`\n", edit->before ? "restored" : "removed", edit->path)});
     if (state == EditState::kChanged) plan_changed(root, *edit, force, plan);
   }
   return plan;
 }
 
 // Writes all temporary files before the first file is restored, so that no file is changed if there is no space.
-Result<void> prepare_undo(const std::string& root, const UndoPlan& plan, const InstallRecord& left, bool keeps_record) {
+Result<void> prepare_restore(const std::string& root, const RestorePlan& plan, const InstallRecord& left,
+                             bool keeps_record) {
   Result<void> prepared = keeps_record ? prepare_install_record(root, left) : Result<void>();
-  for (const auto& [edit, report] : plan.undone)
+  for (const auto& [edit, report] : plan.files)
     if (prepared && edit.before) prepared = prepare_node_file(root, edit.path, *edit.before);
   return prepared;
 }
@@ -119,7 +120,7 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
   }
   const bool is_noted = record.state != before.state;
   if (is_noted) TRY_VOID(write_install_record(root, record));
-  const UndoPlan plan = TRY(plan_undo(root, record, options.force));
+  const RestorePlan plan = TRY(plan_restore(root, record, options.force));
   for (const FileEdit& edit : plan.left)
     kept.push_back("`" + edit.path + "`");
   InstallRecord left = record;
@@ -127,14 +128,14 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
   left.edits = plan.left;
   if (!options.keeps_programs) left.put.clear();
   const bool keeps_record = !left.edits.empty() || !left.put.empty();
-  if (auto prepared = prepare_undo(root, plan, left, keeps_record); !prepared) {
+  if (auto prepared = prepare_restore(root, plan, left, keeps_record); !prepared) {
     static_cast<void>(remove_temporaries(root, record));
     // The record gets its earlier state again, because no file was changed. If this write fails too, the record keeps
     // the state "written", and a later call restarts the engine without need.
     if (is_noted) static_cast<void>(write_install_record(root, before));
     return prepared;
   }
-  for (const auto& [edit, line] : plan.undone) {
+  for (const auto& [edit, line] : plan.files) {
     TRY_VOID(edit.before ? commit_node_file(root, edit.path) : remove_node_file(root, edit.path));
     report += line;
   }
@@ -146,9 +147,9 @@ Result<void> restore_files(const std::string& root, InstallRecord record, const 
 
 Result<std::string> foresee_restore(const std::string& root, const InstallRecord& record, bool force,
                                     std::vector<std::string>& kept) {
-  const UndoPlan plan = TRY(plan_undo(root, record, force));
+  const RestorePlan plan = TRY(plan_restore(root, record, force));
   std::string report;
-  for (const auto& [edit, line] : plan.undone) {
+  for (const auto& [edit, line] : plan.files) {
     TRY_VOID(foresee_write(root, edit.path));
     report += fmt::format("would {} `{}`:\n{}", edit.before ? "restore" : "remove", edit.path,
                           unified_diff(edit.path, edit.after, edit.before));

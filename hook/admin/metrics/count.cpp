@@ -14,10 +14,10 @@ void add(const Result<Counters>& counters, const std::vector<Increment>& counts)
   if (counters) counters->add(counts);
 }
 
-std::vector<Increment> returns_of(const Outcome& outcome) {
+std::vector<Increment> releases_of(const Outcome& outcome) {
   std::vector<Increment> counts;
-  for (const ReturnReason reason : outcome.returned)
-    counts.push_back({kReturnsTotal, {{"reason", std::string(to_string(reason))}}});
+  for (const ReleaseReason reason : outcome.released)
+    counts.push_back({kReleasesTotal, {{"reason", std::string(to_string(reason))}}});
   return counts;
 }
 
@@ -26,7 +26,7 @@ std::vector<Increment> returns_of(const Outcome& outcome) {
 void count_stage(std::string_view stage, const Call& call, const Result<void>& result) {
   // All increments are in one list, because each call of Counters::add() locks and reads the file.
   const std::string label(stage);
-  std::vector<Increment> counts = returns_of(call.outcome);
+  std::vector<Increment> counts = releases_of(call.outcome);
   if (const auto& mode = call.outcome.granted_mode)
     counts.push_back({kGrantsTotal, {{"engine", std::string(to_string(call.outcome.engine))}, {"mode", *mode}}});
   if (!result) {
@@ -44,8 +44,8 @@ void count_stage(std::string_view stage, const Call& call, const Result<void>& r
   add(call.ledger ? Counters::open(call.ledger->ledger.directory()) : Counters::open(call.node.ledger), counts);
 }
 
-void count_returns(const std::string& ledger, const Outcome& outcome) {
-  if (const auto counts = returns_of(outcome); !counts.empty()) add(Counters::open(ledger), counts);
+void count_releases(const std::string& ledger, const Outcome& outcome) {
+  if (const auto counts = releases_of(outcome); !counts.empty()) add(Counters::open(ledger), counts);
 }
 
 }  // namespace hook

@@ -37,7 +37,7 @@ constexpr base::LockPause kLockPause{std::chrono::milliseconds(1), std::chrono::
 
 constexpr std::pair<std::string_view, const char*> kHelp[] = {
     {kGrantsTotal, "Containers that were granted HCAs."},
-    {kReturnsTotal, "Released grants, by reason."},
+    {kReleasesTotal, "Released grants, by reason."},
     {kFailuresTotal, "Failed calls of each stage of the hook, by reason."},
     {kDurationTotal, "Total time of each step of a stage, in microseconds."},
     {kDurationCount, "Number of runs of each step of a stage."},

@@ -16,7 +16,7 @@ namespace hook {
 struct LedgerDirectory;
 
 inline constexpr std::string_view kGrantsTotal = "rdma_hook_grants_total";
-inline constexpr std::string_view kReturnsTotal = "rdma_hook_returns_total";
+inline constexpr std::string_view kReleasesTotal = "rdma_hook_returns_total";
 inline constexpr std::string_view kFailuresTotal = "rdma_hook_failures_total";
 inline constexpr std::string_view kDurationTotal = "rdma_hook_duration_microseconds_total";
 inline constexpr std::string_view kDurationCount = "rdma_hook_duration_count";

@@ -5,7 +5,7 @@
 // (Ledger::for_each_recorded_at()). Series:
 //
 //   rdma_hook_grants_total{engine,mode}                          counter: containers with a grant; mode: mode_of()
-//   rdma_hook_returns_total{reason}                              counter: released grants; reason: ReturnReason
+//   rdma_hook_returns_total{reason}                              counter: released grants; reason: ReleaseReason
 //   rdma_hook_failures_total{stage,reason}                       counter; reason: FailureReason
 //   rdma_hook_duration_microseconds_total{stage,step}            counter: time; mean: divide by the next series
 //   rdma_hook_duration_count{stage,step}                         counter

@@ -309,7 +309,7 @@ Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const Devi
     if (grant == V1Grant::kNo) change.changed = true;
   }
   // At daemon-reload, systemd writes the device rules of its units again, and the added rule is lost.
-  change.undone_by_systemd = change.changed && is_systemds(cgroup);
+  change.is_reset_by_systemd = change.changed && is_systemds(cgroup);
   return change;
 }
 
@@ -324,7 +324,7 @@ Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const Devi
     all.changed = all.changed || change.changed;
     // systemd replaces only programs of its units, not those of cgroups below a unit. If the unit itself has no program
     // (crun 1.8.1), this call did not change the unit, and systemd undoes nothing.
-    all.undone_by_systemd = all.undone_by_systemd || (change.changed && is_unit(groups[above]));
+    all.is_reset_by_systemd = all.is_reset_by_systemd || (change.changed && is_unit(groups[above]));
     append(std::move(change.warnings), all.warnings);
   }
   return all;

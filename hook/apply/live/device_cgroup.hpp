@@ -29,7 +29,7 @@ std::string v1_rule(const DeviceNumber& device);
 
 struct DeviceChange {
   bool changed = false;
-  bool undone_by_systemd = false;  // systemd will undo the change when it writes the unit's rules again
+  bool is_reset_by_systemd = false;  // systemd will reset the change when it writes the unit's rules again
   std::vector<std::string> warnings;
 };
 

@@ -193,7 +193,7 @@ class StepRun {
       return {};
     }
     append(std::move(change->warnings), warnings_);
-    if (change->undone_by_systemd) {
+    if (change->is_reset_by_systemd) {
       warnings_.push_back(fmt::format(
           "`systemctl daemon-reload` or a change of the unit's properties will undo the device rules of the "
           "cgroup `{}`: use rdma-runtime, NRI or CDI to keep the rules",

@@ -166,7 +166,7 @@ class RangeDirectory {
   Result<Address> take(const AddressRange& range, const std::set<Address>& never, const PoolClaim& claim,
                        const std::set<Address>& allocated);
   // Removes the claims that take() added.
-  void undo();
+  void roll_back();
   // Removes the claims of this key. Continues after an error and returns the first one.
   // rails: only claims for these rails; nullptr: for all rails.
   Result<void> remove(std::string_view key, const std::set<unsigned>* rails);
@@ -206,7 +206,7 @@ Result<Address> RangeDirectory::take(const AddressRange& range, const std::set<A
   return *free;
 }
 
-void RangeDirectory::undo() {
+void RangeDirectory::roll_back() {
   for (const std::string& name : added_)
     ::unlinkat(directory_.fd.get(), name.c_str(), 0);
   added_.clear();
@@ -348,7 +348,7 @@ Result<std::vector<RailAddress>> AddressPool::take(const std::string& network, u
   });
   if (taken) return taken;
   for (auto& [name, place] : places)
-    place.undo();
+    place.roll_back();
   return taken;
 }
 

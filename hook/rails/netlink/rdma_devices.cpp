@@ -1,6 +1,7 @@
 #include "hook/rails/netlink/rdma_devices.hpp"
 
 #include <rdma/rdma_netlink.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -222,6 +223,30 @@ Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_
       rdma.change(rdma_rename_request(index, name), fmt::format("rename RDMA device {} to `{}`", index, name));
   if (renamed) return {};
   return explain_rdma_rename(std::move(renamed).error());
+}
+
+Result<void> restore_rdma_name(Netlink& rdma, Netlink* elsewhere, const RdmaDevice& device, const std::string& name,
+                               std::vector<std::string>& warnings) {
+  if (device.name == name) return {};
+  auto renamed = rename_rdma_device(rdma, device.index, name);
+  if (renamed || renamed.error().code != EEXIST) return renamed;
+  if (TRY(free_rdma_name(rdma, elsewhere, name, warnings))) return rename_rdma_device(rdma, device.index, name);
+  return Error{
+      fmt::format("RDMA device `{}` returned as `{}`: a device of another container has its name", name, device.name),
+      EEXIST, "run `rdma-hook recover` when that container is gone"};
+}
+
+Result<bool> free_rdma_name(Netlink& rdma, Netlink* elsewhere, const std::string& name,
+                            std::vector<std::string>& warnings) {
+  for (Netlink* const place : {&rdma, elsewhere}) {
+    const auto other = place ? TRY(find_rdma_device(*place, name)) : std::nullopt;
+    if (!other) continue;
+    const std::string aside = fmt::format("rdma{}-{:x}", other->index, ::getpid());
+    TRY_VOID(rename_rdma_device(*place, other->index, aside));
+    warnings.push_back(fmt::format("another RDMA device took the name `{}`: renamed it to `{}`", name, aside));
+    return true;
+  }
+  return false;
 }
 
 Result<void> create_rdma_link(Netlink& rdma, std::string_view name, std::string_view type, std::string_view netdev) {

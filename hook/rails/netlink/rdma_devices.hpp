@@ -61,6 +61,16 @@ Result<void> move_rdma_device(Netlink& rdma, std::uint32_t index, int netns);
 Result<void> move_rdma_device_from(int from, std::uint32_t index, int to);
 // Renames a device. Errors, with remedy: EEXIST and ENFILE (the name is taken).
 Result<void> rename_rdma_device(Netlink& rdma, std::uint32_t index, std::string_view name);
+// Restores the name of a device of the node. A container with CAP_NET_ADMIN can rename its device, and use the old name
+// for another device. Names are unique among all namespaces, so the other device is renamed first. elsewhere: socket of
+// the container's namespace; may be nullptr. warnings: gets a line if another device was renamed. Errors, with remedy:
+// EEXIST, a device of another container has the name; those of rename_rdma_device().
+Result<void> restore_rdma_name(Netlink& rdma, Netlink* elsewhere, const RdmaDevice& device, const std::string& name,
+                               std::vector<std::string>& warnings);
+// Renames the device `name` to a name that a container cannot predict. Searches the device on the node, then elsewhere.
+// Returns false if neither has it.
+Result<bool> free_rdma_name(Netlink& rdma, Netlink* elsewhere, const std::string& name,
+                            std::vector<std::string>& warnings);
 // Makes a software device on a netdev of the socket's namespace. type: "rxe", "siw".
 // Errors, with remedy: EINVAL (the kernel does not have the type), ENODEV (no such netdev), ENFILE (the name is taken),
 // EEXIST (the netdev has a device already).

@@ -1,7 +1,7 @@
 // The record of a grant's rails: the state of the node's netdevs before the hook changed them. The record is written
-// before the first change and removed after the last change is undone. The record describes a state ("the netdev is on
-// the node, under this name") and no steps. A later call can therefore restore this state, whatever the last step of a
-// killed call was.
+// before the first change and removed after the last netdev is restored. The record describes a state ("the netdev is
+// on the node, under this name") and no steps. A later call can therefore restore this state, whatever the last step of
+// a killed call was.
 #pragma once
 
 #include <cstdint>

@@ -134,9 +134,9 @@ TEST(GrantedLine, MasksToken) {
   const std::string line = granted_line("booked", granted(owner, hcas({"mlx5_0"}), {}, {}));
   EXPECT_EQ(line.find(token), std::string::npos) << line;
   EXPECT_EQ(parse_line(line)["key"], shown_key(owner.key));
-  Returned returned;
-  returned.owner = owner;
-  const std::string end = returned_line(returned, nullptr);
+  ReleaseEvent released;
+  released.owner = owner;
+  const std::string end = released_line(released, nullptr);
   EXPECT_EQ(end.find(token), std::string::npos) << end;
   EXPECT_EQ(parse_line(end)["key"], shown_key(owner.key));
 }
@@ -190,35 +190,35 @@ TEST(ReturnedLine, HasEveryFieldOfAPoststop) {
   Timing timing;
   timing.step("return");
   timing.step("rails");
-  Returned returned{.owner = container_owner("web-1", "/bundle"),
-                    .containers = {"web-1"},
-                    .hcas = hcas({"mlx5_0"}, Mode::kExclusive),
-                    .rails = {},
-                    .held = 86,
-                    .reason = ReturnReason::kPoststop};
-  auto fields = parse_line(returned_line(returned, &timing));
+  ReleaseEvent released{.owner = container_owner("web-1", "/bundle"),
+                        .containers = {"web-1"},
+                        .hcas = hcas({"mlx5_0"}, Mode::kExclusive),
+                        .rails = {},
+                        .held = 86,
+                        .reason = ReleaseReason::kPoststop};
+  auto fields = parse_line(released_line(released, &timing));
   for (const char* time : {"total_us", "return_us", "rails_us"})
     EXPECT_EQ(fields.erase(time), 1U) << time;
   EXPECT_EQ(fields, (std::map<std::string, std::string>{{"event", "returned"},
                                                         {"container", "web-1"},
-                                                        {"key", returned.owner.key},
+                                                        {"key", released.owner.key},
                                                         {"reason", "poststop"},
                                                         {"hcas", "mlx5_0"},
                                                         {"mode", "exclusive"},
                                                         {"held_s", "86"}}));
-  returned.left = true;
-  EXPECT_EQ(parse_line(returned_line(returned, &timing))["event"], "left");
+  released.left = true;
+  EXPECT_EQ(parse_line(released_line(released, &timing))["event"], "left");
 }
 
 TEST(ReturnedLine, HasFieldsOfReleaseByAnotherCall) {
-  const Returned returned{
+  const ReleaseEvent released{
       .owner = {Owner::Kind::kNetns, "netns-4-17", "pod", NetnsIdentity{4, 17, "/run/netns/\"x\" reason=recover"}},
       .containers = {},
       .hcas = {},
       .rails = {},
-      .reason = ReturnReason::kNamespaceEnded,
+      .reason = ReleaseReason::kNamespaceEnded,
       .rails_us = 40};
-  auto fields = parse_line(returned_line(returned, nullptr));
+  auto fields = parse_line(released_line(released, nullptr));
   EXPECT_EQ(fields["reason"], "namespace-gone");
   EXPECT_EQ(fields["netns"], "/run/netns/\"x\" reason=recover");
   EXPECT_EQ(fields["mode"], "none");
@@ -233,9 +233,9 @@ TEST(Words, NamesModesAndReasons) {
   auto mixed = hcas({"a", "b"});
   mixed[1].mode = Mode::kExclusive;
   EXPECT_EQ(mode_of(mixed), "mixed");
-  EXPECT_EQ(to_string(ReturnReason::kPoststop), "poststop");
-  EXPECT_EQ(to_string(ReturnReason::kContainerEnded), "container-gone");
-  EXPECT_EQ(to_string(ReturnReason::kInterrupted), "interrupted");
+  EXPECT_EQ(to_string(ReleaseReason::kPoststop), "poststop");
+  EXPECT_EQ(to_string(ReleaseReason::kContainerEnded), "container-gone");
+  EXPECT_EQ(to_string(ReleaseReason::kInterrupted), "interrupted");
   EXPECT_EQ(to_string(FailureReason::kState), "state");
   EXPECT_EQ(to_string(FailureReason::kNoHca), "no-hca");
   EXPECT_EQ(to_string(FailureReason::kUnreachable), "unreachable");
@@ -294,7 +294,7 @@ class ReleaseReportTest : public testing::Test {
       lines.push_back(text.substr(at, end - at));
       at = end + 1;
     }
-    for (const ReturnReason reason : call_.outcome.returned)
+    for (const ReleaseReason reason : call_.outcome.released)
       lines.push_back("counted " + std::string(to_string(reason)));
     return lines;
   }

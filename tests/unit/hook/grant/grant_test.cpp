@@ -163,7 +163,7 @@ TEST_F(GrantTest, FreesHcasWhenApplyFails) {
             "no room in the container");
   EXPECT_FALSE(grant_of("web-1"));
   EXPECT_FALSE(outcome_.granted_mode);
-  EXPECT_TRUE(outcome_.returned.empty()) << "a failed start is no release";
+  EXPECT_TRUE(outcome_.released.empty()) << "a failed start is no release";
   EXPECT_EQ(ledger_problems(node_.ledger), "");
   EXPECT_TRUE(allocate("web-2", asking_for("all", Mode::kExclusive)));
 }

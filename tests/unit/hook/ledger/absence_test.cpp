@@ -213,7 +213,7 @@ class LedgerFailedLookup : public ConsistentLedger {
     const auto holdings = locked ? locked->holdings(requesting, {{kAlone.name, {1, 1}}}) : locked.error();
     const auto recovered = ledger.recover();
     if (!holdings || !recovered) return kFailed;
-    return holdings->at(kAlone.name).exclusive_owner && recovered->returned.empty() ? kHeld : kFree;
+    return holdings->at(kAlone.name).exclusive_owner && recovered->released.empty() ? kHeld : kFree;
   }
   static int in_other_pid_namespace(const std::function<int()>& body) {
     return in_child([&] {

@@ -274,7 +274,7 @@ TEST_F(LedgerTest, TeardownWithoutGrantSucceedsAndUnknownTokensBindNothing) {
   EXPECT_TRUE(ledger_.settle(web_.key));
   EXPECT_TRUE(ledger_.leave(Owner{Owner::Kind::kContainer, "../x", "", {}}, "../y"));
   EXPECT_TRUE(ledger_.repair_pending());
-  EXPECT_TRUE(ledger_.recover()->returned.empty());
+  EXPECT_TRUE(ledger_.recover()->released.empty());
   for (const std::string token : {"", "x", "../../etc/passwd", "0123456789ABCDEF0123456789ABCDEF",
                                   "0123456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcde/"}) {
     EXPECT_FALSE(must(ledger_.bind(token, web_, {web_.key, "web", myself()}))) << token;
@@ -289,7 +289,7 @@ TEST_F(LedgerTest, RecoverReleasesStaleGrantsAndEntries) {
   fs::remove(path_ + "/hca/mlx5_0/exclusive");
   ASSERT_EQ(symlink("nobodys", (path_ + "/hca/mlx5_0/exclusive").c_str()), 0);
   write_file(path_ + "/pending/@1.1.7", "half a fi");
-  EXPECT_EQ(must(ledger_.recover()).returned, (std::vector<std::string>{"container web"}));
+  EXPECT_EQ(must(ledger_.recover()).released, (std::vector<std::string>{"container web"}));
   EXPECT_EQ(entries(path_ + "/hca/mlx5_0"), "holders lock");
   EXPECT_EQ(entries(path_ + "/hca/mlx5_0/holders"), db_.key + "@1");
   EXPECT_EQ(entries(path_ + "/pending"), "");

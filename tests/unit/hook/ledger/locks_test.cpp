@@ -425,7 +425,7 @@ class LedgerRace : public ConsistentLedger {
     const auto ledger = Ledger::open(path_);
     const auto recovered = ledger ? ledger->recover() : ledger.error();
     if (!recovered) return 2;
-    return recovered->returned.empty() ? 0 : 1;
+    return recovered->released.empty() ? 0 : 1;
   }
 };
 

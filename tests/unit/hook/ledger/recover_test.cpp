@@ -73,15 +73,15 @@ TEST_F(LedgerLeftovers, RecoverReleasesPodGrantOfDeadTokens) {
   ASSERT_EQ(allocate(pod_, {kAlone}, token(kToken, second.identity())), "");
   ASSERT_EQ(allocate(pod_, {kSecondShared}, token(kOtherToken, myself())), "");
   second.kill();
-  ASSERT_EQ(ledger_.recover()->returned, Strings{}) << "a requester lives";
+  ASSERT_EQ(ledger_.recover()->released, Strings{}) << "a requester lives";
   EXPECT_EQ(users(pod_), "token-" + kOtherToken);
   EXPECT_EQ(entries(path_ + "/views"), view_name(kView));
   ASSERT_TRUE(ledger_.leave(pod_, "token-" + kOtherToken));
-  ASSERT_TRUE(ledger_.recover()->returned.empty()) << "the grant stays without users";
+  ASSERT_TRUE(ledger_.recover()->released.empty()) << "the grant stays without users";
   EXPECT_EQ(users(pod_), "");
   ASSERT_TRUE(ledger_.release_grant(pod_.key));
   ASSERT_EQ(allocate(pod_, {kSecondShared}, token(kOtherToken, dead_process())), "");
-  EXPECT_EQ(ledger_.recover()->returned, Strings{pod_.label});
+  EXPECT_EQ(ledger_.recover()->released, Strings{pod_.label});
   EXPECT_EQ(users(pod_), "no grant");
 }
 
@@ -92,7 +92,7 @@ TEST_F(LedgerLeftovers, KeepsPodHcasWhenRestartFails) {
   container.kill();
   ASSERT_TRUE(ledger_.leave(pod_, "c-1"));
   ASSERT_EQ(allocate(pod_, {kAlone}, token(kToken, dead_process())), "");
-  EXPECT_TRUE(ledger_.recover()->returned.empty());
+  EXPECT_TRUE(ledger_.recover()->released.empty());
   EXPECT_EQ(users(pod_), pod_.key) << "the pod itself";
   EXPECT_EQ(exclusive_owner(web_), pod_.label);
 }
@@ -242,8 +242,8 @@ const PlannedHca kThird{"mlx5_2", Mode::kShared, 1, std::nullopt};
 // Notes "KEY: mlx5_0 mlx5_1" for each call.
 class NotedEffects : public GrantEffects {
  public:
-  base::Result<void> undo_except(const std::string& key, const std::vector<PlannedHca>& held,
-                                 const StoredGrant*) const override {
+  base::Result<void> release_except(const std::string& key, const std::vector<PlannedHca>& held,
+                                    const StoredGrant*) const override {
     Strings names(held.size());
     std::transform(held.begin(), held.end(), names.begin(), [](const PlannedHca& hca) { return hca.name; });
     std::sort(names.begin(), names.end());
@@ -330,7 +330,7 @@ TEST_F(LedgerEffects, RequestAndRecoverReleaseStaleGrants) {
   calls();
   ASSERT_EQ(allocate(web_, {kAlone}, dead_process()), "");
   ASSERT_EQ(allocate(db_, {kOtherAlone}), "");
-  EXPECT_EQ(ledger_.recover()->returned, Strings{web_.label});
+  EXPECT_EQ(ledger_.recover()->released, Strings{web_.label});
   EXPECT_EQ(calls(), Strings{all_of(web_)});
   EXPECT_EQ(held(db_), "mlx5_1");
 }
@@ -378,7 +378,7 @@ TEST_F(LedgerEffects, KeepsStaleGrantWhileEffectsRemain) {
   EXPECT_EQ(error_hint(recovered), "wait");
   EXPECT_EQ(held(web_), "mlx5_0");
   effects_->fails = false;
-  EXPECT_EQ(ledger_.recover()->returned, Strings{web_.label});
+  EXPECT_EQ(ledger_.recover()->released, Strings{web_.label});
   EXPECT_EQ(allocate(db_, {kAlone}), "");
 }
 
@@ -448,7 +448,7 @@ TEST_F(LedgerEffects, NextRequestReleasesUserThatCouldNotLeave) {
     EXPECT_EQ(held(token), "mlx5_0");
     effects_->fails = false;
     if (recovers) {
-      EXPECT_EQ(ledger_.recover()->returned, Strings{token.label});
+      EXPECT_EQ(ledger_.recover()->released, Strings{token.label});
     } else {
       EXPECT_EQ(allocate(db_, {kAlone}), "");
       EXPECT_EQ(error_message(ledger_.release_grant(db_.key)), "");

@@ -176,7 +176,7 @@ TEST_P(RuntimeStates, HcaStaysHeldFromCreateToEnd) {
   Child init;
   ASSERT_EQ(allocate(web_, {kAlone}, user(requester.identity())), "");
   const std::string whole = document(init.identity(), bundle_).dump();
-  const auto is_held = [&] { return !exclusive_owner(db_).empty() && ledger_.recover()->returned.empty(); };
+  const auto is_held = [&] { return !exclusive_owner(db_).empty() && ledger_.recover()->released.empty(); };
   const std::pair<const char*, std::function<void()>> steps[] = {
       {"booked", [] {}},
       {"begun", [&] { fs::create_directory(root_ + "/c"); }},
@@ -222,7 +222,7 @@ TEST_P(RuntimeStates, KeepsGrantOfPodAfterMissedPoststop) {
   const Owner pod = pod_of(netns);
   Child requester;
   Child init;
-  const auto returned = [&] { return ledger_.recover()->returned.size(); };
+  const auto returned = [&] { return ledger_.recover()->released.size(); };
   ASSERT_EQ(allocate(pod, {kAlone}, user(requester.identity())), "");
   EXPECT_EQ(returned(), 0U);
   write(init.identity(), bundle_);
@@ -292,7 +292,7 @@ TEST_P(RuntimeStates, GrantRecordsStateAndIsReleasedAfterFailedStart) {
   Child requester;
   ASSERT_EQ(allocate(web_, {kAlone}, user(requester.identity())), "");
   requester.kill();
-  EXPECT_EQ(ledger_.recover()->returned.size(), 1U);
+  EXPECT_EQ(ledger_.recover()->released.size(), 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, RuntimeStates, testing::Values(Kind::kRunc, Kind::kCrun),

@@ -224,7 +224,7 @@ TEST_F(LedgerViews, RecoverWarnsOfViewThatCannotBeRemoved) {
   fs::create_directories(deep);
   ASSERT_EQ(book_view(web_, kView, dead_process()), "");
   const auto recovered = must(ledger_.recover());
-  EXPECT_EQ(recovered.returned, std::vector<std::string>{"container web"});
+  EXPECT_EQ(recovered.released, std::vector<std::string>{"container web"});
   ASSERT_EQ(recovered.warnings.size(), 1U);
   EXPECT_TRUE(has_text(recovered.warnings[0], "/views/container-gone/d"));
   EXPECT_EQ(views(), "container-gone");

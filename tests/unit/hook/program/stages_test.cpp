@@ -155,10 +155,10 @@ TEST_F(StagesTest, PoststopReleasesAfterBundleIsRemoved) {
   std::filesystem::remove_all(directory_ / "bundle");
   const auto done = run(poststop, removed);
   EXPECT_TRUE(done) << done.error().message;
-  EXPECT_EQ(outcome_.returned, std::vector<ReturnReason>{ReturnReason::kPoststop});
+  EXPECT_EQ(outcome_.released, std::vector<ReleaseReason>{ReleaseReason::kPoststop});
   EXPECT_FALSE(Ledger::open(node_.ledger)->find(own().key).value());
   EXPECT_TRUE(run(poststop, removed)) << "a second call is no error";
-  EXPECT_TRUE(outcome_.returned.empty());
+  EXPECT_TRUE(outcome_.released.empty());
 }
 
 // The program that booked can have received a link to the bundle; runtimes pass the directory.

@@ -112,7 +112,7 @@ class AddRails : public NetnsTest {
   }
   Result<void> restore(const std::vector<PlannedHca>& held = {}) {
     const NodeRails rails(path_, nullptr);
-    auto done = rails.undo_except(owner_.key, held, nullptr);
+    auto done = rails.release_except(owner_.key, held, nullptr);
     warnings_ = rails.take_warnings();
     return done;
   }

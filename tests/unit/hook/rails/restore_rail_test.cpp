@@ -13,7 +13,7 @@
 
 #include "base/text.hpp"
 #include "hook/rails/place_rail.hpp"
-#include "hook/rails/undo.hpp"
+#include "hook/rails/restore_rails.hpp"
 #include "support/results.hpp"
 #include "support/temp_dir.hpp"
 #include "unit/hook/rails/infiniband_node.hpp"
@@ -112,7 +112,7 @@ Result<void> restore(const RailRecord& rail, Namespace netns = Namespace::kAlive
   NetworkRecord record;
   record.group = kGroup;
   Strings warnings;
-  auto done = RailUndo(std::move(node), record, Deadline(), warnings, std::move(inside)).restore(rail);
+  auto done = RailRestorer(std::move(node), record, Deadline(), warnings, std::move(inside)).restore(rail);
   EXPECT_EQ(warnings.size(), warned) << testing::PrintToString(warnings);
   return done;
 }

@@ -57,8 +57,8 @@ TEST(Counters, CountsBySeries) {
   counters.add({{.name = kGrantsTotal, .labels = {{"engine", "podman"}, {"mode", "hca"}}},
                 {.name = kGrantsTotal, .labels = {{"engine", "docker"}, {"mode", "hca"}}},
                 {.name = kDurationTotal, .labels = {{"stage", "createRuntime"}, {"step", "book"}}, .delta = 1500},
-                {.name = kReturnsTotal, .labels = {}}});
-  add_one(open_counters(dir.path()), kReturnsTotal, {}, 2);
+                {.name = kReleasesTotal, .labels = {}}});
+  add_one(open_counters(dir.path()), kReleasesTotal, {}, 2);
   EXPECT_EQ(counted(dir.path()),
             (Lines{R"(rdma_hook_duration_microseconds_total{stage="createRuntime",step="book"} 1500)",
                    R"(rdma_hook_grants_total{engine="docker",mode="hca"} 1)",
@@ -71,7 +71,7 @@ TEST(Counters, CountsBySeries) {
 TEST(Counters, AddsHelpToItsSeries) {
   const TempDir dir;
   const Counters counters = open_counters(dir.path());
-  add_one(counters, kReturnsTotal, {});
+  add_one(counters, kReleasesTotal, {});
   add_one(counters, "some_other", {});
   EXPECT_EQ(prometheus_text(must(counters.read())),
             "# HELP rdma_hook_returns_total Released grants, by reason.\n# TYPE rdma_hook_returns_total counter\n"
@@ -202,7 +202,7 @@ TEST(Histogram, AddsBucketsUp) {
   for (const std::uint64_t microseconds : {0U, 1000U, 1001U, 10'000'000U, 10'000'001U})
     counters.add(observed_stage("poststop", true, microseconds));
   counters.add(observed_stage("poststop", false, 5));
-  add_one(counters, kReturnsTotal, {{"reason", "poststop"}});
+  add_one(counters, kReleasesTotal, {{"reason", "poststop"}});
   const std::string text = prometheus_text(with_histograms(must(counters.read())));
   const std::string name = "rdma_hook_stage_duration_microseconds";
   EXPECT_EQ(text.find("# TYPE " + name + " histogram\n"), text.rfind("# TYPE " + name)) << text;

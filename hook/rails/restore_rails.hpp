@@ -19,7 +19,7 @@ namespace hook {
 class NetworkRecordStore;
 
 // The state and the steps of one restoration.
-class RailUndo {
+class RailRestorer {
  public:
   // record: must outlive this object.
   // deadline: limit on waiting for moves of the kernel. When a namespace ends, the kernel moves hardware and ipoib
@@ -27,8 +27,8 @@ class RailUndo {
   // warnings: gets a line for each setting that cannot be restored, and for a software netdev that ended with its
   // namespace.
   // inside: the container's namespace, which restore_rails() opens; nullopt: it is gone.
-  RailUndo(NodeSockets node, const NetworkRecord& record, Deadline deadline, std::vector<std::string>& warnings,
-           std::optional<NetworkNamespace> inside = {});
+  RailRestorer(NodeSockets node, const NetworkRecord& record, Deadline deadline, std::vector<std::string>& warnings,
+               std::optional<NetworkNamespace> inside = {});
 
   // Restores as many of these rails as possible and returns the first error. Before the netdevs are restored, the
   // routing rules are removed, and the child netdevs (macvlan, ipvlan, IPoIB) if all rails of the record leave.
@@ -66,10 +66,11 @@ class RailUndo {
   Result<std::optional<Link>> find_on_node(const HostNetdev& host, int wait_ms);
   Result<void> restore_netdev(const Link& link, const HostNetdev& host);
   Result<void> restore_sysfs(int ifindex, const HostNetdev& host);
+  Result<void> restore_routes(int ifindex, const HostNetdev& host);
   Result<void> restore_software_device(const RailRecord& record);
-  Result<void> restore_name(const RdmaDevice& device, const std::string& name, Netlink* elsewhere);
-  Result<bool> free_name(const std::string& name, Netlink* elsewhere);
   Result<void> remove_child(const RailRecord& rail);
+  // Keeps the first error of the present rail in first_. Returns true if there is no error.
+  bool keep(Result<void> done);
   void warn(std::vector<std::string> more) { append(std::move(more), warnings_); }
 
   // After a namespace ends, the kernel moves its hardware to the node: within some hundred milliseconds, on a loaded
@@ -87,6 +88,7 @@ class RailUndo {
   std::vector<Link> links_;                   // result of read_links()
   std::optional<std::uint32_t> node_number_;  // number of the node's namespace in the container's; nullopt: unknown
   int wait_ms_ = 0;                           // limit on each wait for the present rail
+  Result<void> first_;                        // first error of the present rail
 };
 
 }  // namespace hook

@@ -1,4 +1,4 @@
-#include "hook/rails/undo.hpp"
+#include "hook/rails/restore_rails.hpp"
 
 #include <fcntl.h>
 #include <linux/rtnetlink.h>
@@ -43,12 +43,12 @@ Result<KeptNetns> open_recorded_path(const NetnsIdentity& netns) {
 
 }  // namespace
 
-RailUndo::RailUndo(NodeSockets node, const NetworkRecord& record, Deadline deadline, std::vector<std::string>& warnings,
-                   std::optional<NetworkNamespace> inside)
+RailRestorer::RailRestorer(NodeSockets node, const NetworkRecord& record, Deadline deadline,
+                           std::vector<std::string>& warnings, std::optional<NetworkNamespace> inside)
     : node_(std::move(node)), record_(record), deadline_(deadline), warnings_(warnings), inside_(std::move(inside)) {}
 
-Result<void> RailUndo::restore_rails(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store,
-                                     const std::string& proc) {
+Result<void> RailRestorer::restore_rails(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store,
+                                         const std::string& proc) {
   TRY_VOID(enter(leaving, proc));
   Result<void> first;
   if (inside_) {
@@ -79,7 +79,7 @@ Result<void> RailUndo::restore_rails(const std::vector<RailRecord>& leaving, con
 
 // Opens the namespace of the rails: by its path, or by its handle if no path leads to it any more. Returns an error if
 // it exists but cannot be entered, because the rails are still in it.
-Result<void> RailUndo::enter(const std::vector<RailRecord>& leaving, const std::string& proc) {
+Result<void> RailRestorer::enter(const std::vector<RailRecord>& leaving, const std::string& proc) {
   NetnsParts parts;
   // Closing a mount of sysfs waits for an RCU grace period, so sysfs is mounted only if necessary. A netdev with a
   // recorded identity is searched in the sysfs of both namespaces. Sysfs settings are restored in the node's sysfs.
@@ -108,7 +108,7 @@ Result<void> RailUndo::enter(const std::vector<RailRecord>& leaving, const std::
 
 // Removes the rails' rules from the container's namespace. The kernel would keep the rules when the netdevs leave,
 // because they name addresses and no netdevs.
-Result<void> RailUndo::remove_rules(const std::vector<RailRecord>& leaving) {
+Result<void> RailRestorer::remove_rules(const std::vector<RailRecord>& leaving) {
   for (const RailRecord& rail : leaving) {
     auto records = configure_rail(rail.rail, rail.host.ifindex, rail.rule_priority, rail.host.records).routes;
     std::erase_if(records, [](const NetRecord& record) { return record.type != RTM_NEWRULE; });
@@ -118,7 +118,7 @@ Result<void> RailUndo::remove_rules(const std::vector<RailRecord>& leaving) {
 }
 
 // Reads the netdevs of the container's namespace once, before the first of them is deleted.
-Result<void> RailUndo::read_links() {
+Result<void> RailRestorer::read_links() {
   if (!links_.empty()) return {};  // skips a second read: each namespace has at least `lo`
   links_ = TRY(all_links(inside_->route));
   // The kernel has given the node's namespace a number when it reported the first child of the node's netdevs.
@@ -131,7 +131,7 @@ Result<void> RailUndo::read_links() {
 // netdevs of other namespaces that have the same ifindex as the parent, so the number of the parent's namespace is
 // compared. The kernel does not report that namespace for ipoib (Linux 6.12). The other end of a veth pair looks like a
 // parent.
-bool RailUndo::is_on_parent(const Link& link, const RailRecord& rail) const {
+bool RailRestorer::is_on_parent(const Link& link, const RailRecord& rail) const {
   if (!is_child(rail) || link.lower_ifindex != rail.host.ifindex || link.kind == "veth") return false;
   if (link.kind == to_string(RailKind::kIpoib)) return rail.rail.kind == RailKind::kIpoib;
   if (!link.lower_netns) return false;
@@ -140,14 +140,14 @@ bool RailUndo::is_on_parent(const Link& link, const RailRecord& rail) const {
 
 // Returns true if the netdev is the rail's child: by its ifindex if that is on record, otherwise by name or group,
 // which a container with CAP_NET_ADMIN can change.
-bool RailUndo::is_child_of(const Link& link, const RailRecord& rail, std::uint32_t group) const {
+bool RailRestorer::is_child_of(const Link& link, const RailRecord& rail, std::uint32_t group) const {
   if (link.kind != to_string(rail.rail.kind) || !is_on_parent(link, rail)) return false;
   if (rail.child != 0) return link.ifindex == rail.child;
   return link.name == rail.rail.name || (group != 0 && link.group == group);
 }
 
 // Returns true if no child has the recorded ifindex.
-bool RailUndo::is_missing(const RailRecord& rail) const {
+bool RailRestorer::is_missing(const RailRecord& rail) const {
   const auto is_it = [&](const Link& link) { return is_child_of(link, rail, record_.group); };
   return rail.child != 0 && std::ranges::none_of(links_, is_it);
 }
@@ -155,7 +155,7 @@ bool RailUndo::is_missing(const RailRecord& rail) const {
 // Returns the rail's child; nullptr: the namespace had none. If no child has the recorded ifindex, a child of its name
 // or group is returned, because a child gets another ifindex when it returns from a namespace in which its own is
 // taken. Another grant's child can have the name: two starts in one namespace can choose the same name, and one fails.
-const Link* RailUndo::find_child(const RailRecord& rail) const {
+const Link* RailRestorer::find_child(const RailRecord& rail) const {
   RailRecord wanted = rail;
   if (is_missing(rail)) wanted.child = 0;
   const auto child = std::ranges::find_if(links_, [&](const Link& link) {
@@ -165,7 +165,7 @@ const Link* RailUndo::find_child(const RailRecord& rail) const {
 }
 
 // Reads the records of all rails in the container's namespace that do not leave.
-Result<void> RailUndo::read_staying(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store) {
+Result<void> RailRestorer::read_staying(const std::vector<RailRecord>& leaving, const NetworkRecordStore& store) {
   std::vector<NetworkRecord> records{record_};
   std::erase_if(records[0].rails,
                 [&](const RailRecord& rail) { return std::ranges::find(leaving, rail) != leaving.end(); });
@@ -179,7 +179,7 @@ Result<void> RailUndo::read_staying(const std::vector<RailRecord>& leaving, cons
 }
 
 // Returns true if the netdev is the child of a rail that does not leave.
-bool RailUndo::is_staying(const Link& link) const {
+bool RailRestorer::is_staying(const Link& link) const {
   return std::ranges::any_of(staying_, [&](const NetworkRecord& record) {
     return std::ranges::any_of(record.rails,
                                [&](const RailRecord& rail) { return is_child_of(link, rail, record.group); });
@@ -189,7 +189,7 @@ bool RailUndo::is_staying(const Link& link) const {
 // Deletes the further children of the rails' parents. A container with CAP_NET_ADMIN can give a child another name and
 // group, and make children beside it. In a namespace that outlives the container they would keep its addresses on the
 // network. Children of other grants stay, which have rails in this namespace because containers share it.
-Result<void> RailUndo::remove_further_children(const std::vector<RailRecord>& leaving) {
+Result<void> RailRestorer::remove_further_children(const std::vector<RailRecord>& leaving) {
   if (staying_.empty()) return {};  // the records could not be read
   for (const Link& link : links_) {
     const bool is_further =
@@ -201,7 +201,7 @@ Result<void> RailUndo::remove_further_children(const std::vector<RailRecord>& le
 
 // Returns an error if no child of a rail had the recorded ifindex, and another netdev on its parent is left: it can be
 // the rail's child, which a container with CAP_NET_ADMIN moved away and back under another ifindex.
-Result<void> RailUndo::check_children(const std::vector<RailRecord>& leaving) {
+Result<void> RailRestorer::check_children(const std::vector<RailRecord>& leaving) {
   std::vector<const RailRecord*> missing;
   for (const RailRecord& rail : leaving)
     if (is_missing(rail)) missing.push_back(&rail);
