@@ -63,7 +63,11 @@ Result<void> RailRestorer::restore_rails(const std::vector<RailRecord>& leaving,
     const auto has_no_index = [&](const RailRecord& rail) {
       return is_child(rail) && (rail.child == 0 || is_missing(rail));
     };
-    if (is_left_ || std::ranges::any_of(leaving, has_no_index)) keep_first(first, read_staying(leaving, store));
+    if (is_left_ || std::ranges::any_of(leaving, has_no_index)) {
+      auto read = read_staying(leaving, store);
+      staying_is_unknown_ = !read.has_value();
+      keep_first(first, std::move(read));
+    }
     if (all_leave && !links_.empty()) static_cast<void>(delete_link_group(inside_->route, record_.group));
     if (all_leave && is_left_) keep_first(first, remove_further_children(leaving));
   }
@@ -152,12 +156,14 @@ bool RailRestorer::is_missing(const RailRecord& rail) const {
   return rail.child != 0 && std::ranges::none_of(links_, is_it);
 }
 
-// Returns the rail's child; nullptr: the namespace had none. If no child has the recorded ifindex, a child of its name
-// or group is returned, because a child gets another ifindex when it returns from a namespace in which its own is
-// taken. Another grant's child can have the name: two starts in one namespace can choose the same name, and one fails.
+// Returns the rail's child; nullptr: the namespace had none, or none is proven to be this rail's. If no child has the
+// recorded ifindex, a child of its name or group is returned, because a child gets another ifindex when it returns from
+// a namespace in which its own is taken. Another grant's child can have the name: two starts in one namespace can
+// choose the same name, and one fails. So the name proves nothing if the records of the other grants cannot be read.
 const Link* RailRestorer::find_child(const RailRecord& rail) const {
   RailRecord wanted = rail;
   if (is_missing(rail)) wanted.child = 0;
+  if (wanted.child == 0 && staying_is_unknown_) return nullptr;
   const auto child = std::ranges::find_if(links_, [&](const Link& link) {
     return is_child_of(link, wanted, record_.group) && (wanted.child != 0 || !is_staying(link));
   });

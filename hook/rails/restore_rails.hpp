@@ -85,6 +85,7 @@ class RailRestorer {
   // True if no path leads to the namespace, which only processes, descriptors or sockets of other containers keep.
   bool is_left_ = false;
   std::vector<NetworkRecord> staying_;        // result of read_staying(); empty: before read_staying()
+  bool staying_is_unknown_ = false;           // read_staying() failed
   std::vector<Link> links_;                   // result of read_links()
   std::optional<std::uint32_t> node_number_;  // number of the node's namespace in the container's; nullopt: unknown
   int wait_ms_ = 0;                           // limit on each wait for the present rail

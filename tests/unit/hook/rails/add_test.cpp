@@ -934,6 +934,19 @@ TEST_F(RestoreRails, KeepsChildOfAnotherGrantThatHasTheName) {
   EXPECT_EQ(state(), "node: rail0 rail1; pod: net1; no record, 0 addresses");
 }
 
+TEST_F(RestoreRails, KeepsChildWithTheNameIfARecordOfAnotherGrantCannotBeRead) {
+  ASSERT_OK(add(1, Mode::kShared));
+  ASSERT_OK(delete_link(pod_, pod_index()));
+  ASSERT_OK(create_child(node_, {.name = "net1", .parent = node_index(), .group = 77, .netns = pod_netns_.get()}));
+  const std::string other = path_ + "/network/other.json";
+  write_file(other, "{");
+  EXPECT_FALSE(restore());
+  EXPECT_EQ(state(), "node: rail0 rail1; pod: net1; record, 1 addresses");
+  fs::remove(other);
+  expect_restored();
+  EXPECT_EQ(state(), kHome);
+}
+
 // Two containers that share a namespace start at once and choose the same name. The start that fails has no index.
 TEST_F(RestoreRails, KeepsChildThatTookTheNameBeforeAFailedStart) {
   ASSERT_OK(add(1, Mode::kShared));
