@@ -312,7 +312,7 @@ void check_gid_rules(Deciding& d, const std::vector<WantedGid>& gids) {
   if (!any || d.kept.fixed_index()) return;
   // If one index serves every port, it will be exported, and NCCL then ignores the three variables.
   const nccl::GidRules rules = d.effective_rules(true);
-  if (!d.kept.in_effect("NCCL_IB_GID_INDEX") && share_index(gids, rules.range).wrong.empty()) return;
+  if (!d.kept.in_effect("NCCL_IB_GID_INDEX") && share_index(gids, rules.range).is_right()) return;
   const auto wrong = wrong_ports(gids, rules);
   // If NCCL chooses a wrong GID on as many ports without these values, the values are not the cause.
   if (wrong.size() <= wrong_ports(gids, d.effective_rules(false)).size()) return;

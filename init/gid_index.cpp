@@ -24,15 +24,26 @@ bool has_own_at(const WantedGid& one, unsigned index, const Range& range) {
   return one.gid.index == index || std::ranges::any_of(one.candidate->gids, is_at);
 }
 
+// Returns true if the port uses a deprecated address at the index, and its wanted GID is not deprecated.
+bool is_deprecated_at(const WantedGid& one, unsigned index) {
+  const auto& gids = one.candidate->gids;
+  const auto used = std::ranges::find(gids, index, &UsableGid::index);
+  return !one.gid.deprecated && used != gids.end() && used->deprecated;
+}
+
 // Returns the index at which most ports have their wanted GID or one that may replace it. If two indices serve equally
-// many ports, the index that is wanted by more ports wins, then the lower one.
+// many ports, the index with fewer deprecated addresses wins, then the one that is wanted by more ports, then the lower
+// one.
 unsigned commonest_index(const std::vector<WantedGid>& wanted, const Range& range) {
-  const std::size_t vote = wanted.size() + 1;  // one port more outweighs all extra votes for wanted GIDs
+  // One port more outweighs all other votes, and one deprecated address less outweighs all extra votes for wanted GIDs.
+  const std::size_t better = wanted.size() + 1;
+  const std::size_t vote = better * better;
   std::map<unsigned, std::size_t> votes;
   for (const WantedGid& one : wanted) {
-    votes[one.gid.index] += vote + 1;
+    votes[one.gid.index] += vote + better + 1;
     for (const UsableGid& gid : one.candidate->gids) {
-      if (gid.index != one.gid.index && is_alternative(one, gid, range)) votes[gid.index] += vote;
+      if (gid.index == one.gid.index || !is_alternative(one, gid, range)) continue;
+      votes[gid.index] += vote + (is_deprecated_at(one, gid.index) ? 0 : better);
     }
   }
   return std::ranges::max_element(votes, {}, [](const auto& vote_of) { return vote_of.second; })->first;
@@ -53,6 +64,7 @@ IndexPlan simulate(const std::vector<WantedGid>& wanted, const nccl::GidRules& r
       attempt.wrong.push_back(one.port);
     } else if (!is_wanted) {
       attempt.moved.emplace(one.port, *choice.index);
+      attempt.deprecated += is_deprecated_at(one, *choice.index) ? 1 : 0;
     }
   }
   return attempt;
@@ -104,17 +116,17 @@ std::vector<std::size_t> wrong_ports(const std::vector<WantedGid>& wanted, const
 
 IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range) {
   IndexPlan plan = simulate(wanted, rules, Aim::kWanted);
-  const bool is_right = plan.wrong.empty();
+  const bool is_right = plan.is_right();
   std::vector<Range> ranges = {rules.range};
   if (!is_right && may_set_range) add_ranges(wanted, ranges);
   // The first pass accepts only the wanted GIDs. The second pass also accepts other GIDs of the same port and rank.
   for (const Aim aim : {Aim::kWanted, Aim::kAnyOwn}) {
     for (const Range& range : ranges) {
-      if (plan.wrong.empty()) break;
+      if (plan.is_right()) break;
       nccl::GidRules tried = rules;
       tried.range = range;
       IndexPlan attempt = simulate(wanted, tried, aim);
-      if (attempt.wrong.size() < plan.wrong.size()) plan = std::move(attempt);
+      if (attempt.is_better_than(plan)) plan = std::move(attempt);
     }
   }
   plan.needs_tables = needs_whole_tables(wanted, rules.version) || (!is_right && is_any_incomplete(wanted));
@@ -126,7 +138,11 @@ IndexPlan share_index(const std::vector<WantedGid>& wanted, const std::optional<
   IndexPlan shared;
   shared.index = wanted.empty() ? 0 : commonest_index(wanted, range);
   for (const WantedGid& one : wanted) {
-    if (!has_own_at(one, *shared.index, range)) shared.wrong.push_back(one.port);
+    if (!has_own_at(one, *shared.index, range)) {
+      shared.wrong.push_back(one.port);
+    } else if (is_deprecated_at(one, *shared.index)) {
+      ++shared.deprecated;
+    }
   }
   return shared;
 }
@@ -134,11 +150,11 @@ IndexPlan share_index(const std::vector<WantedGid>& wanted, const std::optional<
 IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range) {
   if (wanted.empty()) return {};
   IndexPlan shared = share_index(wanted, rules.range);
-  if (shared.wrong.empty()) return shared;
+  if (shared.is_right()) return shared;
   IndexPlan own = plan_nccl_choice(wanted, rules, may_set_range);
-  // NCCL's own choice is wrong on some ports. In every version of NCCL, a fixed index is right on the ports that share
-  // it. The fixed index is used if it serves at least as many ports as NCCL's own choice.
-  if (own.wrong.empty() || own.wrong.size() < shared.wrong.size()) return own;
+  // In every version of NCCL, a fixed index is right on the ports that share it. The fixed index is used if it is at
+  // least as good as NCCL's own choice, unless that is right on all ports.
+  if (own.is_right() || own.is_better_than(shared)) return own;
   shared.needs_tables = own.needs_tables;
   return shared;
 }

@@ -23,16 +23,25 @@ struct IndexPlan {
   // index of the GID that NCCL chooses.
   std::map<std::size_t, unsigned> moved;
   std::vector<std::size_t> wrong;  // ports on which NCCL uses a wrong GID with every setting
+  std::size_t deprecated = 0;      // ports that use a deprecated address although they have another one
   bool needs_tables = false;       // the simulation of NCCL needs complete tables
+
+  // Returns true if every port uses a right GID, and no deprecated address that it can avoid.
+  bool is_right() const { return wrong.empty() && deprecated == 0; }
+  // Returns true if this plan serves more ports, or as many with fewer deprecated addresses.
+  bool is_better_than(const IndexPlan& other) const {
+    return wrong.size() != other.wrong.size() ? wrong.size() < other.wrong.size() : deprecated < other.deprecated;
+  }
 };
 
 // Returns the index that serves most ports: it serves a port if the port's GID at this index has the rank of the wanted
-// GID. If two serve equally many ports, the one that more ports want wins, then the lower one. range:
-// NCCL_IB_ADDR_RANGE that the user has set; no port is moved to an address outside it.
+// GID. If two serve equally many ports, the one with fewer deprecated addresses wins, then the one that more ports
+// want, then the lower one. range: NCCL_IB_ADDR_RANGE that the user has set; no port is moved to an address outside it.
 IndexPlan share_index(const std::vector<WantedGid>& wanted, const std::optional<fabric::Cidr>& range);
 
-// Plans the index. An index that serves every port is always used. rules: the rules of NCCL's own choice, including
-// values that the user has set. may_set_range: NCCL_IB_ADDR_RANGE may be exported.
+// Plans the index. An index that serves every port is always used, unless it takes a port to a deprecated address and
+// NCCL's own choice takes fewer ports to one. rules: the rules of NCCL's own choice, including values that the user has
+// set. may_set_range: NCCL_IB_ADDR_RANGE may be exported.
 IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules& rules, bool may_set_range);
 
 // Plans NCCL's own choice without a fixed index, because the user has set NCCL_IB_GID_INDEX to -1.

@@ -29,6 +29,7 @@ struct PortTable {
   std::vector<GidEntry> gids;
   unsigned wanted;                  // index of the port's own GID
   std::vector<unsigned> also = {};  // indices of other own GIDs
+  std::vector<unsigned> deprecated = {};
 };
 
 // Ports with these tables. The members point to each other, so the object is not copied.
@@ -39,8 +40,9 @@ class Ports {
       init::Candidate candidate;
       for (const GidEntry& one : table.gids) {
         const bool is_also = std::find(table.also.begin(), table.also.end(), one.index) != table.also.end();
-        if (one.index == table.wanted || is_also)
-          candidate.gids.push_back({one.index, one.gid, rank_of(one.gid), "net"});
+        if (one.index != table.wanted && !is_also) continue;
+        const bool is_deprecated = std::ranges::find(table.deprecated, one.index) != table.deprecated.end();
+        candidate.gids.push_back({one.index, one.gid, rank_of(one.gid), "net", is_deprecated});
       }
       const auto wanted = std::find_if(candidate.gids.begin(), candidate.gids.end(),
                                        [&](const auto& own) { return own.index == table.wanted; });
@@ -62,6 +64,7 @@ class Ports {
 struct Own {
   unsigned index;
   const char* address;
+  bool deprecated = false;
 };
 using Table = std::vector<Own>;  // table of one port, ascending index
 
@@ -73,8 +76,9 @@ std::vector<PortTable> of_rank(const std::vector<Table>& tables, GidRank rank) {
     PortTable port{{v2(foreign, "10.9.0.9")}, 0};
     for (const Own& own : table) {
       port.gids.push_back(v2(own.index, own.address));
-      if (port.wanted == 0 && rank_of(port.gids.back().gid) == rank) port.wanted = own.index;
+      if (port.wanted == 0 && !own.deprecated && rank_of(port.gids.back().gid) == rank) port.wanted = own.index;
       port.also.push_back(own.index);
+      if (own.deprecated) port.deprecated.push_back(own.index);
     }
     ports.push_back(port);
   }
@@ -117,6 +121,17 @@ TEST(ShareIndex, ServesMostPorts) {
                tables(Table{{3, "fd00::1"}, {5, "fd01::1"}}, Table{{4, "10.0.0.1"}, {5, "fd00::2"}}), GidRank::kIpv6},
               {"link-local among itself", 3, only(),
                tables(Table{{1, "fe80::1"}, {3, "fe80::2"}}, Table{{3, "fe80::3"}}), GidRank::kLinkLocal},
+              {"deprecated at one index, good at another", 5, only(),
+               tables(Table{{1, "fd09::1", true}, {3, "fd00::1"}, {5, "fd01::1"}},
+                      Table{{1, "fd09::2", true}, {4, "fd00::2"}, {5, "fd01::2"}}),
+               GidRank::kIpv6},
+              {"one deprecated address against two", 2, only(),
+               tables(Table{{1, "fd09::1", true}, {2, "fd08::1", true}, {3, "fd00::1"}},
+                      Table{{1, "fd09::2", true}, {2, "fd00::2"}}),
+               GidRank::kIpv6},
+              {"deprecated serves one port more", 1, only(),
+               tables(Table{{1, "fd09::1", true}, {3, "fd00::1"}}, Table{{1, "fd09::2", true}, {4, "fd00::2"}}),
+               GidRank::kIpv6},
               {"an address that is there twice counts where it is first, as far as a scan surely reads", 3, only(1U),
                tables(Table{{3, "10.0.0.1"}, {7, "10.0.0.1"}}, Table{{7, "10.0.1.1"}})}};
   for (const auto& row : rows) {
@@ -215,6 +230,22 @@ TEST(PlanIndex, UsesOneIndexOrNcclsChoiceOrARange) {
     EXPECT_EQ(plan.moved, one.moved);
   }
   EXPECT_EQ(init::wrong_ports(Ports({uncertain, own_at(4, "10.1.0.1")}).wanted(), {}), Indices{0});
+}
+
+TEST(PlanIndex, TakesADeprecatedAddressOnlyIfNoOtherPlanServesAllPorts) {
+  GidRules ipv6;
+  ipv6.family = fabric::Family::kIpv6;
+  const Ports ports(
+      of_rank({{{1, "fd00:9::1", true}, {3, "fd00:0:0:1::1"}}, {{1, "fd00:9::2", true}, {4, "fd00:0:0:1::2"}}},
+              GidRank::kIpv6));
+  const auto with_range = init::plan_index(ports.wanted(), ipv6, true);
+  EXPECT_FALSE(with_range.index);
+  EXPECT_EQ(with_range.range ? to_string(*with_range.range) : "", "fd00:0:0:1::/126");
+  EXPECT_TRUE(with_range.is_right());
+  const auto without_range = init::plan_index(ports.wanted(), ipv6, false);
+  EXPECT_EQ(without_range.index, 1U) << "NCCL's own choice is the same deprecated addresses";
+  EXPECT_TRUE(without_range.wrong.empty());
+  EXPECT_EQ(without_range.deprecated, 2U);
 }
 
 TEST(PlanIndex, PrefersACommonIndexEvenIfNcclWouldChooseRight) {
