@@ -182,6 +182,10 @@ std::optional<Check> check_inverted_subnet(const Inventory& inventory, const Set
 
 // Explains why no address fits NCCL_SOCKET_IFNAME.
 Check explain_no_match(const std::vector<SocketAddress>& seen, const Setting& names) {
+  if (names.had_cr && names.value.ends_with('\r')) {
+    return {"bootstrap", Verdict::kBad, fmt::format("NCCL_SOCKET_IFNAME matches no netdev that is up: {}", kCrLf),
+            fmt::format("sed -i 's/\\r$//' {}", printable(names.source))};
+  }
   const auto list = nccl::parse_interface_list(names.value);
   const auto labelled =
       std::ranges::find_if(seen, [&](const SocketAddress& one) { return list.matches(one.netdev->name, 0); });

@@ -230,6 +230,8 @@ void Kept::keep(std::string_view name, std::optional<std::string> problem) {
   if (!setting || is_wrong(name)) return;
   Setting& kept = values_[std::string(name)] = *setting;
   kept.problem = std::move(problem);
+  if (problem && setting->had_cr && setting->value.ends_with('\r') && *problem != kCrLf)
+    *problem += fmt::format(": {}", kCrLf);
 }
 
 void Kept::hold(std::string_view name) {

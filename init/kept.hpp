@@ -52,6 +52,10 @@ inline constexpr std::array<std::string_view, 3> kNumberNames = {"NCCL_IB_TIMEOU
 
 // Returns a neutral value, which replaces a wrong value under --override if no better value is exported. The neutral
 // value is the library's default, but NCCL_IB_ADDR_FAMILY gets the wanted family, and NCCL_IB_ADDR_RANGE all its
+// The problem of a value in nccl.conf that an older NCCL reads with a CR at its end.
+inline constexpr const char* kCrLf =
+    "the line ends with CR LF, and NCCL before 2.30 treats the CR as part of the value; `sed -i 's/\\r$//'` removes it";
+
 // addresses. The variable is not unset, because NCCL would then read its configuration files. Returns an empty text for
 // names without a neutral value. ipv6: the wanted family is IPv6. version: NCCL before 2.21 does not know the index -1.
 std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version& version);
@@ -65,7 +69,8 @@ class Kept {
       : settings_(settings), override_wrong_(override_wrong), exports_(exports) {}
 
   const Setting* find(std::string_view name) const { return find_setting(settings_, name); }
-  // Records the value with its problem, if the variable is set. A problem that is recorded stays.
+  // Records the value with its problem, if the variable is set. A problem that is recorded stays. Adds kCrLf to the
+  // problem of a value that ends with CR.
   void keep(std::string_view name, std::optional<std::string> problem);
   // Records that no better value is known in place of a recorded one, so that it stays in effect.
   void hold(std::string_view name);

@@ -17,7 +17,7 @@ bool may_be_before(const Deciding& d, const nccl::Version& version) {
   return !named || *named < version;
 }
 
-// Exports the variables under their values as rdma-init reads them.
+// Exports the variables under the values on which the decision rests.
 void restate(Deciding& d, const std::vector<std::string>& names, std::string_view why) {
   for (const std::string& name : names) {
     if (!d.kept.may_replace(name) || d.kept.is_wrong(name)) continue;
@@ -44,16 +44,13 @@ void report_conf_file(Deciding& d) {
 void report_cr(Deciding& d) {
   const auto names = d.kept.names_if([](const Setting& setting) { return setting.had_cr; });
   if (names.empty() || !may_be_before(d, nccl::kTrimsCr)) return;
-  const std::string what =
-      "the line ends with CR LF, and NCCL before 2.30 treats the CR as part of the value; `sed -i 's/\\r$//'` removes "
-      "it";
   if (d.named_version()) {
-    restate(d, names, what);
+    restate(d, names, kCrLf);
     for (const std::string& name : names)
-      d.kept.keep(name, what);
+      d.kept.keep(name, kCrLf);
   } else {
     d.decision.warnings.push_back(
-        fmt::format("{} ({}): {}", printable(names.front()), printable(d.kept.find(names.front())->source), what));
+        fmt::format("{} ({}): {}", printable(names.front()), printable(d.kept.find(names.front())->source), kCrLf));
   }
 }
 

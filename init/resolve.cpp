@@ -225,6 +225,13 @@ ConfFiles read_conf(const Options& options, const Settings& settings) {
   return files;
 }
 
+// Returns the settings on which the decision rests: the values that the known version of NCCL reads, with the CR of a
+// line. Without that CR if exports replace the values (--override).
+Settings read_values(const Policy& policy, const std::optional<nccl::Version>& version, Settings settings) {
+  const bool replaces = policy.override_wrong && std::ranges::find(policy.exports, "nccl") != policy.exports.end();
+  return version && !replaces ? read_by(*version, std::move(settings)) : settings;
+}
+
 // Returns the settings of a snapshot.
 Settings snapshot_settings(const Inventory& inventory) {
   Settings settings;
@@ -416,7 +423,10 @@ base::Result<Resolved> resolve_snapshot(const Options& options) {
   resolved.inventory = TRY(fabric::read_snapshot(*options.snapshot));
   const SitePolicy node = read_node(value_in(resolved.inventory, fabric::kSiteName),
                                     value_in(resolved.inventory, fabric::kRailsName), nullptr);
-  const Settings& settings = resolved.settings = with_policy(snapshot_settings(resolved.inventory), node);
+  Settings read = snapshot_settings(resolved.inventory);
+  const auto version = nccl_version(options.policy.nccl_version, read);
+  const Settings& settings = resolved.settings =
+      with_policy(read_values(options.policy, version, std::move(read)), node);
   resolved.decision = decide(resolved.inventory, settings, with_rails(options.policy, node.rails));
   resolved.decision = completed(std::move(resolved.decision), settings, node.problems, {});
   return resolved;
@@ -468,7 +478,8 @@ base::Result<Resolved> resolve(const Options& options, const char* const* enviro
   // a user's value anywhere has precedence over it.
   Settings settings = with_policy(read_environment(environment), site);
   ConfFiles files = read_conf(options, settings);
-  settings = with_conf(std::move(settings), files.paths, files.texts);
+  const auto version = nccl_version(options.policy.nccl_version, settings);
+  settings = read_values(options.policy, version, with_conf(std::move(settings), files.paths, files.texts));
   const SitePolicy node = read_node(own_variable(fabric::kSiteName), own_variable(fabric::kRailsName), &options.tree());
   settings = with_policy(std::move(settings), node);
   Resolved resolved = wait_for_pending(options, with_rails(options.policy, node.rails), settings, log);

@@ -29,7 +29,7 @@ std::optional<std::string> find_pending(const fabric::Inventory& inventory, cons
 
 struct Resolved {
   fabric::Inventory inventory;
-  Settings settings;
+  Settings settings;  // values of nccl.conf as the known version of NCCL reads them
   Decision decision;
   std::optional<int> stopped_by;  // the signal that ended the wait: exit with 128+n
   Lent lent = {};                 // the lent libraries, applied to the decision

@@ -50,11 +50,12 @@ Result<Self> read_self(const Options& options, char* const* environment, const L
   std::array<char*, 3> arguments{name, command, nullptr};
   init::Options reading = TRY(init::parse_options(2, arguments.data(), environment));
   reading.wait_seconds = 0;
+  reading.policy.override_wrong = false;  // NCCL reads the values that are set now
   Settings own;
   add_environment(environment, own);
   const nccl::Version version = nccl_version(reading.policy.nccl_version, own).value_or(nccl::kNewest);
   Resolved resolved = TRY(resolve(reading, read_by(version, environment).data(), log));
-  const Settings settings = init::read_by(version, std::move(resolved.settings));
+  const Settings& settings = resolved.settings;
   self.choice = nccl_choice(resolved.inventory, settings, version);
   self.bootstrap = bootstrap_netdev(resolved.inventory, settings, version).value_or("");
   self.netdevs = std::move(resolved.inventory.netdevs);
