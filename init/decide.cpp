@@ -248,7 +248,11 @@ void keep_gid_indices(Deciding& d) {
     const long index = read.value_or(-1);
     std::optional<std::string> problem;
     if (!read) problem = "is no number, auto or inf, and UCX refuses it";
-    if (index >= 0) problem = check_gid_index(index, chosen, d.decision.needs_full);
+    if (name.starts_with("UCX_") && index == kHighestUcxIndex) {
+      problem = "is `inf` to UCX, and no port has that GID; UCX chooses itself with `auto`";
+    } else if (index >= 0) {
+      problem = check_gid_index(index, chosen, d.decision.needs_full);
+    }
     // Seen with UCX 1.18: it leaves out a port whose slot is empty.
     const auto is_empty = [&](const Candidate* one) { return has_empty_slot(*one->port, index); };
     if (problem && index >= 0 && name.starts_with("UCX_") && std::ranges::any_of(chosen, is_empty))

@@ -143,11 +143,13 @@ nccl::HcaList meaning_of(std::string_view value, const std::vector<Candidate>& c
 
 std::optional<long> parse_ucx_index(const std::string& value) {
   if (::strcasecmp(value.c_str(), "auto") == 0) return -1;
-  if (::strcasecmp(value.c_str(), "inf") == 0) return std::numeric_limits<long>::max();
+  if (::strcasecmp(value.c_str(), "inf") == 0) return kHighestUcxIndex;
   char* end = nullptr;
   const unsigned long number = std::strtoul(value.c_str(), &end, 10);
   if (end == value.c_str()) return std::nullopt;
-  return static_cast<long>(std::min<unsigned long>(number, std::numeric_limits<long>::max()));
+  constexpr unsigned long kAuto = std::numeric_limits<unsigned long>::max() - 1;  // UCS_ULUNITS_AUTO
+  if (number == kAuto) return -1;
+  return static_cast<long>(std::min<unsigned long>(number, kHighestUcxIndex));
 }
 
 std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown) {
@@ -228,10 +230,10 @@ std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version&
 void Kept::keep(std::string_view name, std::optional<std::string> problem) {
   const Setting* setting = find(name);
   if (!setting || is_wrong(name)) return;
-  Setting& kept = values_[std::string(name)] = *setting;
-  kept.problem = std::move(problem);
   if (problem && setting->had_cr && setting->value.ends_with('\r') && *problem != kCrLf)
     *problem += fmt::format(": {}", kCrLf);
+  Setting& kept = values_[std::string(name)] = *setting;
+  kept.problem = std::move(problem);
 }
 
 void Kept::hold(std::string_view name) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -29,10 +30,11 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
 nccl::HcaList meaning_of(std::string_view value, const std::vector<Candidate>& candidates);
 
 // Returns the GID index that UCX reads in UCX_IB_GID_INDEX: -1 for its own choice ("auto"), nullopt if UCX refuses the
-// value. UCX reads the decimal digits at the beginning, so that 0x3 is 0 and 3,5 is 3. "inf" and negative numbers are
-// the highest number.
+// value. UCX reads the decimal digits at the beginning, so that 0x3 is 0 and 3,5 is 3. -1 is "inf", the highest number,
+// which no port has as an index, and -2 is "auto".
 // Source: openucx/ucx src/ucs/config/parser.c, 1.13 to 1.18; findings/ucx-gid-index-hex.sh.
 std::optional<long> parse_ucx_index(const std::string& value);
+inline constexpr long kHighestUcxIndex = std::numeric_limits<long>::max();
 
 // Returns the problem of a fixed GID index on the chosen RoCE ports: the slot is empty, has type v1, belongs to another
 // network namespace, or does not exist, or its GID is link-local although the port has a better one. unknown: set to
@@ -50,12 +52,12 @@ std::optional<std::string> check_number(std::string_view name, std::string_view 
 inline constexpr std::array<std::string_view, 3> kNumberNames = {"NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT",
                                                                  "NCCL_IB_QPS_PER_CONNECTION"};
 
-// Returns a neutral value, which replaces a wrong value under --override if no better value is exported. The neutral
-// value is the library's default, but NCCL_IB_ADDR_FAMILY gets the wanted family, and NCCL_IB_ADDR_RANGE all its
 // The problem of a value in nccl.conf that an older NCCL reads with a CR at its end.
 inline constexpr const char* kCrLf =
     "the line ends with CR LF, and NCCL before 2.30 treats the CR as part of the value; `sed -i 's/\\r$//'` removes it";
 
+// Returns a neutral value, which replaces a wrong value under --override if no better value is exported. The neutral
+// value is the library's default, but NCCL_IB_ADDR_FAMILY gets the wanted family, and NCCL_IB_ADDR_RANGE all its
 // addresses. The variable is not unset, because NCCL would then read its configuration files. Returns an empty text for
 // names without a neutral value. ipv6: the wanted family is IPv6. version: NCCL before 2.21 does not know the index -1.
 std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version& version);

@@ -81,8 +81,9 @@ TEST(ParseUcxIndex, ReadsDecimalDigitsAtTheBeginning) {
   EXPECT_EQ(init::parse_ucx_index("0x3"), 0);
   EXPECT_EQ(init::parse_ucx_index("010"), 10);
   EXPECT_EQ(init::parse_ucx_index("Auto"), -1);
+  EXPECT_EQ(init::parse_ucx_index("-2"), -1) << "the number that UCX uses for `auto`";
   for (const char* highest : {"-1", "inf", "99999999999999999999"})
-    EXPECT_EQ(init::parse_ucx_index(highest), std::numeric_limits<long>::max()) << highest;
+    EXPECT_EQ(init::parse_ucx_index(highest), init::kHighestUcxIndex) << highest;
   EXPECT_EQ(init::parse_ucx_index("x3"), std::nullopt);
 }
 
