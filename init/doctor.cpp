@@ -292,8 +292,9 @@ std::optional<Check> check_lag(const Settings& settings, const Decision& decisio
 }
 
 // Checks whether used ports of two HCAs have one address, as those of the slaves of a bond of mode balance-xor. RDMA_CM
-// takes the first device that has the source address (cma_acquire_dev_by_src_ip() of drivers/infiniband/core/cma.c,
-// Linux 6.12): the one that was registered first, which has the lower uverbsN unless a driver was loaded anew.
+// binds a connection or listener of an address to the first device that has the address (cma_acquire_dev_by_src_ip()
+// and cma_add_one() of drivers/infiniband/core/cma.c, Linux 6.12): the one that was registered first, which has the
+// lower uverbsN unless a driver was loaded anew. A listener of all addresses listens on each device.
 std::optional<Check> check_shared_address(const Inventory& inventory, const Decision& decision) {
   std::vector<Candidate> used = find_candidates(inventory, {});
   std::erase_if(used,
@@ -309,8 +310,8 @@ std::optional<Check> check_shared_address(const Inventory& inventory, const Deci
   const bool is_first = first->hca->uverbs.value_or(0) <= second->hca->uverbs.value_or(0);
   return Check{"address", Verdict::kNote,
                fmt::format("{} and {} have one address, {} of {}: the switch selects the port of a packet, and a "
-                           "packet that reaches the other HCA is lost; RDMA_CM answers on the HCA that was registered "
-                           "first, usually {}",
+                           "packet that reaches the other HCA is lost; RDMA_CM binds this address to the HCA that was "
+                           "registered first, usually {}",
                            printable(first->name()), printable(second->name()), to_string(first->best()->gid),
                            printable(first->best()->netdev), printable((is_first ? first : second)->hca->name)),
                "use one of them (`--hca`), or take the netdevs out of the bond and assign an address to each"};
