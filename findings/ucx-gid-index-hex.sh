@@ -3,7 +3,7 @@
 # Memory said: UCX refuses a value that is not a number, and reads 0x3 as 3, as NCCL does with NCCL_IB_GID_INDEX.
 # What is so: UCX reads the decimal digits at the beginning and ignores the rest, without a message. 0x3 is index 0, which is the
 #   port's link-local RoCE v1 GID on most hosts; 3,5 is 3 for all ports; 010 is 10, where NCCL takes 8. -1, which means automatic
-#   choice in NCCL, is the highest number. Only a value without a digit at its beginning is refused.
+#   choice in NCCL, is `inf`, the highest number, and -2 is automatic choice. Only a value without a digit at its beginning is refused.
 # Versions: libucx0 1.13.1-1 (Debian 12); the same with 1.18.1 (Debian 13).
 set -eu
 work=$(mktemp -d)
@@ -23,4 +23,5 @@ expect "UCX_IB_GID_INDEX=0x3" "$(read_as 0x3)" 0
 expect "UCX_IB_GID_INDEX=3,5" "$(read_as 3,5)" 3
 expect "UCX_IB_GID_INDEX=010" "$(read_as 010)" 10
 expect "UCX_IB_GID_INDEX=-1" "$(read_as -1)" inf
+expect "UCX_IB_GID_INDEX=-2" "$(read_as -2)" auto
 expect "UCX_IB_GID_INDEX=x3" "$(read_as x3)" "Invalid value for GID_INDEX: 'x3'"
