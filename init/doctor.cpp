@@ -24,7 +24,6 @@ using fabric::Netdev;
 
 constexpr std::uint64_t kLargeRegion = 1ULL << 30;  // enough for NCCL's buffers; programs may register larger ones
 constexpr unsigned kIpcLockBit = 14;                // CAP_IPC_LOCK, linux/capability.h
-constexpr nccl::Version kTakesDown{2, 27, 0};       // the last before nccl::kTakesRunning
 
 std::string bytes_text(std::uint64_t bytes) {
   if (bytes == fabric::Limits::kUnlimited) return "unlimited";
@@ -219,7 +218,7 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings, cons
   const Netdev* route = fabric::default_route_netdev(inventory);
   const auto of_route = std::ranges::find(seen, route, &SocketAddress::netdev);
   if (!fixed && of_route != seen.end()) {
-    const Netdev* down = find_bootstrap(inventory, settings, decision.nccl_version.value_or(kTakesDown)).netdev;
+    const Netdev* down = find_bootstrap(inventory, settings, decision.nccl_version.value_or(nccl::kTakesDown)).netdev;
     const bool takes_down = down && !down->is_up();
     const Netdev* taken = takes_down ? down : used.netdev;
     const bool local = is_ipv4_link_local(used.own->address);

@@ -20,6 +20,8 @@ struct Version {
   friend auto operator<=>(const Version&, const Version&) = default;
 };
 
+// All versions of which the simulation knows the rules, and from which on a rule holds. Messages and documents name the
+// same versions in words.
 inline constexpr Version kNewest{2, 30, 7};
 inline constexpr Version kChoosesGid{2, 21, 0};                // before, an unset index is 0, and -1 is -1
 inline constexpr Version kToleratesUnreadable{2, 26, 0};       // before, an unreadable type aborts the connection
@@ -38,6 +40,7 @@ inline constexpr Version kRightSubnet{2, 30, 3};
 // NCCL's bootstrap takes netdevs without carrier only in the subnet of NCCL_COMM_ID, and virbr last (issue 1798).
 // Before, it takes any netdev with an address.
 inline constexpr Version kTakesRunning{2, 28, 0};
+inline constexpr Version kTakesDown{2, 27, 0};       // the last before kTakesRunning
 inline constexpr Version kThirtyTwoPorts{2, 18, 5};  // before, NCCL uses at most 16 ports
 inline constexpr std::size_t kMaxPorts = 32;         // MAX_IB_DEVS; NCCL reads as many entries of a list
 inline constexpr std::size_t kMaxInterfaces = 16;    // MAX_IFS
