@@ -1,13 +1,13 @@
-// nccl_rules devices|conf|bootstrap: answers questions with NCCL's own code, without RDMA, a GPU or root. It reads one
-// question per line from stdin and prints one answer per line; README.md has the questions.
+// nccl_rules devices|file|conf|bootstrap: answers questions with NCCL's own code, without RDMA, a GPU or root. It reads
+// one question per line from stdin and prints one answer per line; README.md has the questions.
 //
 // A process of its own answers each question, because NCCL reads its variables once. If that process ends without an
 // answer, the answer is "ended N", with its wait status.
 //
 // devices: NCCL's network layer starts and connects its first device with itself. Its libibverbs is the functions
-// below. conf: NCCL reads its files; fopen() gives it those of the question. bootstrap: NCCL chooses among the netdevs
-// of the question, which getifaddrs() gives it. The linker turns NCCL's calls of these functions of the C library into
-// calls of the __wrap functions (--wrap).
+// below. file: the same, with settings in /etc/nccl.conf. conf: NCCL reads its files; fopen() gives it those of the
+// question. bootstrap: NCCL chooses among the netdevs of the question, which getifaddrs() gives it. The linker turns
+// NCCL's calls of these functions of the C library into calls of the __wrap functions (--wrap).
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -238,6 +238,13 @@ std::string answer_conf(const Fields& fields) {
   return answer;
 }
 
+std::string answer_file(const Fields& fields) {
+  files["/etc/nccl.conf"] = fields[2];
+  Fields others = fields;
+  others.erase(others.begin() + 2);
+  return answer_devices(others);
+}
+
 std::string answer_bootstrap(const Fields& fields) {
   netdevs = questions::parse_netdevs(fields[0]);
   set_environment(fields, 1);
@@ -265,7 +272,8 @@ struct Mode {
   const char* name;
   std::string (*answer)(const Fields&);
 };
-constexpr Mode modes[] = {{"devices", answer_devices}, {"conf", answer_conf}, {"bootstrap", answer_bootstrap}};
+constexpr Mode modes[] = {
+    {"devices", answer_devices}, {"file", answer_file}, {"conf", answer_conf}, {"bootstrap", answer_bootstrap}};
 
 // Returns the answer of a child process.
 std::string answer_apart(const Mode& mode, const std::string& line) {
@@ -409,6 +417,6 @@ int main(int count, char** arguments) {
       std::cout << answer_apart(mode, line) << "\n" << std::flush;
     return 0;
   }
-  fprintf(stderr, "usage: nccl_rules devices|conf|bootstrap < QUESTIONS\n");
+  fprintf(stderr, "usage: nccl_rules devices|file|conf|bootstrap < QUESTIONS\n");
   return 2;
 }

@@ -1,5 +1,5 @@
-// project_rules VERSION devices|conf|bootstrap: answers the questions of nccl_rules with the functions of rdma-init and
-// rdma-ping.
+// project_rules VERSION devices|file|conf|bootstrap: answers the questions of nccl_rules with the functions of
+// rdma-init and rdma-ping.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ fabric::Port port_of(unsigned number, const std::vector<questions::Slot>& table)
   return port;
 }
 
-std::string answer_devices(const Fields& fields, const Version& version) {
+std::string devices_with(const init::Settings& settings, const Fields& fields, const Version& version) {
   const auto table = questions::parse_table(fields[1]);
   fabric::Inventory inventory;
   for (const std::string& entry : questions::parts_of(fields[0], ',')) {
@@ -61,7 +61,7 @@ std::string answer_devices(const Fields& fields, const Version& version) {
       hca.ports.push_back(port_of(number, table));
     inventory.hcas.push_back(std::move(hca));
   }
-  const auto choice = init::ping::nccl_choice(inventory, settings_of(fields, 2, version), version);
+  const auto choice = init::ping::nccl_choice(inventory, settings, version);
   if (choice.rails.empty()) return "none";
   std::string answer;
   for (const auto& rail : choice.rails)
@@ -74,6 +74,16 @@ std::string answer_devices(const Fields& fields, const Version& version) {
   const auto& numbers = choice.connecting;
   return answer + fmt::format("\tpkey={} index={} tc={} sl={} timeout={} retry={}", numbers.pkey_index, rail.gid_index,
                               numbers.traffic_class, numbers.service_level, numbers.timeout, numbers.retries);
+}
+
+std::string answer_devices(const Fields& fields, const Version& version) {
+  return devices_with(settings_of(fields, 2, version), fields, version);
+}
+
+std::string answer_file(const Fields& fields, const Version& version) {
+  const std::string path = "/etc/nccl.conf";
+  const init::Settings settings = init::with_conf(settings_of(fields, 3, version), {path}, {{path, fields[2]}});
+  return devices_with(init::read_by(version, settings), fields, version);
 }
 
 std::string answer_conf(const Fields& fields, const Version& version) {
@@ -115,7 +125,8 @@ struct Mode {
   const char* name;
   std::string (*answer)(const Fields&, const Version&);
 };
-constexpr Mode modes[] = {{"devices", answer_devices}, {"conf", answer_conf}, {"bootstrap", answer_bootstrap}};
+constexpr Mode modes[] = {
+    {"devices", answer_devices}, {"file", answer_file}, {"conf", answer_conf}, {"bootstrap", answer_bootstrap}};
 
 }  // namespace
 
@@ -128,6 +139,6 @@ int main(int count, char** arguments) {
       std::cout << mode.answer(questions::fields_of(line), *version) << "\n";
     return 0;
   }
-  std::cerr << "usage: project_rules VERSION devices|conf|bootstrap < QUESTIONS\n";
+  std::cerr << "usage: project_rules VERSION devices|file|conf|bootstrap < QUESTIONS\n";
   return 2;
 }

@@ -102,6 +102,16 @@ def ask_conf(choose, _):
     return question(files, variables)
 
 
+def ask_file(choose, version):
+    """Returns a question of another topic, with its variables in /etc/nccl.conf, whose lines often end with CR LF."""
+    asked = choose([ask_hca, ask_hca, ask_hca, ask_gid, ask_qp])(choose, version).split("\t")
+    text = ""
+    for line in asked[2:]:
+        ends_nccl = line.endswith("x" * 63) or line == "NCCL_IB_ADDR_RANGE="  # with a CR behind it
+        text += line + ("\n" if ends_nccl else choose(["\n", "\r\n", "\r\n"]))
+    return question(asked[:2] + [text], {})
+
+
 def addresses_of(choose, number, name, families, themes):
     if name == "lo":
         return choose([" 127.0.0.1/8 ::1/128", " 127.0.0.1/8", ""])
@@ -164,9 +174,14 @@ def ask_qp(choose, _):
 
 # ---- Asking.
 
-VERSIONS = ("2.22.3", "2.29.7")
-TOPICS = {"gid": ("devices", ask_gid), "hca": ("devices", ask_hca), "conf": ("conf", ask_conf), "bootstrap": ("bootstrap", ask_bootstrap),
-          "qp": ("devices", ask_qp)}
+TOPICS = {"gid": ("devices", ask_gid), "hca": ("devices", ask_hca), "file": ("file", ask_file), "conf": ("conf", ask_conf),
+          "bootstrap": ("bootstrap", ask_bootstrap), "qp": ("devices", ask_qp)}
+
+
+def versions_in(programs):
+    """Returns the versions of NCCL that build-programs has linked, oldest first."""
+    versions = [path.name.removeprefix("nccl_rules-") for path in programs.glob("nccl_rules-*")]
+    return sorted(versions, key=lambda version: [int(part) for part in version.split(".")])
 
 
 def ask(command, questions):
@@ -216,7 +231,7 @@ def main():
     print(f"seed {seed}")
     failures = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(compare, topic, version, seed, programs, project) for topic in TOPICS for version in VERSIONS]
+        jobs = [pool.submit(compare, topic, version, seed, programs, project) for topic in TOPICS for version in versions_in(programs)]
         for job in jobs:
             lines, different = job.result()
             print("\n".join(lines), flush=True)
