@@ -24,13 +24,11 @@ constexpr int kShortlistTimeoutMs = 1000;
 
 // A runtime makes the mounts of config.json as the root of the container's user namespace. That user cannot read the
 // ledger's directory, and an overlay in a user namespace needs Linux 5.11. So createRuntime makes the mount later, as
-// the node's root.
-ViewMount view_mount(const ForeseeInput& input) {
-  if (input.has_mounts) return ViewMount::kLater;
-  const ContainerSpec& spec = input.requesting.spec;
+// the node's root. in_spec: the mounts are written into config.json.
+ViewMount view_mount(const ContainerSpec& spec, bool in_spec) {
   const MayWrite may = may_write_to_mounts(spec);
   if (may == MayWrite::kNo) return ViewMount::kBind;
-  return input.variables && spec.has_userns ? ViewMount::kLater : ViewMount::kOverlay;
+  return in_spec && spec.has_userns ? ViewMount::kLater : ViewMount::kOverlay;
 }
 
 // Removes mounts that the container does not need. in_spec: the mounts are written into config.json. If config.json
@@ -47,59 +45,65 @@ void leave_out_mounts(const ContainerSpec& spec, bool in_spec, Plan& plan) {
 }
 
 // Returns why copies cannot be mounted at the directories. A mount that config.json already has there is left as it is.
-std::optional<Error> cannot_mount_copies(const ForeseeInput& input, std::vector<std::string> directories) {
-  const ContainerSpec& spec = input.requesting.spec;
+// bundle: that of a container that does not exist yet; empty: unknown.
+std::optional<Error> cannot_mount_copies(const ContainerSpec& spec, const std::string& bundle,
+                                         std::vector<std::string> directories) {
   std::erase_if(directories, [&](const std::string& at) {
     return std::ranges::find(spec.mounts, at, &SpecMount::destination) != spec.mounts.end();
   });
   if (directories.empty()) return std::nullopt;
-  const bool is_known = !input.bundle.empty() && !spec.root_path.empty();
+  const bool is_known = !bundle.empty() && !spec.root_path.empty();
   return cannot_mount(directories, spec.mounts,
-                      is_known ? std::filesystem::path(input.bundle) / spec.root_path : std::filesystem::path());
+                      is_known ? std::filesystem::path(bundle) / spec.root_path : std::filesystem::path());
 }
 
-// Finds the libraries for the HCAs in pools that lend them. Reads nothing if no pool lends libraries.
-Lendable find_lendable(const ForeseeInput& input, const Candidates& among) {
+// Finds the libraries for the HCAs in pools that lend them. Reads nothing if no pool lends libraries. cannot_mount:
+// cannot_mount_copies() of the container.
+Lendable find_lendable(const Candidates& among, const std::string& root, auto cannot_mount) {
   std::set<std::string> providers;
   for (const NodeHca& node : among.node.hcas())
     if (node.pool && node.pool->lend_providers) providers.insert(fabric::provider_of(*node.hca));
   providers.erase("");
   Lendable lendable;
   if (providers.empty()) return lendable;
-  const auto refused = cannot_mount_copies(input, {fabric::kLentDirectory, fabric::kNeededDirectory});
+  const std::optional<Error> refused = cannot_mount({fabric::kLentDirectory, fabric::kNeededDirectory});
   for (const std::string& provider : providers) {
     using Files = Result<std::vector<fabric::LentFile>>;
-    lendable.emplace(
-        provider, refused ? Files(*refused)
-                          : fabric::find_lent_libraries(input.node.root, input.requesting.admin.lend_from, {provider}));
+    lendable.emplace(provider,
+                     refused ? Files(*refused) : fabric::find_lent_libraries(root, among.config.lend_from, {provider}));
   }
   return lendable;
 }
 
-std::optional<Result<fabric::LentFile>> find_topology(const ForeseeInput& input) {
-  const std::string& path = input.requesting.admin.topology_file;
-  if (path.empty() || !input.variables) return std::nullopt;
-  if (auto refused = cannot_mount_copies(input, {fabric::kTopologyDirectory})) return *std::move(refused);
-  return fabric::find_topology_file(input.node.root, path);
+std::optional<Result<fabric::LentFile>> find_topology(const std::string& path, const std::string& root,
+                                                      auto cannot_mount) {
+  if (path.empty()) return std::nullopt;
+  if (std::optional<Error> refused = cannot_mount({fabric::kTopologyDirectory})) return *std::move(refused);
+  return fabric::find_topology_file(root, path);
 }
 
 Result<Plan> decide(const ForeseeInput& input, const Candidates& among, const Holdings& holdings) {
   const ContainerSpec& spec = input.requesting.spec;
   const bool host_network = TRY(uses_host_network(spec));
   std::string views = input.ledger ? input.ledger->view_directory() : std::string(kLedgerPath) + "/views";
-  Plan plan = TRY(make_plan({.among = among,
-                             .holdings = holdings,
-                             .view_directory = std::move(views),
-                             .host_network = host_network,
-                             .view_mount = view_mount(input),
-                             .variables = input.variables,
-                             .pod_note = input.requesting.pod_note,
-                             .require = find_env(spec, "RDMA_INIT_REQUIRE"),
-                             .moved_netdevs = spec.moved_netdevs,
-                             .lendable = find_lendable(input, among),
-                             .topology = find_topology(input)}));
+  const auto cannot_mount = [&](std::vector<std::string> directories) {
+    return cannot_mount_copies(spec, input.bundle, std::move(directories));
+  };
+  const std::string& root = input.node.root;
+  Plan plan = TRY(make_plan(
+      {.among = among,
+       .holdings = holdings,
+       .view_directory = std::move(views),
+       .host_network = host_network,
+       .view_mount = input.has_mounts ? ViewMount::kLater : view_mount(spec, input.variables),
+       .variables = input.variables,
+       .pod_note = input.requesting.pod_note,
+       .require = find_env(spec, "RDMA_INIT_REQUIRE"),
+       .moved_netdevs = spec.moved_netdevs,
+       .lendable = find_lendable(among, root, cannot_mount),
+       .topology = find_topology(input.variables ? among.config.topology_file : std::string(), root, cannot_mount)}));
   // A snapshot does not show whether its node has the rdma controller, so the plan keeps the limits.
-  if (!input.node.snapshot) TRY_VOID(leave_out_rdma_limits(input.node.root, plan));
+  if (!input.node.snapshot) TRY_VOID(leave_out_rdma_limits(root, plan));
   leave_out_mounts(spec, input.variables, plan);
   return plan;
 }

@@ -31,15 +31,6 @@ std::optional<std::vector<std::string>> names_to_read(const Request& request, co
   return named;
 }
 
-Result<fabric::NodeReadOptions> options_for(const ContainerRequest& requesting, const std::string& root, bool variables,
-                                            std::optional<std::vector<std::string>> names) {
-  const bool in_nodes = variables && TRY(uses_host_network(requesting.spec));
-  auto read = read_options(*requesting.request, requesting.admin, std::move(names),
-                           {.variables = variables, .in_nodes = in_nodes, .brings = requesting.spec.moved_netdevs});
-  read.root = root;
-  return read;
-}
-
 // Most reads of a node while HCAs are renamed, or move to another network namespace, during each of them.
 constexpr int kMostReads = 4;
 
@@ -91,9 +82,18 @@ std::optional<std::vector<std::string>> hcas_of_granted_nodes(const Request& req
   return names;
 }
 
-Result<fabric::Inventory> read_some_for(const ContainerRequest& requesting, const NodeSettings& node, bool variables,
-                                        const std::vector<std::string>& names, const fabric::Inventory& survey) {
-  auto read = TRY(options_for(requesting, node.root, variables, names));
+Result<fabric::NodeReadOptions> options_for(const ContainerRequest& requesting, const NodeSettings& node,
+                                            bool variables, std::optional<std::vector<std::string>> names) {
+  const bool in_nodes = variables && TRY(uses_host_network(requesting.spec));
+  auto read = read_options(*requesting.request, requesting.admin, std::move(names),
+                           {.variables = variables, .in_nodes = in_nodes, .brings = requesting.spec.moved_netdevs});
+  read.root = node.root;
+  return read;
+}
+
+Result<fabric::Inventory> read_some(const NodeSettings& node, fabric::NodeReadOptions read,
+                                    const fabric::Inventory& survey) {
+  const std::vector<std::string> names = read.hcas.value();
   read.others.reset();
   read.gpus = false;
   auto inventory = read_by(node, read);
@@ -105,7 +105,7 @@ Result<fabric::Inventory> read_some_for(const ContainerRequest& requesting, cons
 
 Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting, const NodeSettings& node, bool variables) {
   if (node.snapshot) return fabric::read_snapshot(*node.snapshot);
-  auto read = TRY(options_for(requesting, node.root, variables, names_to_read(*requesting.request, node.root)));
+  auto read = TRY(options_for(requesting, node, variables, names_to_read(*requesting.request, node.root)));
   auto inventory = read_by(node, read);
   const auto known = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
   // A requested name does not exist: read all HCAs, because the refusal lists them.

@@ -15,6 +15,7 @@
 namespace fabric {
 class KeptNode;
 struct Inventory;
+struct NodeReadOptions;
 }  // namespace fabric
 
 namespace hook {
@@ -46,11 +47,14 @@ base::Result<fabric::Inventory> read_node_for(const ContainerRequest& requesting
 // name different HCAs.
 std::optional<std::vector<std::string>> hcas_of_granted_nodes(const Request& request, const std::string& root);
 
-// Reads the HCAs `names` as read_node_for() would, and takes the other HCAs of the node from `survey`, an inventory
-// with fewer facts (fabric::survey_node()). A name that no longer exists is left out. Errors: those of read_node_for().
-base::Result<fabric::Inventory> read_some_for(const ContainerRequest& requesting, const NodeSettings& node,
-                                              bool variables, const std::vector<std::string>& names,
-                                              const fabric::Inventory& survey);
+// Returns the options by which read_node_for() reads these HCAs; nullopt: all HCAs. Errors: those of
+// uses_host_network().
+base::Result<fabric::NodeReadOptions> options_for(const ContainerRequest& requesting, const NodeSettings& node,
+                                                  bool variables, std::optional<std::vector<std::string>> names);
+// Reads the HCAs that `options` name, and takes the other HCAs of the node from `survey`, an inventory with fewer facts
+// (fabric::survey_node()). A name that no longer exists is left out. Errors: those of read_node_for().
+base::Result<fabric::Inventory> read_some(const NodeSettings& node, fabric::NodeReadOptions options,
+                                          const fabric::Inventory& survey);
 
 // Reads all HCAs, with `facts` and the facts by which pools select. Errors: the snapshot cannot be read.
 base::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,

@@ -174,7 +174,8 @@ class Search {
       for (const std::string& name : some)
         if (find_hca(survey_, name)) add_once(name, names);
     }
-    auto inventory = TRY(read_some_for(input_.requesting, input_.node, input_.variables, names, survey_));
+    auto options = TRY(options_for(input_.requesting, input_.node, input_.variables, std::move(names)));
+    auto inventory = TRY(read_some(input_.node, std::move(options), survey_));
     TRY_VOID(add_moved_hcas(input_, inventory));
     if (input_.call) input_.call->timing.step("read");
     return inventory;
