@@ -192,7 +192,7 @@ class Socket {
   // Turns on an option, such as NETLINK_GET_STRICT_CHK. Returns false if the kernel does not have it.
   bool turn_on(int option);
 
-  // Requests that request_all() accepts at once. The answers must fit into the socket's receive buffer together.
+  // Most queries of one request_all(). Their answers must fit into the socket's receive buffer together.
   static constexpr std::size_t kMostQueries = 8;
   // Sends the queries together. Reads the answers with as few system calls as possible, and passes each answer with the
   // position of its query to the handler. The kernel makes one dump of a socket at a time, so a dump must be the only

@@ -17,7 +17,7 @@ namespace base {
 
 template <typename Options>
 struct Option {
-  std::string_view name;   // without "--"
+  std::string_view name;   // name without "--"
   std::string_view value;  // name of the value in --help; empty: a switch
   std::string_view help;   // the default is in brackets
   // Stores the value, "1" for a switch. Errors: the value is not valid.
@@ -37,7 +37,7 @@ inline bool is_option(std::string_view argument) {
 
 // An argument of the form "--name" or "--name=value", split at the first "=".
 struct Argument {
-  std::string_view name;  // without "--"; messages quote only the name, because the value may be a secret
+  std::string_view name;  // name without "--"; messages quote only the name, because the value may be a secret
   std::optional<std::string_view> value;
 };
 Argument split_argument(std::string_view argument);

@@ -48,7 +48,9 @@ class Timing {
     step(name);
     add(part, of_part);
   }
-  const std::vector<std::pair<std::string, std::uint64_t>>& steps() const { return steps_; }  // in microseconds
+  const std::vector<std::pair<std::string, std::uint64_t>>& steps() const {
+    return steps_;
+  }  // the steps with their durations in microseconds
   std::uint64_t total() const {
     const auto passed = std::chrono::steady_clock::now() - begin_;
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(passed).count());

@@ -157,7 +157,7 @@ std::set<std::string> ElfFile::symbols_of(const std::string& library) {
       read(offset_of(dynamic(DT_VERSYM).value_or(UINT64_MAX)), (table.size() + kPerWord - 1) / kPerWord * kWord);
   std::set<std::string> names;
   for (std::size_t i = 0; i < table.size() && i / kPerWord < indexes.size(); ++i) {
-    constexpr unsigned kHidden = 0x8000;  // this bit marks a version that is not the default
+    constexpr unsigned kHidden = 0x8000;  // bit of a symbol's version that is not the default version
     const unsigned index = (indexes[i / kPerWord] >> (i % kPerWord * 16)) & 0xffff & ~kHidden;
     const bool is_needed = table[i].st_shndx == SHN_UNDEF && ELF64_ST_BIND(table[i].st_info) == STB_GLOBAL;
     if (is_needed && versions.contains(index)) names.insert(name_at(table[i].st_name));

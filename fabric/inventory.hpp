@@ -111,9 +111,9 @@ struct Hca {
   std::optional<std::string> verbs_link;  // target of the link /sys/class/infiniband_verbs/uverbsN
   std::vector<MadNode> mad_nodes;
   bool is_pf = false;                    // true: the function can have VFs
-  std::vector<std::string> vfs;          // names of the HCAs of its VFs
-  std::optional<std::string> unseen_vf;  // for messages: a VF that may be in use though its HCA is not visible
-  std::vector<std::string> pfs;          // names of the HCAs of its PF
+  std::vector<std::string> vfs;          // names of the HCAs of the function's VFs
+  std::optional<std::string> unseen_vf;  // a VF that may be in use although its HCA is not visible, for messages
+  std::vector<std::string> pfs;          // names of the HCAs of the VF's physical function
   bool is_pf_hidden = false;             // an HCA of its PF is in another network namespace
 
   bool has_node() const { return uverbs || uverbs_unknown; }
@@ -122,7 +122,7 @@ struct Hca {
   bool is_rejected() const { return provider && abi_version && !provider->accepts(*abi_version); }
   bool is_efa() const;
   bool is_software() const;  // rxe, siw
-  bool is_iwarp() const;     // its GIDs are not IP addresses; false if the node type was not read
+  bool is_iwarp() const;     // the HCA's GIDs are no IP addresses; false if the node type was not read
   friend bool operator==(const Hca&, const Hca&) = default;
 };
 
@@ -200,7 +200,7 @@ std::optional<std::string> gpu_uuid(std::string_view text);
 struct Route {
   std::string dst;  // "default" or a CIDR
   std::string dev;
-  unsigned table = 254;  // RT_TABLE_MAIN
+  unsigned table = 254;  // number of the routing table; 254 is RT_TABLE_MAIN
 
   // Returns true for a default route of the main table.
   bool is_default() const;
@@ -211,7 +211,7 @@ struct Limits {
   static constexpr std::uint64_t kUnlimited = UINT64_MAX;
   std::optional<std::uint64_t> memlock_soft;  // bytes
   std::optional<std::uint64_t> memlock_hard;
-  std::optional<std::uint64_t> cap_eff;  // bit mask
+  std::optional<std::uint64_t> cap_eff;  // mask of the effective capabilities (capabilities(7))
   std::optional<unsigned> uid;
   std::optional<bool> initial_userns;  // false: in a user namespace; capabilities count only inside it
   friend bool operator==(const Limits&, const Limits&) = default;

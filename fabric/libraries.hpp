@@ -30,7 +30,7 @@ struct ImageFile {
 struct Verbs {
   ImageFile file;
   std::optional<unsigned> abi;  // private ABI; nullopt: not found in the file
-  std::string directory;        // its own directory of providers; empty: none, or not found in the file
+  std::string directory;        // the library's own directory of providers; empty: none, or not found in the file
 };
 
 struct Drivers {

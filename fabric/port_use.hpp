@@ -54,7 +54,7 @@ class GidSearch {
  private:
   struct Candidate {
     Address address;
-    std::size_t group = 0;  // same number: netdevs over the same lower device
+    std::size_t group = 0;  // netdevs over the same lower device have the same number
     bool found = false;
   };
 

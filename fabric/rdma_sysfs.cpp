@@ -453,8 +453,8 @@ bool was_renamed(const Directory& infiniband, const Hca& hca) {
   return infiniband.read_text((hca.name + "/node_guid").c_str()) != hca.node_guid;
 }
 
-// Reads the facts in the directory of an HCA. path: as read_place(). Returns false if the HCA no longer exists, or was
-// renamed during the read.
+// Reads the facts in the directory of an HCA. path: PCI addresses in the class link, for read_place(). Returns false if
+// the HCA no longer exists, or was renamed during the read.
 bool read_directory(const NotedDirectory& dir, const HcaFacts& facts, const AllEntries& entries,
                     std::vector<std::string> path, Hca& hca) {
   const Scan& scan = dir.scan;

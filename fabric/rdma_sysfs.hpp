@@ -69,8 +69,9 @@ namespace rdma_sysfs {
 
 // An answer of RDMA netlink about HCAs and their ports.
 struct PortNetdevs {
-  std::set<std::string> hcas;                                       // HCAs that netlink lists
-  std::map<std::pair<std::string, unsigned>, std::string> netdevs;  // by HCA and port; only netdevs of this netns
+  std::set<std::string> hcas;  // HCAs that netlink lists
+  std::map<std::pair<std::string, unsigned>, std::string>
+      netdevs;  // names of the netdevs of this namespace, by HCA and port
 };
 
 // Appends `unreadable` to `unread`. Does nothing if `unread` is nullptr, if the code is 0, or if the code proves that
@@ -118,7 +119,7 @@ struct Scan {
   // HCAs are read with `facts`.
   const std::vector<std::string>* wanted = nullptr;
   HcaFacts other_facts = {};
-  bool mad_nodes = false;                 // with hand_out: umad and issm nodes
+  bool mad_nodes = false;                 // with hand_out: read the umad and issm nodes too
   std::vector<Unread>* unread = nullptr;  // receives the failed reads, with hand_out
 };
 

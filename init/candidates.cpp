@@ -340,7 +340,7 @@ void add_netdev_names(const Inventory& inventory, const Hca& hca, const Port& po
     const Netdev* netdev = fabric::find_netdev(inventory, names[i]);
     if (netdev && netdev->master && fabric::find_netdev(inventory, *netdev->master)) names.push_back(*netdev->master);
     if (std::ranges::find(unique, names[i]) == unique.end()) unique.push_back(names[i]);
-    if (names.size() > 64) break;  // ends a loop of masters
+    if (names.size() > 64) break;  // netdevs that are each other's master would make an endless loop
   }
   names = std::move(unique);
 }

@@ -90,18 +90,17 @@ enum class Obstacle {
   kFiltered,  // the port has usable GIDs, but the options allow none of them
 };
 
-// The remedy of Obstacle::kProvider.
+// Remedy for an HCA whose provider the image lacks (Obstacle::kProvider).
 inline constexpr const char* kProviderRemedy =
     "install in the image the provider of the node's driver: from the package of the driver's vendor (Broadcom, AMD) "
-    "in "
-    "the driver's release, or from the distribution for a driver of the kernel";
+    "in the driver's release, or from the distribution for a driver of the kernel";
 
 struct Candidate {
   const fabric::Hca* hca = nullptr;
   const fabric::Port* port = nullptr;
   Obstacle obstacle = Obstacle::kNone;
   std::string reason;                // the obstacle in one line; empty: there is none
-  std::string remedy;                // may be empty
+  std::string remedy;                // remedy of the obstacle, may be empty
   std::vector<UsableGid> gids;       // RoCE: GIDs that the filter allows, ascending index
   std::vector<std::string> netdevs;  // names of the port's netdev in this netns, and of its bond
   bool needs_table = false;          // the complete GID table must be read to find the node's GIDs

@@ -23,11 +23,11 @@ struct Policy {
   std::optional<fabric::SelectorList> hcas;  // --hca
   GidFilter gids;                            // --cidr, --family, --no-link-local
   std::vector<std::string> exports = {"nccl", "ucx", "nvshmem"};
-  std::optional<nccl::Version> nccl_version;  // --nccl-version
+  std::optional<nccl::Version> nccl_version;  // value of the option --nccl-version
   std::size_t require = 0;                    // --require: HCAs with a usable port
   std::size_t require_used = 0;               // --require-used: HCAs with a chosen port
   bool strict = false;
-  bool override_wrong = false;  // --override
+  bool override_wrong = false;  // the option --override is set
   Rails rails = {};             // the rails that the node states; empty: none
 };
 
@@ -57,7 +57,7 @@ struct Decision {
   std::vector<std::string> remarks;                // information for the log, not a fault
   bool efa = false;                                // status kNone because the fabric is EFA
   std::string summary;                             // one line: the chosen ports, or why there are none
-  std::string remedy;                              // for status kNone
+  std::string remedy;                              // remedy for status kNone
   std::vector<std::string> notes;                  // reasons for exports and replaced values, one line each
   std::optional<nccl::Version> nccl_version = {};  // the version of --nccl-version or $NCCL_VERSION
   std::size_t usable_hcas = 0;                     // the number that --require compares

@@ -45,7 +45,7 @@ std::string shown(std::string_view text) {
 // unreadable.
 std::string first_line(const char* path) {
   const base::UniqueFd file = base::open_to_read(AT_FDCWD, path);
-  std::array<char, 256> head;  // BINPRM_BUF_SIZE, linux/binfmts.h
+  std::array<char, 256> head;  // as long as the kernel's buffer, BINPRM_BUF_SIZE (linux/binfmts.h)
   const ssize_t size = file.ok() ? ::read(file.get(), head.data(), head.size()) : -1;
   const std::string_view text(head.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
   return std::string(text.substr(0, text.find('\n')));
@@ -93,7 +93,8 @@ std::size_t exec_space() {
 
 // Explains E2BIG: one string above the limit, or all strings together.
 std::string too_big(char* const argv[], char* const envp[]) {
-  const std::size_t one_string = 32 * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // MAX_ARG_STRLEN
+  const std::size_t one_string =
+      32 * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // the kernel's limit MAX_ARG_STRLEN
   std::size_t total = 0;
   for (char* const* list : {argv, envp}) {
     for (char* const* each = list; *each != nullptr; ++each) {

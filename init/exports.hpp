@@ -30,7 +30,7 @@ struct ExportInput {
   std::optional<unsigned> index;  // GID index; nullopt: the ports differ in it or have no GID
   bool ipv6 = false;
   std::string default_netdev;  // netdev of the default route; empty: not known
-  std::string default_socket;  // its Netdev::socket_name()
+  std::string default_socket;  // Netdev::socket_name() of the netdev
   bool has_others = false;     // the container has further HCAs that open
 };
 

@@ -302,7 +302,7 @@ class Borrower {
   Use use_ = Use::kProviders;  // the use that is checked now
   unsigned abi_ = 0;           // private ABI of the lent libibverbs
   std::vector<Hca*> unopened_;
-  std::map<std::string, bool> fit_;                        // results of check()
+  std::map<std::string, bool> fit_;                        // whether a file fits (check()), by path
   std::map<std::string, std::set<std::string>> versions_;  // the symbol versions of the image's libraries, by path
   std::string why_;
 };

@@ -23,27 +23,30 @@ struct Version {
 // All versions of which the simulation knows the rules, and from which on a rule holds. Messages and documents name the
 // same versions in words.
 inline constexpr Version kNewest{2, 30, 7};
-inline constexpr Version kChoosesGid{2, 21, 0};                // before, an unset index is 0, and -1 is -1
-inline constexpr Version kToleratesUnreadable{2, 26, 0};       // before, an unreadable type aborts the connection
-inline constexpr Version kEmptyPortIsAny{2, 30, 5};            // before, an empty port is port 0, which no HCA has
-inline constexpr Version kReadsRails{2, 30, 5};                // NCCL_IB_HCA=dev:port:rail:plane
-inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};  // before, NCCL queries that GID on InfiniBand too
-inline constexpr Version kConfFile{2, 23, 0};                  // from here on, NCCL reads NCCL_CONF_FILE
-inline constexpr Version kTrimsCr{2, 30, 0};                   // NCCL trims CR at the end of a line in nccl.conf
-inline constexpr Version kHomeVariable{2, 30, 0};              // ~/.nccl.conf is in $HOME; before, see getpwuid(3)
-inline constexpr Version kTimeout18{2, 14, 0};                 // before, NCCL_IB_TIMEOUT is 14 if it is not set
-inline constexpr Version kTimeout20{2, 23, 0};                 // before, NCCL_IB_TIMEOUT is 18 if it is not set
-inline constexpr Version kEnvPlugin{2, 29, 0};                 // from here on, NCCL reads NCCL_ENV_PLUGIN
+inline constexpr Version kChoosesGid{2, 21, 0};  // earlier versions read an unset index as 0, and -1 as -1
+// In earlier versions a GID type that cannot be read aborts the connection.
+inline constexpr Version kToleratesUnreadable{2, 26, 0};
+inline constexpr Version kEmptyPortIsAny{2, 30, 5};  // earlier versions read an empty port as port 0, which no HCA has
+inline constexpr Version kReadsRails{2, 30, 5};      // NCCL reads NCCL_IB_HCA=dev:port:rail:plane
+// Earlier versions query the GID at the index on InfiniBand too.
+inline constexpr Version kIgnoresIndexOnInfiniband{2, 22, 0};
+inline constexpr Version kConfFile{2, 23, 0};           // from here on, NCCL reads NCCL_CONF_FILE
+inline constexpr Version kTrimsCr{2, 30, 0};            // NCCL trims CR at the end of a line in nccl.conf
+inline constexpr Version kHomeVariable{2, 30, 0};       // ~/.nccl.conf is in $HOME; before, see getpwuid(3)
+inline constexpr Version kTimeout18{2, 14, 0};          // in earlier versions an unset NCCL_IB_TIMEOUT is 14
+inline constexpr Version kTimeout20{2, 23, 0};          // in earlier versions an unset NCCL_IB_TIMEOUT is 18
+inline constexpr Version kEnvPlugin{2, 29, 0};          // from here on, NCCL reads NCCL_ENV_PLUGIN
 inline constexpr Version kMinusOneIsDefault{2, 26, 0};  // NCCL_IB_TC and _SL: -1 is the default; before, -1 is 255
-inline constexpr Version kInvertsSubnet{2, 29, 2};      // to kRightSubnet: rule of NCCL_COMM_ID (PR 2047)
+// From here to kRightSubnet, NCCL inverts its rule for NCCL_COMM_ID (PR 2047).
+inline constexpr Version kInvertsSubnet{2, 29, 2};
 inline constexpr Version kRightSubnet{2, 30, 3};
 // NCCL's bootstrap takes netdevs without carrier only in the subnet of NCCL_COMM_ID, and virbr last (issue 1798).
 // Before, it takes any netdev with an address.
 inline constexpr Version kTakesRunning{2, 28, 0};
 inline constexpr Version kTakesDown{2, 27, 0};       // the last before kTakesRunning
-inline constexpr Version kThirtyTwoPorts{2, 18, 5};  // before, NCCL uses at most 16 ports
+inline constexpr Version kThirtyTwoPorts{2, 18, 5};  // earlier versions use at most 16 ports
 inline constexpr std::size_t kMaxPorts = 32;         // MAX_IB_DEVS; NCCL reads as many entries of a list
-inline constexpr std::size_t kMaxInterfaces = 16;    // MAX_IFS
+inline constexpr std::size_t kMaxInterfaces = 16;    // NCCL's constant MAX_IFS
 
 // Parses "2.21.5", "2.21.5-1" or "2.21". Returns nullopt for any other text.
 std::optional<Version> parse_version(std::string_view text);
@@ -85,10 +88,10 @@ int parse_index(std::string_view value);
 
 // The rules of NCCL's choice if NCCL_IB_GID_INDEX is not set.
 struct GidRules {
-  fabric::Family family = fabric::Family::kIpv4;  // NCCL_IB_ADDR_FAMILY
+  fabric::Family family = fabric::Family::kIpv4;  // value of NCCL_IB_ADDR_FAMILY
   std::optional<fabric::Cidr> range;              // NCCL_IB_ADDR_RANGE, only of that family
   bool nothing_in_range = false;                  // the prefix length is negative, so NCCL finds no GID in the range
-  long roce_version = 2;                          // NCCL_IB_ROCE_VERSION_NUM
+  long roce_version = 2;                          // value of NCCL_IB_ROCE_VERSION_NUM
   Version version = kNewest;
 };
 

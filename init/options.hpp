@@ -24,13 +24,13 @@ struct Options {
   LogLevel log = LogLevel::kInfo;
   EnvFormat format = EnvFormat::kSh;
   bool json = false;                    // doctor --json, topo --json
-  std::optional<std::string> snapshot;  // --snapshot FILE
+  std::optional<std::string> snapshot;  // value of the option --snapshot FILE
   std::string env_file;                 // --env-file FILE; empty: /etc/rdma-init/env.d
   std::string root;                     // --root DIR, for file trees
   std::string rootfs;                   // --rootfs DIR, of a container that is being prepared on this machine
-  std::string environ_file;             // --environ FILE
-  Variables job;                        // with it: variables of the environment that FILE lacks (load_environ())
-  bool lent = true;                     // false: --no-lent
+  std::string environ_file;             // value of the option --environ FILE
+  Variables job;                        // with --environ: variables of the environment that FILE lacks (load_environ())
+  bool lent = true;                     // false: the option --no-lent is set
   std::string note;                     // RDMA_INIT_NOTE, escaped and cut: why an annotation of the pod has no effect
   char** program = nullptr;             // argv of the trainer; kExec only
   std::vector<std::string> warnings;    // about RDMA_INIT_* variables that are unknown

@@ -18,7 +18,7 @@ using Problem = std::optional<std::string>;
 // The form of a library's list of devices.
 struct DeviceList {
   std::string_view variable;
-  bool ports;     // NAME:PORT; otherwise names only
+  bool ports;     // an entry can be NAME:PORT; otherwise only a name
   bool netdevs;   // the list may name netdevs too; an HCA then needs its port
   bool excludes;  // a leading '^' excludes
   bool trimmed;   // the library ignores blanks around entries

@@ -33,7 +33,7 @@ class Providers {
   struct Known {
     std::string name;
     Found usual;
-    std::optional<Found> proven = {};  // nullopt: it was not read yet
+    std::optional<Found> proven = {};  // nullopt: the provider's file was not read yet
   };
 
   Found read_usual(const std::string& name) const;

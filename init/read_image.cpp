@@ -137,7 +137,7 @@ class ImageReader {
   const base::Rooted& files() const { return libraries_.files(); }
 
   fabric::Libraries libraries_;
-  bool live_;  // this machine, so that the environment counts
+  bool live_;  // the image is this machine, so that the environment counts
   Image image_;
 };
 

@@ -101,7 +101,7 @@ std::vector<std::string> conf_homes(const std::optional<nccl::Version>& version,
 std::vector<std::string> conf_paths(const Settings& settings, const std::vector<std::string>& homes);
 
 struct ConfFiles {
-  std::vector<std::string> paths;            // the result of conf_paths()
+  std::vector<std::string> paths;            // paths of the files that NCCL reads (conf_paths())
   std::map<std::string, std::string> texts;  // the texts of the readable files, by path
   std::vector<std::string> problems;         // a line for each unreadable file that exists or that NCCL_CONF_FILE names
 };

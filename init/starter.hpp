@@ -23,7 +23,7 @@ inline constexpr const char* kRootlessMemlockRemedy =
 struct Starter {
   enum class Engine { kOther, kApptainer, kCharliecloud, kEnroot };
   Engine engine = Engine::kOther;
-  bool slurm = false;       // in a job of Slurm
+  bool slurm = false;       // the container runs in a job of Slurm
   bool hides_hcas = false;  // a file system covers /sys/class/infiniband, as that of enroot's 99-mellanox.sh
 };
 

@@ -44,7 +44,7 @@ class Position {
   const char* begin_;
   const char* read_;        // the position after the last character that was read
   const char* counted_;     // the line ends before it are counted in next_line_
-  unsigned next_line_ = 1;  // line of *counted_
+  unsigned next_line_ = 1;  // number of the line in which counted_ is
 };
 
 // The parser copies the iterator, so all copies share one Position.
@@ -138,7 +138,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   // An object or array whose end was not read yet.
   struct Level {
     bool is_array;
-    std::size_t first;  // index of its first value in values_
+    std::size_t first;  // index in values_ of the level's first value
     std::string key;    // the object's or array's own key in the object above
     std::string pointer;
     std::set<std::string> long_keys = {};
@@ -235,7 +235,7 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
     const NotingIterator end(text.data() + text.size(), &position);
     if (Json::sax_parse(begin, end, &builder) && builder.fault().message.empty()) return builder.take_root();
     fault = builder.fault();
-  } catch (const std::exception&) {  // only bad_alloc is expected
+  } catch (const std::exception&) {  // the parser throws only bad_alloc
     fault = {position.line(), 0, error_of_exception().message};
   }
   return std::nullopt;

@@ -82,7 +82,7 @@ Result<ProcessIdentity> identify(pid_t pid) {
 Result<ProcessIdentity> identify_self() {
   thread_local ProcessIdentity self;
   const pid_t pid = ::getpid();
-  if (self.pid != pid) self = TRY(identify(pid));  // the first call, or the first one after fork(2)
+  if (self.pid != pid) self = TRY(identify(pid));  // at the first call, and at the first call after fork(2)
   return self;
 }
 

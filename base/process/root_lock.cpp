@@ -24,8 +24,8 @@ constexpr std::size_t kLargestLocks = std::size_t{16} << 20;  // most bytes to r
 
 struct LockingProcess {
   std::string pid;
-  std::string program;  // name of its executable file, or of the process if that cannot be read; empty: unknown
-  std::string user;     // its real user, which a set-user-ID program does not change; empty: it cannot be read
+  std::string program;  // name of the executable file, or of the process if the file cannot be read; empty: unknown
+  std::string user;     // the real user, which a set-user-ID program does not change; empty: the user cannot be read
 };
 
 // Returns whether one of the process's descriptors holds the flock(2) lock of this inode. /proc/PID/fdinfo/FD has the

@@ -47,7 +47,7 @@ void raise_descriptor_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
   const rlimit enough{kEnough, std::max(kEnough, limit.rlim_max)};
   if (setrlimit(RLIMIT_NOFILE, &enough) == 0) return;
-  limit.rlim_cur = limit.rlim_max;  // this needs no CAP_SYS_RESOURCE
+  limit.rlim_cur = limit.rlim_max;  // raising the soft limit up to the hard limit needs no CAP_SYS_RESOURCE
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -62,11 +62,11 @@ constexpr int kKeptCapabilities[] = {
     CAP_SYSLOG,        // reading a cgroup's BPF instructions (kallsyms_show_value(), Linux 6.12)
     CAP_NET_ADMIN,     // links, addresses, routes, RDMA devices
     CAP_NET_RAW,       // ARP and ND probes
-    CAP_MKNOD,         // device nodes
+    CAP_MKNOD,         // makes device nodes
     CAP_CHOWN,         // device nodes of another owner
     CAP_DAC_OVERRIDE,  // directories of images, and of other users
     CAP_SETUID,        // setfsuid(2), to open files as the container's root
-    CAP_SETGID,        // setfsgid(2)
+    CAP_SETGID,        // for setfsgid(2)
 };
 
 // The capabilities of `config apply`. CAP_CHOWN: the new config.json gets the owner and group of the old file.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kCdiVersion = "0.3.0";
 constexpr const char* kAll = "all";
-constexpr const char* kPermissions = "rw";  // without mknod, because the runtime makes the node
+constexpr const char* kPermissions = "rw";  // permissions without mknod, because the runtime makes the node
 
 bool is_letter(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0;

@@ -178,9 +178,10 @@ Result<void> add_environment(const std::map<std::string, std::string>& variables
   Json& env = *TRY(member(process, "env", Json::value_t::array, "process"));
   for (const auto& [name, value] : variables) {
     const std::string prefix = name + "=";
-    const auto own = std::find_if(env.rbegin(), env.rend(), [&](const Json& entry) {  // the last one counts
-      return entry.is_string() && entry.get_ref<const std::string&>().starts_with(prefix);
-    });
+    const auto own =
+        std::find_if(env.rbegin(), env.rend(), [&](const Json& entry) {  // the last entry of a variable counts
+          return entry.is_string() && entry.get_ref<const std::string&>().starts_with(prefix);
+        });
     (own == env.rend() ? env.emplace_back() : *own) = prefix + value;
   }
   return {};

@@ -30,8 +30,8 @@ Address edge_of(const Cidr& subnet, bool last) {
 
 // Returns true for a multicast address, which no interface can have.
 bool is_multicast(const Address& address) {
-  constexpr std::uint8_t kIpv4 = 0xe0;  // 224.0.0.0/4
-  constexpr std::uint8_t kIpv6 = 0xff;  // ff00::/8
+  constexpr std::uint8_t kIpv4 = 0xe0;  // first byte of a multicast address, 224.0.0.0/4
+  constexpr std::uint8_t kIpv6 = 0xff;  // first byte of a multicast address, ff00::/8
   return address.is_ipv4() ? (address.bytes[12] & 0xf0U) == kIpv4 : address.bytes[0] == kIpv6;
 }
 
@@ -43,12 +43,13 @@ const char* documented_by(const Cidr& subnet) {
            bytes[at + 3];
   };
   if (subnet.base.is_ipv4()) {
-    const std::uint32_t network = word_at(12) >> 8U;  // 192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24
+    const std::uint32_t network =
+        word_at(12) >> 8U;  // documentation uses 192.0.2.0/24, 198.51.100.0/24 and 203.0.113.0/24
     const bool is_known = network == 0xc00002 || network == 0xc63364 || network == 0xcb0071;
     return is_known && subnet.prefix >= kIpv4Offset + 24 ? "RFC 5737" : nullptr;
   }
-  if (word_at(0) == 0x20010db8 && subnet.prefix >= 32) return "RFC 3849";      // 2001:db8::/32
-  if (word_at(0) >> 12U == 0x3fff0 && subnet.prefix >= 20) return "RFC 9637";  // 3fff::/20
+  if (word_at(0) == 0x20010db8 && subnet.prefix >= 32) return "RFC 3849";      // network 2001:db8::/32
+  if (word_at(0) >> 12U == 0x3fff0 && subnet.prefix >= 20) return "RFC 9637";  // network 3fff::/20
   return nullptr;
 }
 

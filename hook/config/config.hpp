@@ -40,7 +40,7 @@ enum class Mode {
   // one owner; with a network, the netdev moves into the container, and the RDMA device too if the RDMA subsystem is in
   // exclusive mode
   kExclusive,
-  kShared,       // as many owners as the limit allows; with a network, one child netdev per HCA
+  kShared,  // an HCA has as many owners as the limit allows; with a network, a container has one child netdev per HCA
   kSharedMulti,  // as kShared, but a container can have several child netdevs per HCA
   kHca,          // device nodes only, never a netdev
 };
@@ -120,7 +120,7 @@ struct VfAttributes {
   std::optional<std::uint16_t> vlan_protocol;  // 0x8100, 0x88a8; host byte order
   std::optional<bool> trust;
   std::optional<bool> spoofchk;
-  std::optional<unsigned> link_state;   // IFLA_VF_LINK_STATE_AUTO, _ENABLE, _DISABLE
+  std::optional<unsigned> link_state;   // value of IFLA_VF_LINK_STATE: _AUTO, _ENABLE or _DISABLE
   std::optional<unsigned> min_tx_rate;  // Mb/s; 0: there is no minimum
   std::optional<unsigned> max_tx_rate;
   std::optional<std::uint64_t> node_guid;  // InfiniBand; host byte order
@@ -213,10 +213,11 @@ struct NodeOptions {
 
 // "runtime": options of rdma-runtime.
 struct RuntimeOptions {
-  std::vector<std::string> runtimes = {"runc", "crun"};  // names or absolute paths; the first existing one is used
-  std::string hook = {};                                 // absolute path of rdma-hook; empty: the installed rdma-hook
-  std::optional<Engine> engine = {};                     // the calling engine; nullopt: detected by its --root option
-  bool allow_system_calls = false;                       // add system calls that RDMA needs to the seccomp profile
+  std::vector<std::string> runtimes = {
+      "runc", "crun"};                // names or absolute paths of runtimes; the first existing runtime is used
+  std::string hook = {};              // absolute path of rdma-hook; empty: the installed rdma-hook
+  std::optional<Engine> engine = {};  // the calling engine; nullopt: detected by its --root option
+  bool allow_system_calls = false;    // add system calls that RDMA needs to the seccomp profile
   friend bool operator==(const RuntimeOptions&, const RuntimeOptions&) = default;
 };
 
@@ -288,7 +289,7 @@ struct Config {
   bool env_may_request = false;
   // Only annotations with these prefixes are read.
   std::vector<std::string> trusted_annotations = {kOwnAnnotations, kVolcengineAnnotations, kSpiderpoolAnnotations};
-  std::optional<std::string> default_devices;  // for a container that makes no request: "all", a count or selectors
+  std::optional<std::string> default_devices;  // request of a container that makes none: "all", a count or selectors
   // Kubernetes namespaces in which the cni.spidernet.io annotations are read, and in which they are ignored. The keys
   // have the names of Spiderpool's podResourceInject: namespacesInclude, namespacesExclude.
   std::vector<std::string> namespaces_include;

@@ -12,7 +12,7 @@ namespace hook {
 struct ParsedConfig {
   Config config;
   std::vector<ConfigProblem>
-      problems;     // those of each file in order, then of references between values (pool to network)
+      problems;     // problems of each file in order, then of references between values (pool to network)
   bool ok() const;  // returns whether no problem is an error
 };
 

@@ -24,7 +24,7 @@ struct Way {
   // Event of the log line: "granted" is counted in the metrics; "booked" is counted later, by createRuntime.
   std::string_view event;
   std::string netns_path = {};  // "/var/run/netns/cni-1", "/proc/PID/ns/net"; empty: no namespace yet, so no rails
-  bool hurried = false;         // see RailsInput
+  bool hurried = false;         // the runtime waits only two seconds (RailsInput::hurried)
   // True: a grant that rdma-runtime or rdma-nri booked under the token in the container's annotation first moves to the
   // grantee.
   bool binds_token = false;
@@ -38,7 +38,7 @@ struct Turn {
 };
 
 // Writes the HCAs of the plan into the ledger, pending until Booking::finish(). For a plan without HCAs it writes
-// nothing. views: names of the views that the container mounts, as set_views().
+// nothing. views: names of the views that the container mounts, for set_views().
 Result<void> book(LockedHcas& locks, const Plan& plan, const Grantee& who, const std::vector<std::string>& views);
 
 // Returns true if an earlier call granted HCAs to this container and no call is changing the grant. Such a container

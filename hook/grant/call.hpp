@@ -46,7 +46,7 @@ struct Call {
   Log& log;
   IpamHelper* ipam = nullptr;  // nullptr: no network in the configuration uses a CNI plugin
   Timing timing = {};
-  std::string container = {};  // its id, once it is known
+  std::string container = {};  // id of the container, once it is known
   std::string bundle = {};     // absolute; empty: unknown
   // For grant_in_spec(), if no createRuntime hook will run: the runtime's state directory, which later shows whether
   // the container lives. nullopt: createRuntime will run, and records the container's init.

@@ -23,8 +23,8 @@ struct ContainerRequest {
   Recognised caller = {};                  // the engine, which determines whether annotations are trusted
   std::optional<Request> request = {};     // nullopt: nothing is requested, or the request is not allowed
   std::vector<std::string> warnings = {};  // for example, that an annotation is ignored
-  Note note = {};                          // see ParsedRequest::note
-  std::string pod_note = {};               // see ParsedRequest::pod_note
+  Note note = {};                          // why the container gets no HCA (ParsedRequest::note)
+  std::string pod_note = {};               // value of RDMA_INIT_NOTE (ParsedRequest::pod_note)
 };
 
 // Describes what a worker process gets of a request that another process has understood, for records

@@ -22,7 +22,7 @@ struct Granted {
   const std::vector<PlannedHca>& hcas;
   std::string_view source;                    // annotation, variable, device nodes or setting that requested the HCAs
   const std::optional<NetworkRecord>& rails;  // nullopt: the grant has no rails
-  const std::vector<std::string>& no_rail;    // see Plan
+  const std::vector<std::string>& no_rail;    // HCAs without a network although a rail was requested
   // The field `require`: RDMA_INIT_REQUIRE, or "-:" and the reason why it is not set ("-:no-rail"). nullopt: the call
   // sets no variables.
   std::optional<std::string> require;

@@ -176,7 +176,7 @@ KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& 
 const PlannedHca* find_by_node(const std::vector<PlannedHca>& booked, const std::string& root, unsigned number) {
   const auto device = fabric::device_of_uverbs(root, number);
   if (device && *device != fabric::kNoDevice) return find_hca(booked, key_of_device(*device));
-  if (!device && device.error().code != EINVAL) return nullptr;  // its name could belong to another HCA by now
+  if (!device && device.error().code != EINVAL) return nullptr;  // the recorded name could belong to another HCA by now
   const auto name = fabric::hca_of_uverbs(root, number);
   const auto found = name ? std::ranges::find(booked, *name, &PlannedHca::name) : booked.end();
   return found == booked.end() ? nullptr : &*found;

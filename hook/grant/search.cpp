@@ -79,8 +79,8 @@ class Search {
   // Returns nullopt if another attempt is needed, or is_over().
   Result<std::optional<ForeseenPlan>> attempt(const BookFound& book) {
     auto grant = input_.ledger ? TRY(input_.ledger->find(input_.owner.key)) : std::nullopt;
-    const auto own =
-        grant && !grant->stale ? std::move(grant->hcas) : std::vector<PlannedHca>();  // that the owner holds now
+    const auto own = grant && !grant->stale ? std::move(grant->hcas)
+                                            : std::vector<PlannedHca>();  // the HCAs that the owner holds now
     const auto chosen = choose(own);
     ++attempts_;
     is_exhausted_ = !chosen;
@@ -192,7 +192,7 @@ class Search {
 
   const ForeseeInput& input_;
   Names granted_;
-  fabric::Inventory survey_;     // the node
+  fabric::Inventory survey_;     // the HCAs of the node
   fabric::Inventory ranked_;     // the node and the HCAs in the owner's network namespace
   std::optional<NodeMap> node_;  // pools and rails of the HCAs in ranked_
   KnownDevices known_;

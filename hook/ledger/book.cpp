@@ -63,7 +63,7 @@ Result<Looked> look_at(const LedgerFiles& files, const std::string& hca, const s
                "start the container again"};
 }
 
-// Returns the units of the HCA that other keys hold, as count_others(). If a grant cannot be checked, the units of its
+// Returns the units of the HCA that other keys hold, by count_others(). If a grant cannot be checked, the units of its
 // index entry count. kind: the state of the HCA; receives the new one if the index is made again. doubt: receives the
 // text that describes the first such grant, on error also of a grant that cannot be read.
 Result<unsigned> others_units(const LedgerFiles& files, const std::string& hca, const std::string& key,

@@ -58,9 +58,9 @@ class LockedHcas {
   std::vector<Locked> hcas_;
   // Facts about an HCA that no other owner holds exclusively.
   struct Free {
-    bool is_free = false;    // its link in the index is "none"
-    bool is_own = false;     // its link in the index names the asking owner
-    bool is_unused = false;  // other owners do not hold it in any mode
+    bool is_free = false;    // the HCA's link in the index is "none"
+    bool is_own = false;     // the HCA's link in the index names the requesting owner
+    bool is_unused = false;  // no other owner holds the HCA in any mode
   };
   // The owner of the last holdings(), and the HCAs (Locked::key) that no other owner then held exclusively. Both stay
   // true while the HCA is locked: only a call with its lock adds it to a grant.

@@ -25,7 +25,7 @@ struct Owner {
   enum class Kind { kNetns, kContainer, kToken };
   Kind kind = Kind::kContainer;
   std::string key;                     // file name: [A-Za-z0-9_.-]{1,128}, never "." or ".."
-  std::string label;                   // for people: "container web-1", "pod namespace /var/run/netns/cni-1"
+  std::string label;                   // text for people: "container web-1", "pod namespace /var/run/netns/cni-1"
   std::optional<NetnsIdentity> netns;  // identity of the namespace, only for kNetns
 };
 
@@ -49,10 +49,11 @@ std::string shown_key(const std::string& key);
 // A container that uses a grant. Before the container exists, this is its token. While a pod has no container, this is
 // the pod itself.
 struct GrantUser {
-  std::string key;                         // Owner::key of the container, the token or the pod
-  std::string id;                          // the container's id
-  std::optional<ProcessIdentity> process;  // its init; before the init exists, the process that requests HCAs for it
-  std::string bundle = {};                 // absolute; empty: it was unknown at booking
+  std::string key;  // Owner::key of the container, the token or the pod
+  std::string id;   // the container's id
+  std::optional<ProcessIdentity>
+      process;  // init of the container; before the init exists, the process that requests HCAs for the container
+  std::string bundle = {};  // absolute; empty: it was unknown at booking
   // The container's own cgroup. Set if processes of the container can outlive its init, because the container has no
   // PID namespace of its own: such processes still use the grant.
   std::optional<CgroupIdentity> cgroup = {};
@@ -81,9 +82,9 @@ struct Grant {
   std::vector<PlannedHca> hcas;
   std::vector<GrantUser> users;
   std::int64_t since = 0;                     // seconds since the epoch, for people: the node's time can jump
-  std::optional<std::uint64_t> changed = {};  // see StoredGrant::changed
+  std::optional<std::uint64_t> changed = {};  // time of the last change (StoredGrant::changed)
   bool pending = false;
-  bool stale = false;  // the result of is_stale()
+  bool stale = false;  // the owner is proven gone (is_stale())
 };
 
 // The process that makes an unfinished change (steps) of a user, and a number of that change. Both form the name of a

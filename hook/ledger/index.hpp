@@ -111,7 +111,7 @@ Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& before, con
 // may no longer have the id.
 Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::string_view id);
 
-// Returns the keys of the grants that the index lists for a view with copies, as keys_of_id().
+// Returns the keys of the grants that the index lists for a view with copies. Errors: those of keys_of_id().
 Result<std::vector<std::string>> keys_of_view(const LedgerFiles& files, const std::string& view);
 
 // Returns the directories of the index that list the grant, as paths below DIR: those for the ids of its users and of

@@ -76,7 +76,7 @@ std::string process_with_hca_lock(int fd) {
   return lock_sentence(process, container, ::time(nullptr) - info.st_mtim.tv_sec);
 }
 
-// Returns a text as process_with_hca_lock() for a lock on one byte (F_OFD_SETLK). The text has no container, and its
+// Returns the text of process_with_hca_lock() for a lock on one byte (F_OFD_SETLK). The text has no container, and its
 // age is that of the process. F_OFD_GETLK does not name the process that holds the lock (fcntl(2)), so this function
 // searches the fdinfo files of all processes. Without CAP_SYS_PTRACE it cannot read the fdinfo files of another user's
 // processes.

@@ -25,13 +25,13 @@ Result<base::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& nam
 // forever.
 class KeyLock {
  public:
-  // Locks these keys. timeout_ms: longest wait for one key. Errors: EAGAIN, as lock_hca().
+  // Locks these keys. timeout_ms: longest wait for one key. Errors: EAGAIN, a lock is not free in time.
   static Result<KeyLock> take(const LedgerFiles& files, const std::vector<std::string>& keys,
                               int timeout_ms = kKeyLockTimeoutMs);
 
  private:
   explicit KeyLock(base::UniqueFd fd) : fd_(std::move(fd)) {}
-  base::UniqueFd fd_;  // its open file description holds the locks
+  base::UniqueFd fd_;  // the open file description that holds the locks
 };
 
 }  // namespace hook

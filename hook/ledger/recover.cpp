@@ -107,7 +107,7 @@ class Recovery {
  private:
   // The grants that hold one HCA: the HCA as each grant holds it, by the grant's key.
   using Claims = std::map<std::string, PlannedHca>;
-  using ClaimsByHca = std::map<std::string, Claims>;  // by the name under which the HCA is booked
+  using ClaimsByHca = std::map<std::string, Claims>;  // claims by the name under which the HCA is booked
 
   int patience() const { return ms_until(deadline_, kKeyLockTimeoutMs); }
 

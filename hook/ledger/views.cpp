@@ -265,7 +265,8 @@ Result<std::set<std::string>> named_views(const LedgerFiles& files) {
   return named;
 }
 
-// Makes a view, as Ledger::make_view(). is_made: set to true if there was no such view, or it was not as it should be.
+// Makes a view, with the contract of Ledger::make_view(). is_made: set to true if there was no such view, or it was not
+// as it should be.
 Result<std::vector<std::string>> make_locked(const LedgerFiles& files, const LedgerDirectory& views,
                                              const std::string& name, const Layout& layout, bool& is_made) {
   const KeyLock lock = TRY(KeyLock::take(files, {name}));

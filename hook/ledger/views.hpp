@@ -25,7 +25,7 @@
 
 namespace hook {
 
-// Makes a view, as Ledger::make_view().
+// Makes a view, with the contract of Ledger::make_view().
 Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::string& name,
                                            const std::vector<ViewEntry>& entries);
 
@@ -37,7 +37,7 @@ void add_views_of(const StoredGrant& grant, std::set<std::string>& named);
 Result<void> recover_views(const LedgerFiles& files, const LedgerDirectory& directory, std::vector<std::string> views,
                            std::set<std::string> named, int timeout_ms);
 
-// Removes views as Ledger::remove_left_views().
+// Removes views, with the contract of Ledger::remove_left_views().
 void remove_left_views(const LedgerFiles& files);
 
 }  // namespace hook

@@ -57,7 +57,7 @@ struct ContainerSpec {
   // The container's user namespace maps the node's uid 0, which owns the files that the node mounts into the container.
   // nullopt: unknown, because config.json names the namespace by path.
   std::optional<bool> maps_node_root;
-  bool has_own_pidns = false;  // its init is pid 1 of a PID namespace
+  bool has_own_pidns = false;  // the container's init is pid 1 of a PID namespace
   std::string cgroups_path;    // linux.cgroupsPath, as written
   // Netdevs of the node that the runtime moves into the container, with their addresses: linux.netDevices of
   // runtime-spec 1.3 (runc 1.4, crun 1.22).

@@ -41,7 +41,7 @@ std::optional<GidSpace> gid_space(const fabric::Hca& hca);
 struct Room {
   unsigned units = 0;
   std::string why;    // predicate of the HCA: "is held by container web-1"; empty: there is no limit
-  bool held = false;  // other owners cause the limit
+  bool held = false;  // the HCAs of other owners are the reason of the limit
 };
 Room room_for(const NodeHca& node, const Terms& terms, const PlanInput& input);
 

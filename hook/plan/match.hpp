@@ -24,10 +24,10 @@ struct MatchedGroup {
 };
 
 struct Matched {
-  std::vector<MatchedGroup> groups;  // in the order of the request; an HCA can be in several
+  std::vector<MatchedGroup> groups;  // groups in the order of the request; an HCA can be in several groups
   std::optional<unsigned> count;     // number of requested HCAs; nullopt: all
   std::optional<unsigned> at_most;   // the lowest count that narrows the request
-  bool is_narrowed = false;          // at least one HCA was removed by a list that narrows the request
+  bool is_narrowed = false;          // a list that narrows the request removed at least one HCA
   std::vector<std::string> warnings;
 
   std::vector<const NodeHca*> hcas() const;  // returns the HCAs of all groups, without duplicates

@@ -167,7 +167,7 @@ void add_mounts_of_copies(const PlanInput& input, Plan& plan) {
     if (std::ranges::find(plan.view, folder, &ViewEntry::directory) == plan.view.end()) return;
     PlannedMount& mount = plan.mounts.emplace_back(view_mount(input, plan.view_name, folder));
     mount.destination = destination;
-    if (executes) mount.options.pop_back();  // removes noexec
+    if (executes) mount.options.pop_back();  // the last option is noexec
   };
   add(kLentFolder, fabric::kLentDirectory, true);
   add(kNeededFolder, fabric::kNeededDirectory, true);
@@ -281,7 +281,7 @@ Result<void> plan_netdevs(const PlanInput& input, const Chosen& chosen, Plan& pl
                       unit.terms.network->name));
       return {};
     }
-    ++number;  // also for a moved netdev, so that the names of the other netdevs do not change
+    ++number;  // a moved netdev counts too, so that the names of the other netdevs do not change
     if (!unit.node->netdev && has_moved(input, unit)) continue;
     TRY_VOID(check_netdev(input, unit));
     TRY_VOID(check_child(*unit.node, unit.terms));
@@ -322,7 +322,7 @@ Result<void> plan_view(const PlanInput& input, const std::vector<const NodeHca*>
     for (const NodeHca* node : granted)
       TRY_VOID(was_read(inventory, Part::kView, node->name()));
     directories = inventory.class_directories;
-    if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // for a snapshot
+    if (directories.empty()) directories = {{"infiniband"}, {"infiniband_verbs"}};  // a snapshot names no directories
   }
   for (const fabric::ClassDirectory& directory : directories)
     add_view_directory(input.among.config, granted, directory, plan.view);

@@ -110,7 +110,7 @@ std::string view_name(const std::vector<ViewEntry>& view);
 bool is_lending_view(std::string_view name);
 
 struct Plan {
-  std::vector<PlannedHca> hcas;  // empty: without a request, the plan has only variables in `env`
+  std::vector<PlannedHca> hcas;  // empty if the container requests nothing: then the plan has only variables in `env`
   // HCAs that are booked but not granted. There are two kinds. The container can open HCAs of the first kind by nodes
   // in linux.devices, although its request does not select them: no other container may get them exclusively. The
   // second kind are the VFs of exclusive HCAs: no other container may get them at all.
@@ -146,7 +146,7 @@ struct Holding {
   std::string doubtful = {};                   // describes another owner of unknown state, for the message
   friend bool operator==(const Holding&, const Holding&) = default;
 };
-using Holdings = std::map<std::string, Holding>;  // by HCA name; an HCA without grants is missing
+using Holdings = std::map<std::string, Holding>;  // holdings by HCA name; an HCA without grants is missing
 
 // The libraries that open the HCAs of a provider, or why they cannot be lent, by provider. A provider whose libraries
 // are not lent is missing.

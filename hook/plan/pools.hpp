@@ -45,7 +45,7 @@ class NodeMap {
   NodeMap(const NodeMap&) = delete;
   NodeMap& operator=(const NodeMap&) = delete;
 
-  const std::vector<NodeHca>& hcas() const { return hcas_; }  // in the order of the inventory
+  const std::vector<NodeHca>& hcas() const { return hcas_; }  // HCAs in the order of the inventory
   const std::vector<const NodeHca*>& by_rail() const { return by_rail_; }
   const NodeHca* find(std::string_view name) const;  // nullptr: the node has no such HCA
   std::vector<std::string> names() const;

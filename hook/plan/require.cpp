@@ -107,7 +107,7 @@ struct Words {
   const char* text;
 };
 
-// In the order of Lack, without kNothing.
+// The words of each Lack except kNothing, in the order of the enum.
 constexpr Words kWords[] = {
     {"no-active-port", "no port is ACTIVE"},
     {"no-link-layer", "no ACTIVE port is InfiniBand or Ethernet, which NCCL requires (EFA works with aws-ofi-nccl)"},
@@ -226,7 +226,8 @@ void announce_node_addresses(const PlanInput& input, const std::vector<const Nod
   for (const NodeHca* node : granted) {
     for (const Port& port : node->hca->ports) {
       if (!port.is_active() || !port.is_ethernet()) continue;
-      if (port.netdev && input.moved_netdevs.contains(*port.netdev)) continue;  // it moves with its addresses
+      if (port.netdev && input.moved_netdevs.contains(*port.netdev))
+        continue;  // the runtime moves the netdev with its addresses
       std::set<fabric::Address> addresses;
       for (const Netdev* netdev : netdevs_of(inventory, port)) {
         for (const fabric::InterfaceAddress& own : netdev->addresses)

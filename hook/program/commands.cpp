@@ -75,7 +75,7 @@ Result<void> check_named_config(const NodeSettings& node, const Result<Config>& 
 }
 
 struct DryRun {
-  Plan plan = {};  // after a refusal it has only the warnings that came before the refusal
+  Plan plan = {};  // after a refusal the plan has only the warnings before the refusal
   std::vector<ForeseenRail> rails = {};
   Recognised caller = {};
 };

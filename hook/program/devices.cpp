@@ -104,7 +104,7 @@ Json hca_json(const NodeHca& node) {
 // Returns a row of the table. A cell that does not fit into its column moves the next cell to the right, or to a
 // further line. The cells after the last column stand below each other.
 std::string row_of(const std::vector<std::string>& cells) {
-  constexpr std::size_t kStarts[] = {0, 12, 25, 34, 50};  // HCA, PCI, pool, netdev, ports
+  constexpr std::size_t kStarts[] = {0, 12, 25, 34, 50};  // first columns of HCA, PCI, pool, netdev and ports
   constexpr std::size_t kLast = std::size(kStarts) - 1;
   constexpr std::size_t kIndent = 4;
   std::string row;

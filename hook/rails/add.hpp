@@ -75,7 +75,7 @@ struct GidRail {
   PlacedRail placed;
   const fabric::Hca* hca = nullptr;
   fabric::Address address;  // the address whose GID NCCL uses
-  RailConfig config;        // includes the routes and rules that depend on the address
+  RailConfig config;        // addresses, routes and rules, also those that depend on the address
 };
 
 struct GidOptions {

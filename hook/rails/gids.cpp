@@ -135,7 +135,7 @@ class LiveRails : public AlignLink {
     const auto& records = own.config.addresses;
     const auto found =
         std::ranges::find_if(records, [&](const NetRecord& record) { return address_of(record) == own.address; });
-    return *found;  // is always found, because gid_address() chose the address from these records
+    return *found;  // the record is found, because gid_address() chose its address from these records
   }
   // Makes the record of a placeholder address, which takes a GID slot like any other address. The record has host scope
   // and no prefix route, so that the kernel adds only a local route.

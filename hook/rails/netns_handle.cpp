@@ -135,7 +135,7 @@ class NetnsSearch {
     for (const auto look : {&NetnsSearch::look_at_own, &NetnsSearch::look_at_descriptors}) {
       for (const std::string& name : names) {
         const auto pid = base::parse_number<pid_t>(name);
-        const bool is_other = pid && *pid > 0 && *pid != ::getpid();  // this process can have opened the namespace
+        const bool is_other = pid && *pid > 0 && *pid != ::getpid();  // the hook itself can have opened the namespace
         if (is_other && (this->*look)(*pid)) return Found{std::move(found_), shown_process(*pid)};
       }
     }

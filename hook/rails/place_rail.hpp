@@ -27,7 +27,7 @@ struct NodeSockets {
   // The sysfs of the node's network namespace, from open_sysfs(). The descriptor is open only if the identity of a
   // netdev is read (netdev_identity()), or if settings in sysfs are restored.
   base::UniqueFd sysfs{};
-  Ethtool ethtool{};  // its socket is opened when the first netdev moves
+  Ethtool ethtool{};  // the socket is opened when the first netdev moves
 };
 base::Result<NodeSockets> open_node_sockets();
 

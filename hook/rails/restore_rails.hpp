@@ -84,9 +84,9 @@ class RailRestorer {
   std::optional<NetworkNamespace> inside_;  // the container's namespace; nullopt: gone or dying
   // True if no path leads to the namespace, which only processes, descriptors or sockets of other containers keep.
   bool is_left_ = false;
-  std::vector<NetworkRecord> staying_;        // result of read_staying(); empty: before read_staying()
-  bool staying_is_unknown_ = false;           // read_staying() failed
-  std::vector<Link> links_;                   // result of read_links()
+  std::vector<NetworkRecord> staying_;        // records of rails that do not leave; empty before read_staying()
+  bool staying_is_unknown_ = false;           // true: read_staying() failed
+  std::vector<Link> links_;                   // netdevs of the container's namespace; empty before read_links()
   std::optional<std::uint32_t> node_number_;  // number of the node's namespace in the container's; nullopt: unknown
   int wait_ms_ = 0;                           // limit on each wait for the present rail
   Result<void> first_;                        // first error of the present rail

@@ -28,7 +28,7 @@ struct RequestParts {
   std::optional<HcaSelection> selection;
   std::optional<SourcedText> mode;
   std::optional<SourcedText> network;
-  std::string network_of_pool;  // see Request
+  std::string network_of_pool;  // source of a request for rails without a network (Request)
   // The number of NICs that the pod also requests from a device plugin, one for each entry (k8s.volcengine.com). If the
   // plugin added uverbs nodes, these are the request, and their number must equal `nics`.
   std::optional<unsigned> nics;

@@ -75,7 +75,7 @@ class Naming {
   std::vector<Cause> find() {
     add_unequal();
     add_absent();
-    const bool stopped = outcome_.cells.empty() && !causes_.empty();  // before the tests
+    const bool stopped = outcome_.cells.empty() && !causes_.empty();  // the job ended before the first test
     std::vector<Suspect> suspects;
     if (!stopped && outcome_.members.size() > 1 && outcome_.rails > 0)
       suspects = find_suspects(evidence_.emplace(outcome_));
@@ -282,7 +282,7 @@ class Naming {
                        share.failed == 1 ? "" : "for example ", name(peer, fault.rail), describe(fault));
   }
 
-  // Returns the two ends of the example and its failure.
+  // Returns the two ends of a pair that failed, as an example, and its failure. before: text in front.
   std::string pair_of(const Suspect& suspect, std::string_view before) const {
     if (suspect.example == nullptr) return "";
     const Fault& fault = *suspect.example;

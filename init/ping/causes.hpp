@@ -24,7 +24,7 @@ struct Cause {
   std::size_t tested = 0;           // tests of this object
   std::string message;              // one line: names the object with host, device, netdev and GID, and the cause
   std::string remedy;               // one line, may be empty
-  std::vector<unsigned> ranks;      // kGroup, ascending
+  std::vector<unsigned> ranks;      // ranks of a kGroup, ascending
   std::vector<unsigned> unreached;  // kGroup: ranks that these do not reach, ascending; empty: all other ranks
 };
 

@@ -17,7 +17,7 @@ struct Fault {
   unsigned rail = 0;
   Layer layer = Layer::kGood;
   Side proven = Side::kUnknown;
-  const std::string* detail = nullptr;  // in the outcome; null: none
+  const std::string* detail = nullptr;  // detail of the failure, in the outcome; nullptr: none
   bool is_explained = false;
 
   // Returns the end that has proven that the cause is its own. Call it only if there is one.
@@ -62,7 +62,7 @@ class Evidence {
   std::vector<End> ends_;
   std::vector<std::vector<Fault>> faults_;   // the failed tests by rail
   std::vector<std::size_t> reported_;        // cells of Outcome::failures, ascending
-  mutable std::vector<std::uint32_t> next_;  // by end: an end of the same group, for the last one itself
+  mutable std::vector<std::uint32_t> next_;  // by end: the next end of the same group; the last end has itself
 };
 
 }  // namespace init::ping

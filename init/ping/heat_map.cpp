@@ -45,7 +45,7 @@ std::string escaped(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < line.size(); ++i) {
     const std::string_view rest = std::string_view(line).substr(i);
-    if (rest.starts_with("\xEF\xBF\xBE") || rest.starts_with("\xEF\xBF\xBF")) {  // not allowed in XML
+    if (rest.starts_with("\xEF\xBF\xBE") || rest.starts_with("\xEF\xBF\xBF")) {  // XML does not allow U+FFFE and U+FFFF
       out += '?';
       i += 2;
     } else if (line[i] == '&' || line[i] == '<' || line[i] == '>') {

@@ -29,8 +29,8 @@ inline constexpr std::size_t kLayers = static_cast<std::size_t>(Layer::kUntested
 
 // The word, letter, colors and remedy of a layer in reports.
 struct LayerInfo {
-  std::string_view name;             // in JSON and tables: "memlock"
-  char letter;                       // in a matrix
+  std::string_view name;             // name in JSON and tables: "memlock"
+  char letter;                       // letter in a matrix
   std::string_view light, dark;      // colors of a cell on a light and on a dark background
   std::string_view remedy;           // what to do about a failure, one line; empty: none is known
   std::string_view infiniband = {};  // the same on InfiniBand; empty: the same text

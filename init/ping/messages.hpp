@@ -36,7 +36,7 @@ inline constexpr std::size_t kLongestFirstFrame = 256;  // limit of a frame from
 struct Hello {
   std::uint16_t protocol = kProtocol;
   std::string nonce;  // kNonce random bytes
-  unsigned rank = 0;  // only for messages, as host
+  unsigned rank = 0;  // number of the rank, only for messages
   std::string host;
 };
 // Rank 0 to rank, without a code: rank 0 does not accept the token or the protocol of the rank, and closes the
@@ -125,9 +125,9 @@ struct Results {
 };
 // Rank 0 to every rank: the last message.
 struct Verdict {
-  std::uint8_t code = 0;  // exit code
-  std::string text;       // one line
-  std::string remedy;     // one line, may be empty
+  std::uint8_t code = 0;  // exit code of the rank
+  std::string text;       // verdict as one line
+  std::string remedy;     // remedy as one line, may be empty
 };
 
 using Message = std::variant<Hello, Refusal, Prepare, Prepared, Round, Contacts, Connected, Go, Results, Verdict,

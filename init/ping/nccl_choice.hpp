@@ -16,11 +16,11 @@ namespace init::ping {
 
 // How NCCL connects a queue pair.
 struct Connecting {
-  std::uint8_t traffic_class = 0;  // NCCL_IB_TC
-  std::uint8_t service_level = 0;  // NCCL_IB_SL
-  std::uint16_t pkey_index = 0;    // NCCL_IB_PKEY
+  std::uint8_t traffic_class = 0;  // value of NCCL_IB_TC
+  std::uint8_t service_level = 0;  // value of NCCL_IB_SL
+  std::uint16_t pkey_index = 0;    // value of NCCL_IB_PKEY
   std::uint8_t timeout = 20;       // NCCL_IB_TIMEOUT: 4.096 us * 2^timeout
-  std::uint8_t retries = 7;        // NCCL_IB_RETRY_CNT
+  std::uint8_t retries = 7;        // value of NCCL_IB_RETRY_CNT
 };
 
 struct NcclChoice {

@@ -65,7 +65,7 @@ struct Outcome {
   std::vector<FailedPair> crossed;   // --rails all: two different rails
   std::size_t crossed_tested = 0;    // --rails all: tests of two different rails
   std::size_t crossed_dropped = 0;   // failures of them that `crossed` does not hold
-  double seconds = 0;                // from the first round to the last result
+  double seconds = 0;                // time from the first round to the last result
   bool out_of_time = false;          // the time budget ended before the last round
 
   static constexpr std::size_t kMostStrangers = 16;

@@ -79,7 +79,7 @@ void Referee::report_stranger(const std::string& stranger, const std::string& re
 }
 
 void Referee::refuse(int connection, const std::string& from, const Hello& hello, const std::string& reason) {
-  // The Hello of another version has no other fields.
+  // Rank and host are known only if the Hello has this version of the protocol.
   report_stranger(hello.protocol == kProtocol ? named(from, hello.rank, hello.host) : from, reason);
   outgoing_.push_back({connection, Refusal{reason}, true});
 }
@@ -185,7 +185,7 @@ void Referee::lose(int connection, double now) {
   if (seat == seats_.end()) return;
   seat->connection.reset();
   if (stage_ == Stage::kMeeting) {
-    --seated_;  // it may come again: a container that restarts
+    --seated_;  // the rank may come again after a restart of its container
     return;
   }
   if (is_finished()) return;

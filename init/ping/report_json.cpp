@@ -46,7 +46,7 @@ Json member_json(const Member& member) {
 
 Json cause_json(const Cause& cause) {
   constexpr std::array kKinds = {"rank",  "cables",       "rail",
-                                 "group", "rail_of_rank", "link"};  // in the order of Cause::Kind
+                                 "group", "rail_of_rank", "link"};  // words in the order of Cause::Kind
   Json json{{"kind", kKinds[static_cast<std::size_t>(cause.kind)]},
             {"rank", or_null(cause.rank)},
             {"other", or_null(cause.other)},

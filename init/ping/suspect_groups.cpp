@@ -17,15 +17,15 @@ constexpr std::size_t kMostObjects = 4;
 struct Piece {
   std::vector<std::size_t> members;
   std::size_t failed = 0;         // tests with other pieces that are not explained
-  bool failed_with_most = false;  // one of them with the largest piece
-  bool is_proven = false;         // its one member has proven that the cause is its own
+  bool failed_with_most = false;  // one of the failures is with the largest piece
+  bool is_proven = false;         // the piece has one member, which has proven that it is the cause
   bool is_blamed = false;
 };
 
 // Pieces that are one object: none of their tests with other members is good.
 struct Object {
   std::vector<std::size_t> pieces;
-  bool is_single = true;    // no two of its members reach each other
+  bool is_single = true;    // no two members of the group reach each other
   bool is_divided = false;  // tests between its pieces failed
 };
 
@@ -244,11 +244,11 @@ class Groups {
   unsigned rail_;
   std::vector<Fault*> faults_;
   std::vector<Piece> pieces_;
-  std::vector<std::size_t> piece_of_;                        // by member
+  std::vector<std::size_t> piece_of_;                        // number of the piece, by member
   std::optional<std::size_t> most_;                          // the largest piece, if it has good tests
   std::set<std::pair<std::size_t, std::size_t>> conflicts_;  // blamed pieces with failures between them
   std::vector<Object> objects_;
-  std::vector<std::size_t> object_of_;  // by piece, for blamed pieces only
+  std::vector<std::size_t> object_of_;  // number of the object, by blamed piece
   std::size_t joined_ = 0;
 };
 

@@ -214,7 +214,7 @@ class Links {
   Evidence& evidence_;
   unsigned rail_;
   std::vector<Fault*> faults_;
-  std::vector<Members> peers_;  // by member: the members with which its tests failed
+  std::vector<Members> peers_;  // for each member: the members with which its tests failed
   std::vector<Suspect> suspects_;
 };
 

@@ -101,7 +101,7 @@ class Comparison {
   Evidence& evidence_;
   unsigned rail_;
   Sign sign_;
-  std::vector<std::uint64_t> values_;  // by member; 0: not known
+  std::vector<std::uint64_t> values_;  // value of each member; 0: not known
   std::map<std::uint64_t, std::size_t> counts_;
   std::uint64_t usual_ = 0;
 };

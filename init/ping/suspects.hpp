@@ -17,8 +17,8 @@ struct Suspect {
   Sign sign = Sign::kTests;
   std::vector<std::size_t> members = {};  // ascending; empty: all
   std::vector<std::size_t> others = {};   // ascending: members that these do not reach; empty: any other member
-  bool is_partial = false;                // it has good tests as well
-  std::vector<unsigned> rails = {};       // ascending
+  bool is_partial = false;                // the object has good tests as well
+  std::vector<unsigned> rails = {};       // numbers of rails, ascending
   std::uint64_t value = 0;                // what the sign has at these members
   std::uint64_t usual = 0;                // what the sign has at `count` members
   std::size_t count = 0;

@@ -240,8 +240,8 @@ std::vector<std::size_t> best_set(std::vector<std::size_t> chosen, std::size_t c
   const auto of_chosen = [&](const Kind& kind) {
     return std::ranges::any_of(chosen, [&](std::size_t hca) { return kind_of(hca) == kind; });
   };
-  // Sorts the kinds: first those with enough HCAs, then those of which chosen already has HCAs, then those with a
-  // higher rate.
+  // Sorts the kinds: first the kinds with enough HCAs, then the kinds of HCAs that are already chosen, then the kinds
+  // with a higher rate.
   const auto worth = [&](const Kind& kind) { return std::tuple(sizes[kind] >= count, of_chosen(kind), kind); };
   std::ranges::sort(order, [&](const Kind& left, const Kind& right) { return worth(left) > worth(right); });
   for (const Kind& kind : order) {

@@ -21,7 +21,7 @@ namespace shim {
 struct CountedHca {
   std::string name;
   std::optional<int> numa_node;       // nullopt: none or unknown
-  std::vector<std::string> pci_path;  // its PCI bridges, the root port first
+  std::vector<std::string> pci_path;  // PCI bridges above the HCA, the root port first
   std::optional<unsigned> uverbs;     // N of its /dev/infiniband/uverbsN
   std::vector<std::string> nodes;     // same paths on the node and in containers: "/dev/infiniband/uverbs0", rdma_cm
   double rate_gbps = 0;               // rate of its fastest port
@@ -50,8 +50,8 @@ struct CountedDevice {
 // A resource of the kubelet: the HCAs of all pools with this `resource`, and the devices that the kubelet counts.
 struct Resource {
   std::string name;
-  std::vector<CountedHca> hcas;        // in rail order
-  std::vector<CountedDevice> devices;  // in rail order
+  std::vector<CountedHca> hcas;        // in the order of rails
+  std::vector<CountedDevice> devices;  // in the order of rails
   const CountedDevice* find(std::string_view id) const;
   friend bool operator==(const Resource&, const Resource&) = default;
 };

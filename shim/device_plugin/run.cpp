@@ -203,7 +203,7 @@ class Endpoint {
     if (server_->watchers() > 0) {
       was_watched_ = true;
       failing_since_.reset();
-      return kNever;  // wake_ reports the end of the call
+      return kNever;  // no timeout: wake_ reports the end of the call
     }
     // A kubelet that restarts first ends its ListAndWatch call, and removes the plugin's socket a moment later. The
     // plugin waits for the removal, which makes tend() create the socket again.

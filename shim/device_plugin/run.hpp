@@ -16,7 +16,7 @@ struct DevicePluginSettings {
   bool help = false;
   bool version = false;
   bool probe = false;
-  std::string directory = "/var/lib/kubelet/device-plugins";  // has the sockets of kubelet and plugin
+  std::string directory = "/var/lib/kubelet/device-plugins";  // directory of the sockets of kubelet and plugin
   hook::NodeSettings node;
 };
 

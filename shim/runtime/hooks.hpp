@@ -42,7 +42,7 @@ enum class HookNeed {
   kRails,         // the container may get netdevs, and its network namespace does not exist before createRuntime
   kRdmaLimits,    // crun ignores linux.resources.rdma, so rdma-hook must set the limits
   kOwnView,       // a user namespace: only a process outside of it can mount the view (an overlay)
-  kSharedPids,    // no PID namespace of its own: processes can outlive init, so the grant must record the cgroup
+  kSharedPids,    // processes of a container without an own PID namespace outlive init: record the cgroup
 };
 // Returns the first reason that applies. requesting.document: the container's config.json. Pure, except for a stat(2)
 // that compares two program paths.

@@ -49,7 +49,7 @@ constexpr std::array kGlobal = {
     OptionSpec{"debug"},
     OptionSpec{"log", 0, kValue, &Invocation::log},
     OptionSpec{"log-format", 0, kValue, &Invocation::log_format},
-    OptionSpec{"log-level", 0, kValue},  // crun 1.16
+    OptionSpec{"log-level", 0, kValue},  // crun has this option since 1.16
     OptionSpec{"root", 0, kValue, &Invocation::root},
     OptionSpec{"rootless", 0, kValue},
     OptionSpec{"criu", 0, kValue},  // runc up to 1.3
@@ -64,7 +64,7 @@ constexpr std::array kStart = {
     OptionSpec{"bundle", 'b', kValue, &Invocation::bundle},
     OptionSpec{"config", 'f', kValue, &Invocation::config_file},  // crun; runc after 1.4, without the letter
     OptionSpec{"console-socket", 0, kValue},
-    OptionSpec{"pidfd-socket", 0, kValue},  // runc 1.2
+    OptionSpec{"pidfd-socket", 0, kValue},  // runc has this option since 1.2
     OptionSpec{"pid-file", 0, kValue},
     OptionSpec{"preserve-fds", 0, kValue},
     OptionSpec{"detach", 'd'},

@@ -22,11 +22,11 @@ struct AppliedConfig {
   enum class Outcome {
     kWritten,
     kSame,     // the file already has this content
-    kDue,      // only from check_cluster_config(): the text is valid and differs from the file
+    kDue,      // the text is valid and differs from the file; only check_cluster_config() returns this
     kRefused,  // `problems` has the reasons; the file is unchanged
   };
   Outcome outcome = Outcome::kRefused;
-  std::vector<ConfigProblem> problems;  // includes warnings
+  std::vector<ConfigProblem> problems;  // errors and warnings about the configuration
   std::string digest;                   // digest of the cluster's text; empty: no text
   std::string index;  // "17 from NODE_NAME gpu-17": this node's index; empty: it needs none, or the text was refused
   std::string has;    // text for the log that describes the node's configuration after the call

@@ -166,7 +166,7 @@ struct LedgerFacts {
   // The present names of the node's HCAs; the key is PlannedHca::device.
   std::map<std::string, std::vector<std::string>> names;
   std::vector<PlacedGid> gids;  // recorded GIDs of the rails of grants that are not stale
-  std::vector<MovedGid> moved;  // the result of moved_gids()
+  std::vector<MovedGid> moved;  // the GIDs whose index changed since containers got them (moved_gids())
   bool is_there = false;        // false: the node never had a grant
   std::vector<Error> unread;    // errors of grants, of rail records, or of the ledger itself, such as its mode or owner
 };

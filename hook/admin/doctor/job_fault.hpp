@@ -34,14 +34,14 @@ struct GrantedHcas {
   bool all = true;                // false: the ledger or a grant could not be read, so any HCA can be granted
 };
 
-// Returns the ports of these HCAs that a container can have set down, as port_object(): the port is administratively
-// down (phys_state Disabled), and its HCA is or may be granted. The port can be ACTIVE after the container's end, so it
-// proves no fault of the node. A port that waits for its link (Polling) has a broken cable or peer, also if its HCA is
-// granted. Pure. devices: the device of each HCA, by its name.
+// Returns the ports of these HCAs that a container can have set down, by the names of port_object(): the port is
+// administratively down (phys_state Disabled), and its HCA is or may be granted. The port can be ACTIVE after the
+// container's end, so it proves no fault of the node. A port that waits for its link (Polling) has a broken cable or
+// peer, also if its HCA is granted. Pure. devices: the device of each HCA, by its name.
 std::set<std::string> may_be_closed_by_containers(const fabric::Inventory& jobs, const GrantedHcas& granted,
                                                   const HcaDevices& devices);
 
-// Reads the node and returns its fault as job_fault(). A fault is read a second time after a second: a link that flaps
+// Reads the node and returns the result of job_fault(). A fault is read a second time after a second: a link that flaps
 // and a node that udev is about to make are no faults.
 // Errors: the configuration or the list of HCAs cannot be read, so a fault is unknown.
 Result<std::optional<Finding>> find_job_fault(const NodeSettings& node);

@@ -12,7 +12,7 @@
 namespace hook {
 
 struct EngineProcess {
-  std::string name;  // its comm, such as "containerd"
+  std::string name;  // comm of the process, such as "containerd"
   int pid = 0;
   std::string directory;      // ROOT/proc/PID
   bool in_container = false;  // true: the process is in a container: its PID namespace is not the node's
@@ -31,7 +31,7 @@ std::string unit_of(const std::string& program);
 
 // The command that starts an engine, and the variables of its unit.
 struct EngineStart {
-  UnitCommand command;  // without words if neither a unit nor a process of the engine shows the command
+  UnitCommand command;  // has no words if neither a unit nor a process of the engine shows the command
   UnitVariables variables;
 };
 // Reads how the node starts an engine's program, such as "/usr/bin/dockerd": by its unit, or, if the node has no such

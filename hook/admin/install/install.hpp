@@ -34,9 +34,9 @@ struct InstallOptions {
   // Releases stale grants, except for a dry run, and returns the grants that remain. If the function is empty,
   // uninstall does not check grants.
   std::function<Result<HeldGrants>()> needed_by;
-  bool dry_run = false;  // only return diffs of the files, change nothing
+  bool dry_run = false;  // true: return the diffs of the files and change nothing
   bool restart = false;
-  bool force = false;  // uninstall: drop changes that were made to the files since install
+  bool force = false;  // true: uninstall drops changes that were made to the files since install
 };
 
 // Each function below returns the text to print. With dry_run, install() and uninstall() also fail if the same call

@@ -48,7 +48,7 @@ std::string own_hooks_dir(const EngineFacts& facts, const char* table) {
   return fmt::format("[{}]\nhooks_dir = [{}\"{}\"]\n", table, directories, kOwnHooksDir);
 }
 
-// Returns the setting of own_hooks_dir() by its name.
+// Returns the setting that own_hooks_dir() writes, as name and value.
 EngineSettings hooks_setting(const EngineFacts& facts, const char* table) {
   return parse_engine_settings(own_hooks_dir(facts, table));
 }

@@ -43,7 +43,7 @@ struct EngineFacts {
   EngineSettings settings;                // settings that containerd or CRI-O prints before install
   std::string base_spec;                  // containerd: text of the base specification with rdma-hook; empty: none
   bool are_runtimes_configured = false;   // whether rdma-init's configuration sets `runtimes`
-  std::vector<std::string> config_files;  // see config_files()
+  std::vector<std::string> config_files;  // files that the engine reads, in their order (config_files())
   std::vector<std::string> hooks_dirs;    // directories that CRI-O or Podman reads
   std::string hooks_dir;                  // the first writable directory of hooks_dirs; empty: none
   EngineStart start;                      // how the node's unit starts the engine
@@ -62,7 +62,7 @@ struct EngineFacts {
 };
 
 struct InstallPlan {
-  std::vector<FileEdit> edits;        // in the order of writing; each changes the text of its file
+  std::vector<FileEdit> edits;        // edits in the order of writing; each changes the text of its file
   std::vector<std::string> messages;  // messages for the administrator
   // The settings that install adds. containerd must print all of them after the change. CRI-O omits some defaults, so
   // it may omit some of these settings, but it must not print other values for them.

@@ -30,8 +30,8 @@ struct RestoreOptions {
 Result<void> restore_files(const std::string& root, InstallRecord record, const RestoreOptions& options,
                            std::vector<std::string>& kept, std::string& report);
 
-// Returns the changes that restore_files() would make, as diffs, and adds the paths of the files that it would keep to
-// `kept`, as restore_files(). Errors (root only): a file could not be written.
+// Returns the changes that restore_files() would make, as diffs, and adds the paths of the files that restore_files()
+// would keep to `kept`. Errors (root only): a file could not be written.
 Result<std::string> foresee_restore(const std::string& root, const InstallRecord& record, bool force,
                                     std::vector<std::string>& kept);
 

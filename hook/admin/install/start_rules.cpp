@@ -14,7 +14,7 @@ namespace hook {
 namespace {
 
 enum class Clash {
-  kOtherFile,   // the engine reads another file or directory than the one that install writes
+  kOtherFile,   // the engine does not read the file or directory that install writes
   kAddsTo,      // the engine uses the directories of the option in place of those of the files
   kOverrides,   // the engine uses the option in place of the setting that it prints without the option
   kTurnsOff,    // the engine uses the option in place of the setting if the option's value is false

@@ -13,7 +13,7 @@ namespace hook {
 
 // A line of a file that sets a key.
 struct FileSetting {
-  std::string file;   // its path on the node
+  std::string file;   // path of the file on the node
   unsigned line = 0;  // number of the line, from 1
   std::string key;
   std::string value;
@@ -27,7 +27,7 @@ Unit parse_unit(std::string_view text, const std::string& file);
 // Reads a unit such as "docker.service" and its drop-ins; empty if there is no such unit.
 Unit read_unit(const std::string& root, const std::string& name);
 
-using UnitVariables = std::map<std::string, FileSetting>;  // by name, which is the key too
+using UnitVariables = std::map<std::string, FileSetting>;  // variables by name; FileSetting::key is the name too
 // Returns the variables that Environment= and the files of EnvironmentFile= set. A file that cannot be read sets none.
 UnitVariables read_unit_variables(const std::string& root, const Unit& unit);
 

@@ -53,8 +53,8 @@ inline constexpr std::size_t kMostOfOnePeer = 16;
 enum class ClientState {
   kWaits,  // waits for the metrics text, and is not closed for a new client
   kTakes,  // reads its answer
-  kAsks,   // has not sent its whole request
-  kEnds,   // has its whole answer; its input is still read: close(2) with unread input would reset the connection
+  kAsks,   // the client has not sent its whole request
+  kEnds,   // the client has its answer; its input is read, because unread input makes close(2) a reset
 };
 
 struct ServedClient {

@@ -234,7 +234,7 @@ Result<UniqueFd> listen_at(const ListenAddress& listen) {
 }
 
 std::optional<std::string> name_of_id(std::string_view text, id_t id) {
-  constexpr std::size_t kId = 2;  // NAME:PASSWORD:ID:...
+  constexpr std::size_t kId = 2;  // position of the number in a line NAME:PASSWORD:ID:...
   for (const std::string_view line : base::split(text, '\n')) {
     const auto fields = base::split(line, ':');
     if (fields.size() > kId && base::parse_number<id_t>(fields[kId]) == id) return std::string(fields[0]);
@@ -278,7 +278,7 @@ Result<void> serve_metrics(const ListenAddress& address, const ReadMetrics& read
     if (done) log.info(fmt::format("serving at {}", address.text));
     if (done) done = read_for_server(own, signals, read, log);
   }
-  own.reset();  // ends the serving process
+  own.reset();  // closing the socket ends the serving process
   ::waitpid(child, nullptr, 0);
   if (!address.path.empty()) ::unlink(address.path.c_str());
   return done;

@@ -114,7 +114,7 @@ class ContainerRoot {
   struct Parent {
     std::string path;
     base::UniqueFd fd;
-    Result<void> writable;  // result of check_writable()
+    Result<void> writable;  // whether files can be made in the container (check_writable())
   };
   Result<const Parent*> parent(const std::string& path) const;
   using Check = Result<void> (ContainerRoot::*)(int directory, const std::string& path) const;

@@ -19,8 +19,8 @@ namespace {
 
 static_assert(sizeof(bpf_attr) >= 64, "query.revision of Linux 6.17 lies at offset 56");
 
-constexpr std::size_t kMostOfCgroup = 64;            // BPF_CGROUP_MAX_PROGS
-constexpr std::size_t kMostInstructions = 1U << 20;  // BPF_COMPLEXITY_LIMIT_INSNS
+constexpr std::size_t kMostOfCgroup = 64;            // the kernel's limit BPF_CGROUP_MAX_PROGS
+constexpr std::size_t kMostInstructions = 1U << 20;  // the kernel's limit BPF_COMPLEXITY_LIMIT_INSNS
 constexpr char kLicense[] = "GPL";
 constexpr char kName[] = "rdma_allow";
 

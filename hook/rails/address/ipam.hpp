@@ -29,7 +29,7 @@ struct IpamCall {
   Json ipam;                 // the "ipam" object, which includes "type"
   std::string container_id;  // CNI_CONTAINERID: the grant's key; [A-Za-z0-9_.-]
   std::string netns;         // CNI_NETNS: a path; may be empty for kDel
-  std::string ifname;        // CNI_IFNAME
+  std::string ifname;        // value of the plugin's variable CNI_IFNAME
   std::string args = {};     // CNI_ARGS as cni_args() returns it; empty: CNI_ARGS is not set
 };
 

@@ -29,7 +29,7 @@ struct Link {
   unsigned tx_queue_length = 0;
   bool up = false;        // IFF_UP
   bool running = false;   // IFF_RUNNING: up and with carrier
-  int lower_ifindex = 0;  // IFLA_LINK
+  int lower_ifindex = 0;  // ifindex of the netdev below, from IFLA_LINK
   // IFLA_LINK_NETNSID: the number of the namespace to which lower_ifindex belongs; negative: the kernel could not give
   // it a number. nullopt: the namespace of this netdev.
   std::optional<std::int32_t> lower_netns;

@@ -21,7 +21,7 @@ using Ids = std::vector<std::uint32_t>;
 // The headers of Linux 6.1 do not have these constants.
 constexpr std::uint32_t kTcxIngress = 46;
 constexpr std::uint32_t kTcxEgress = 47;
-constexpr std::size_t kMostPrograms = 64;  // BPF_MPROG_MAX
+constexpr std::size_t kMostPrograms = 64;  // the kernel's limit BPF_MPROG_MAX
 // Without a limit, a container that keeps making BPF links could keep find_xdp_link() reading them.
 constexpr int kMostLinks = 100000;
 

@@ -99,7 +99,7 @@ ifinfomsg link_header(int ifindex);
 // Descriptors of another network namespace. The sockets and the sysfs were opened there and can be used from outside.
 struct NetworkNamespace {
   base::UniqueFd netns;         // descriptor of /proc/PID/ns/net or a pod's path
-  Netlink route;                // NETLINK_ROUTE
+  Netlink route;                // socket of the protocol NETLINK_ROUTE
   std::optional<Netlink> rdma;  // NETLINK_RDMA; nullopt: the kernel has no RDMA netlink
   base::UniqueFd packet;  // AF_PACKET, SOCK_RAW, protocol 0 (bind it before use); empty: not requested, or refused
   // A detached, read-only mount of the namespace's sysfs (fsopen, Linux 5.2), for openat(2). The descriptor is empty if

@@ -115,7 +115,7 @@ Result<std::optional<std::vector<RdmaUse>>> rdma_use();
 
 struct RdmaContext {
   std::uint32_t id = 0;          // unique on its device; the kernel does not reuse it soon
-  std::vector<pid_t> processes;  // in this PID namespace, ascending; empty: unknown
+  std::vector<pid_t> processes;  // PIDs in this PID namespace, ascending; empty: unknown
   friend bool operator==(const RdmaContext&, const RdmaContext&) = default;
 };
 
@@ -128,8 +128,8 @@ Result<std::vector<RdmaContext>> rdma_contexts(const RdmaUse& device);
 class RdmaContextTable {
  public:
   void add_context(const base::netlink::Attributes& entry);
-  void add_domain(const base::netlink::Attributes& entry);     // adds a PD
-  void add_in_domain(const base::netlink::Attributes& entry);  // a QP or MR; call it after all PDs were added
+  void add_domain(const base::netlink::Attributes& entry);     // adds a protection domain (PD)
+  void add_in_domain(const base::netlink::Attributes& entry);  // adds a QP or MR; all PDs must have been added
   std::vector<RdmaContext> take() &&;
   // For kernels that cannot list contexts (before Linux 5.14). Returns `count` contexts, numbered from 0. Each context
   // gets the processes of all objects that were added.

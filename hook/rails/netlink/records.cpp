@@ -22,7 +22,7 @@ using fabric::netlink::bytes_in_family;
 using fabric::netlink::family_of;
 using fabric::netlink::to_address;
 
-constexpr std::uint32_t kForever = 0xffffffff;  // INFINITY_LIFE_TIME
+constexpr std::uint32_t kForever = 0xffffffff;  // the kernel's constant INFINITY_LIFE_TIME
 
 NetRecord record_of(const RequestBuilder& message) {
   const Bytes payload = message.message().payload;
@@ -86,7 +86,8 @@ NetRecord address_for(const Message& message, int ifindex, std::string_view name
 
 NetRecord route_for(const Message& message, int ifindex) {
   rtmsg header = *message.header<rtmsg>();
-  header.rtm_flags &= RTNH_F_ONLINK | RTNH_F_PERVASIVE;  // other flags only report state, and the kernel refuses some
+  header.rtm_flags &=
+      RTNH_F_ONLINK | RTNH_F_PERVASIVE;  // the remaining flags only report a state, and the kernel refuses some of them
   RequestBuilder made(RTM_NEWROUTE, 0, header, room_for(message));
   copy_attributes(message.payload.subspan(sizeof header), made, [&](unsigned type, Bytes) {
     if (type == RTA_OIF) made.put(RTA_OIF, static_cast<std::uint32_t>(ifindex));

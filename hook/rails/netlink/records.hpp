@@ -64,7 +64,8 @@ NetRecord address_record(int ifindex, const fabric::Address& address, unsigned p
 struct RouteSpec {
   int ifindex = 0;
   bool ipv6 = false;
-  std::optional<fabric::Address> destination;  // without host bits; nullopt: default route, and prefix is ignored
+  std::optional<fabric::Address>
+      destination;  // network address without host bits; nullopt: default route, and prefix is ignored
   unsigned prefix = 0;
   std::optional<fabric::Address> gateway;  // nullopt: on-link
   std::optional<fabric::Address> source;   // preferred source address

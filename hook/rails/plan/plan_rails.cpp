@@ -13,7 +13,7 @@ namespace {
 
 using fabric::Netdev;
 
-constexpr int kInfinibandType = 32;            // ARPHRD_INFINIBAND
+constexpr int kInfinibandType = 32;            // the kernel's constant ARPHRD_INFINIBAND
 constexpr unsigned kFirstReservedTable = 253;  // RT_TABLE_DEFAULT, _MAIN, _LOCAL
 constexpr unsigned kLastReservedTable = 255;
 

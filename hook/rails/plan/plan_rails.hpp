@@ -20,7 +20,7 @@ namespace hook {
 // The part of the node's network that decides whether a netdev may leave the node.
 struct NodeNetwork {
   std::vector<fabric::Netdev> netdevs;              // netdevs of the node's namespace with their addresses
-  std::vector<fabric::Route> routes;                // default routes
+  std::vector<fabric::Route> routes;                // default routes of the netdev
   std::map<fabric::Address, std::string> services;  // "sshd" or "kubelet", by the node's address that it uses
 };
 

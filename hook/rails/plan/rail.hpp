@@ -28,7 +28,7 @@ inline std::string_view to_string(RailKind kind) {
 struct RailAddress {
   fabric::Address address;
   unsigned prefix = 32;                    // length in bits of the address's family
-  std::optional<fabric::Address> gateway;  // has the same family
+  std::optional<fabric::Address> gateway;  // has the family of the address
   friend bool operator==(const RailAddress&, const RailAddress&) = default;
 };
 

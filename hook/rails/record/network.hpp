@@ -23,7 +23,7 @@ namespace hook {
 struct HostNetdev {
   int ifindex = 0;
   std::string name;
-  std::string kind;         // Link::kind
+  std::string kind;         // kind of the netdev (Link::kind)
   std::string bus_address;  // PCI address, to identify the netdev under another name; empty: none
   std::vector<std::uint8_t> mac;
   std::vector<std::uint8_t> permanent_mac;

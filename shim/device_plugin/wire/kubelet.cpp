@@ -213,7 +213,7 @@ class Service final : public DeviceServer {
     void end(bool ok) override {
       if (state_ == State::kAwaited) {
         if (ok) return begin();
-        delete this;  // without a call gRPC does not report over_
+        delete this;  // gRPC reports over_ only for an object that got a call
         return;
       }
       {

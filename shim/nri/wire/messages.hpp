@@ -46,7 +46,7 @@ struct NriContainer {
   std::map<std::string, std::string> annotations;
   std::vector<std::string> env;           // NAME=value
   std::vector<hook::SpecMount> mounts;    // the mounts, without their sources
-  std::vector<hook::SpecDevice> devices;  // includes the devices of earlier plugins
+  std::vector<hook::SpecDevice> devices;  // devices of the container, with those that earlier plugins added
   std::vector<DeviceRule> device_rules;
   std::map<std::string, std::string> unified = {};  // cgroup v2 files of the container, and their values
   std::optional<hook::Rlimit> memlock;  // RLIMIT_MEMLOCK; always nullopt before containerd 2.3 and CRI-O 1.36
@@ -76,7 +76,7 @@ struct ContainerAdjustment {
 struct NriValidation {
   std::string container_id;
   std::map<std::string, hook::SpecDevice> devices;  // final devices by path
-  std::map<std::string, std::string> owners;        // by path: the plugin that set or removed it, "INDEX-NAME"
+  std::map<std::string, std::string> owners;        // the plugin that set or removed a device, "INDEX-NAME", by path
 };
 
 // Content of a Configure request.
