@@ -10,7 +10,7 @@
 #include "base/text.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/ledger/runtime_records.hpp"
-#include "shim/runtime/behind.hpp"
+#include "shim/runtime/state_directory.hpp"
 
 namespace shim {
 namespace {
@@ -78,7 +78,7 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
                ENOENT, kRemedy};
 }
 
-Result<std::optional<Invocation>> behind_container(std::span<char* const> arguments, const std::string& ledger) {
+Result<std::optional<Invocation>> runtime_of_container(std::span<char* const> arguments, const std::string& ledger) {
   std::string asked;
   // The syntax of the command line depends on the runtime, and the runtime is found by the container id in the command
   // line. So both syntaxes are tried, and a record counts only if its runtime has the syntax that was tried.

@@ -30,7 +30,7 @@ Result<std::string> find_runtime(const std::vector<std::string>& configured, std
 
 // Returns the command line with the runtime that created its container. nullopt: the command names no container or
 // creates one, or no record of the container exists. Errors: those of the ledger.
-Result<std::optional<Invocation>> behind_container(std::span<char* const> arguments, const std::string& ledger);
+Result<std::optional<Invocation>> runtime_of_container(std::span<char* const> arguments, const std::string& ledger);
 
 struct Configured {
   std::string runtime;

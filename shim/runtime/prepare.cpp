@@ -12,12 +12,12 @@
 #include "hook/apply/memlock.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/grant/refused.hpp"
-#include "shim/runtime/behind.hpp"
+#include "shim/runtime/exec_grant.hpp"
 #include "shim/runtime/features.hpp"
 #include "shim/runtime/hooks.hpp"
-#include "shim/runtime/marker.hpp"
 #include "shim/runtime/seccomp.hpp"
 #include "shim/runtime/spec_file.hpp"
+#include "shim/runtime/state_directory.hpp"
 
 namespace shim {
 namespace {
@@ -91,7 +91,7 @@ class Start {
     const auto unknown = TRY(about(FailureReason::kNetwork, check_moved_netdevs(requesting.spec, invocation_.runtime)));
     if (!unknown.empty()) log_.warning(unknown);
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
-    auto state = hook_need(requesting, command, invocation_.dialect) == HookNeed::kNone ? state_behind(invocation_)
+    auto state = hook_need(requesting, command, invocation_.dialect) == HookNeed::kNone ? runtime_state_of(invocation_)
                                                                                         : std::nullopt;
     // With a runtime state, the ledger finds in the runtime's own files whether the container lives. Without a state,
     // the createRuntime hook must report the container's first process to the ledger.
@@ -146,8 +146,8 @@ class Start {
           "last process",
           0, "create a new container with its own PID namespace"};
     }
-    // state_behind() creates crun's root, which is missing if this is the first container since the node started.
-    auto state = state_behind(invocation_, true);
+    // runtime_state_of() creates crun's root, which is missing if this is the first container since the node started.
+    auto state = runtime_state_of(invocation_, true);
     if (!state) {
       return Error{
           "cannot restore the container: crun runs no hooks at restore, and the path of its state directory is unknown",
@@ -177,7 +177,7 @@ class Start {
       auto restored = TRY(file_.rewrite(*original_, self_));
       TRY_VOID(restored.put_in_place());
     }
-    remove_marker(invocation_.bundle);  // the marker of an earlier container in this bundle
+    remove_exec_grant(invocation_.bundle);  // the exec grant of an earlier container in this bundle
     return {};
   }
 
@@ -192,14 +192,14 @@ class Start {
     return write(plan, config);
   }
 
-  // Replaces config.json, and leaves the marker that names the new file.
+  // Replaces config.json, and leaves the exec grant that names the new file.
   Result<void> write(const hook::Plan& plan, const Json& config) const {
     auto edited = TRY(file_.rewrite(base::to_text(config), self_));
-    // The marker is written before config.json is replaced, and names the version of the new file. If this process is
-    // killed in between, config.json is still the previous file, and the marker has no effect, because it names another
-    // version.
-    const Marker marker{invocation_.id, edited.version(), process_grant(plan)};
-    TRY_VOID(leave_marker(invocation_.bundle, marker, text(), self_));
+    // The exec grant is written before config.json is replaced, and names the version of the new file. If this process
+    // is killed in between, config.json is still the previous file, and the exec grant has no effect, because it names
+    // another version.
+    const ExecGrant exec_grant{invocation_.id, edited.version(), process_grant(plan)};
+    TRY_VOID(write_exec_grant(invocation_.bundle, exec_grant, text(), self_));
     return edited.put_in_place();
   }
 
@@ -215,14 +215,14 @@ Result<void> edit_exec(const Invocation& invocation, const base::ProcessIdentity
   // `exec` names no bundle, so the bundle comes from the runtime's state.
   const auto bundle = find_bundle(invocation);
   if (!bundle) return {};
-  const auto marker = TRY(read_marker(*bundle));
-  // An earlier container may have left a marker in this bundle. The marker counts only for the container id that it
-  // names.
-  if (!marker || marker->id != invocation.id) return {};
+  const auto exec_grant = TRY(read_exec_grant(*bundle));
+  // An earlier container may have left an exec grant in this bundle. The exec grant counts only for the container id
+  // that it names.
+  if (!exec_grant || exec_grant->id != invocation.id) return {};
   const auto file = TRY(SpecFile::open(invocation.process_file));
   if (!file) return {};
   Json process = TRY(base::parse_json(file->text(), "the file of `--process`"));
-  if (!TRY(edit_process(marker->process, process, hook::memlock_of(0)))) return {};
+  if (!TRY(edit_process(exec_grant->process, process, hook::memlock_of(0)))) return {};
   auto edited = TRY(file->rewrite(base::to_text(process), self));
   return edited.put_in_place();
 }

@@ -161,7 +161,7 @@ int run(char* const* argv, const std::string& ledger, const ReadSettings& read) 
     RuntimeLog(invocation).error(error);
     return kExitFailure;
   };
-  auto made = behind_container(arguments, ledger);
+  auto made = runtime_of_container(arguments, ledger);
   if (!made) return fail(made.error());
   std::string warning;
   if (*made) {

@@ -1,6 +1,6 @@
 // Any text as a file of an engine or a runtime: the process of an exec, states, seccomp profiles, rdma-runtime's
-// marker. The first byte selects the grant.
-#include "shim/runtime/marker.hpp"
+// exec_grant. The first byte selects the grant.
+#include "shim/runtime/exec_grant.hpp"
 
 #include <cstdint>
 #include <string>
@@ -60,10 +60,11 @@ void fuzz::run(std::string_view input, FuzzedDataProvider) {
     const auto bundle = hook::bundle_of_state(kind, text);
     require(!bundle || bundle->starts_with('/'), "a bundle is absolute");
   }
-  if (const auto marker = shim::parse_marker(text)) {
-    const auto again = shim::parse_marker(shim::marker_text(*marker));
-    require(again && again->id == marker->id && again->process == marker->process && again->edited == marker->edited,
-            "a marker reads back");
+  if (const auto exec_grant = shim::parse_exec_grant(text)) {
+    const auto again = shim::parse_exec_grant(shim::exec_grant_text(*exec_grant));
+    require(again && again->id == exec_grant->id && again->process == exec_grant->process &&
+                again->edited == exec_grant->edited,
+            "an exec grant reads back");
   }
   const auto json = base::parse_json(text, "the process");
   if (!json) return;

@@ -48,7 +48,7 @@ TEST_F(MovedNetdevs, AreRefusedIfTheRuntimeIgnoresThem) {
       start().error().message,
       fmt::format("cannot move rail7 into the container (linux.netDevices): `{}` ignores it", invocation_.runtime));
   EXPECT_TRUE(was_asked());
-  EXPECT_FALSE(has_marker());
+  EXPECT_FALSE(has_exec_grant());
 }
 
 TEST_F(MovedNetdevs, AreAcceptedIfTheRuntimeMovesThem) {

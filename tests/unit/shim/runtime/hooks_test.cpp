@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "shim/runtime/behind.hpp"
+#include "shim/runtime/state_directory.hpp"
 #include "unit/shim/runtime/scene.hpp"
 
 namespace {
@@ -85,7 +85,7 @@ class StateBehind : public testing::Test {
   std::optional<RuntimeState> of(const std::string& runtime) {
     invocation_.runtime = runtime;
     invocation_.dialect = shim::dialect_of(runtime);
-    return state_behind(invocation_);
+    return runtime_state_of(invocation_);
   }
   TempDir directory_;
   shim::Invocation invocation_;

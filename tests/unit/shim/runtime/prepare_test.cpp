@@ -1,4 +1,4 @@
-#include "shim/runtime/marker.hpp"
+#include "shim/runtime/exec_grant.hpp"
 
 #include "hook/apply/memlock.hpp"
 #include "support/results.hpp"
@@ -23,7 +23,7 @@ TEST_F(Prepare, EditsContainerThatRequestsHcas) {
   EXPECT_EQ(edited["hooks"]["createRuntime"][0]["path"], settings_.hook);
   EXPECT_EQ(edited["hooks"]["poststop"][0]["args"][1], "poststop");
   EXPECT_EQ(status_of(config_path()).st_mode & 07777, 0640U);
-  EXPECT_EQ(status_of(marker_path()).st_mode & 07777, 0600U);
+  EXPECT_EQ(status_of(exec_grant_path()).st_mode & 07777, 0600U);
   EXPECT_FALSE(has_log());  // no messages
 }
 
@@ -81,14 +81,14 @@ TEST_F(Prepare, BooksRestoredContainerForHook) {
   EXPECT_EQ(config()["hooks"], original["hooks"]) << "the edit starts from the original";
 }
 
-// `podman container restore` writes the edited config.json again. With --import there is no marker.
+// `podman container restore` writes the edited config.json again. With --import there is no exec_grant.
 TEST_F(Prepare, BooksRestoredContainerWithRewrittenConfig) {
   for (const bool is_imported : {false, true}) {
     write_config_for_runc();
     ASSERT_TRUE(start());
     ASSERT_FALSE(config()["hooks"].contains("createRuntime"));
     write_config(config().dump(1));
-    if (is_imported) shim::remove_marker(invocation_.bundle);
+    if (is_imported) shim::remove_exec_grant(invocation_.bundle);
     end_grants();
     test_support::must(restore());
     EXPECT_EQ(grants().size(), 1U);
@@ -146,7 +146,7 @@ TEST_F(Prepare, LeavesContainerWithoutGrantUnchanged) {
   EXPECT_EQ(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
   EXPECT_EQ(after.st_ctim.tv_nsec, before.st_ctim.tv_nsec);
   EXPECT_TRUE(grants().empty());
-  EXPECT_FALSE(has_marker());
+  EXPECT_FALSE(has_exec_grant());
   // A container that can open an HCA and gets none.
   write_config(without_hcas().dump());
   ASSERT_TRUE(start());
@@ -168,7 +168,7 @@ TEST_F(Prepare, SetsNoteAboutAnnotationWithoutEffect) {
     EXPECT_EQ(config(), expected) << "nothing else is added";
   }
   EXPECT_TRUE(grants().empty());
-  EXPECT_TRUE(has_marker());
+  EXPECT_TRUE(has_exec_grant());
   // The container can open an HCA and gets none, but the note.
   Json asking = without_hcas();
   asking["annotations"]["rdma-init.io/device"] = "8";
@@ -198,7 +198,7 @@ TEST_F(Prepare, EditsOriginalWhenBundleIsStartedAgain) {
   write_file(directory_ / "admin.json", "{}");
   ASSERT_TRUE(start());
   EXPECT_EQ(read_file(config_path()), kSilent);
-  EXPECT_FALSE(has_marker());
+  EXPECT_FALSE(has_exec_grant());
 }
 
 TEST_F(Prepare, UsesConfigThatEngineWroteAgain) {
@@ -208,7 +208,7 @@ TEST_F(Prepare, UsesConfigThatEngineWroteAgain) {
   write_config(kSilent);
   ASSERT_TRUE(start());
   EXPECT_EQ(read_file(config_path()), kSilent);
-  EXPECT_FALSE(has_marker());  // exec must not get limits that the container lacks
+  EXPECT_FALSE(has_exec_grant());  // exec must not get limits that the container lacks
 }
 
 TEST_F(Prepare, RemovesTemporaryFilesOfKilledCalls) {
@@ -241,7 +241,7 @@ TEST_F(Prepare, EditsFileOfConfigOption) {
   test_support::must(start());
   EXPECT_EQ(read_file(config_path()), kSilent);
   EXPECT_TRUE(Json::parse(read_file(directory_ / "other/spec.json"))["hooks"].contains("poststop"));
-  EXPECT_TRUE(has_marker());
+  EXPECT_TRUE(has_exec_grant());
 }
 
 TEST_F(Prepare, ChangesNothingAfterRefusal) {
@@ -262,7 +262,7 @@ TEST_F(Prepare, ChangesNothingAfterRefusal) {
     const std::string message = start().error().message;
     EXPECT_NE(message.find(word), std::string::npos) << message;
     EXPECT_EQ(read_file(config_path()), text);
-    EXPECT_FALSE(has_marker());
+    EXPECT_FALSE(has_exec_grant());
   }
   ASSERT_EQ(::unlink(config_path().c_str()), 0);
   ASSERT_EQ(::symlink("real.json", config_path().c_str()), 0);
@@ -319,7 +319,7 @@ TEST_F(Prepare, LeavesExecOfOtherContainerUnchanged) {
   write_state(directory_ / "bundle");
   exec(file);  // no such bundle
   write_config(R"({"annotations": {"rdma-init.io/grant": "0123456789abcdef0123456789abcdef"}})");
-  exec(file);  // an annotation is not a marker
+  exec(file);  // an annotation is no exec grant
   write_config(kAsking);
   invocation_.id = "ID";
   ASSERT_TRUE(start());

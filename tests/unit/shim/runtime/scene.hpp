@@ -66,9 +66,9 @@ class Prepare : public testing::Test {
   }
   std::string config_path() const { return directory_ / "bundle/config.json"; }
   base::Json config() const { return base::Json::parse(test_support::read_file(config_path())); }
-  std::string marker_path() const { return directory_ / "bundle/rdma-runtime.json"; }
+  std::string exec_grant_path() const { return directory_ / "bundle/rdma-runtime.json"; }
   bool has_log() const { return ::access((directory_ / "log").c_str(), F_OK) == 0; }
-  bool has_marker() const { return ::access(marker_path().c_str(), F_OK) == 0; }
+  bool has_exec_grant() const { return ::access(exec_grant_path().c_str(), F_OK) == 0; }
 
   // Lays out a node with `count` HCAs: mlx5_0 has uverbsN, N is `uverbs`.
   void use_node(const std::string& name, unsigned count, unsigned uverbs) {

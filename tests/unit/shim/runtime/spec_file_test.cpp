@@ -7,10 +7,10 @@
 #include <iterator>
 
 #include "base/text.hpp"
-#include "shim/runtime/behind.hpp"
 #include "shim/runtime/choose_runtime.hpp"
-#include "shim/runtime/marker.hpp"
+#include "shim/runtime/exec_grant.hpp"
 #include "shim/runtime/spec_file.hpp"
+#include "shim/runtime/state_directory.hpp"
 #include "support/results.hpp"
 #include "unit/shim/runtime/scene.hpp"
 
@@ -102,43 +102,43 @@ TEST(SpecFile, RefusesOtherFileTypesAndSplitsPaths) {
   EXPECT_EQ(base::parent_of("b"), ".");
 }
 
-TEST(Marker, IsReadAsWritten) {
+TEST(ExecGrant, IsReadAsWritten) {
   const TempDir directory;
   write_file(directory / "config.json", "edited");
   const auto config = SpecFile::open(directory.path(), "config.json");
-  const shim::Marker marker{"id", (*config)->version(), {true, UINT64_MAX}};
-  EXPECT_FALSE(*shim::read_marker(directory.path()));
-  EXPECT_FALSE(*shim::read_original(directory.path(), marker.edited));
-  ASSERT_TRUE(shim::leave_marker(directory.path(), marker, "original", kSelf));
-  const auto read = must(must(shim::read_marker(directory.path())));
+  const shim::ExecGrant exec_grant{"id", (*config)->version(), {true, UINT64_MAX}};
+  EXPECT_FALSE(*shim::read_exec_grant(directory.path()));
+  EXPECT_FALSE(*shim::read_original(directory.path(), exec_grant.edited));
+  ASSERT_TRUE(shim::write_exec_grant(directory.path(), exec_grant, "original", kSelf));
+  const auto read = must(must(shim::read_exec_grant(directory.path())));
   EXPECT_EQ(read.id, "id");
-  EXPECT_EQ(read.edited, marker.edited);
-  EXPECT_EQ(read.process, marker.process);
-  EXPECT_EQ(*shim::read_original(directory.path(), marker.edited), "original");
-  auto other = marker.edited;
+  EXPECT_EQ(read.edited, exec_grant.edited);
+  EXPECT_EQ(read.process, exec_grant.process);
+  EXPECT_EQ(*shim::read_original(directory.path(), exec_grant.edited), "original");
+  auto other = exec_grant.edited;
   ++other.mtime_ns;
   EXPECT_FALSE(*shim::read_original(directory.path(), other));
-  ASSERT_EQ(::chmod((directory / shim::kMarkerName).c_str(), 0666), 0);
-  EXPECT_FALSE(shim::read_marker(directory.path()));
-  shim::remove_marker(directory.path());
-  EXPECT_FALSE(*shim::read_marker(directory.path()));
+  ASSERT_EQ(::chmod((directory / shim::kExecGrantName).c_str(), 0666), 0);
+  EXPECT_FALSE(shim::read_exec_grant(directory.path()));
+  shim::remove_exec_grant(directory.path());
+  EXPECT_FALSE(*shim::read_exec_grant(directory.path()));
   EXPECT_NE(::access((directory / shim::kOriginalName).c_str(), F_OK), 0);
 }
 
-TEST(Marker, RefusesDamagedFiles) {
-  const std::string whole = shim::marker_text({"id", {1, 2, 3, 4}, {true, std::nullopt}});
-  ASSERT_TRUE(shim::parse_marker(whole));
-  EXPECT_FALSE(shim::parse_marker(whole)->process.memlock);
+TEST(ExecGrant, RefusesDamagedFiles) {
+  const std::string whole = shim::exec_grant_text({"id", {1, 2, 3, 4}, {true, std::nullopt}});
+  ASSERT_TRUE(shim::parse_exec_grant(whole));
+  EXPECT_FALSE(shim::parse_exec_grant(whole)->process.memlock);
   const auto json = base::Json::parse(whole);
   for (const char* name : {"id", "config", "ipc_lock"}) {
     auto damaged = json;
     damaged[name] = -1;
-    EXPECT_FALSE(shim::parse_marker(damaged.dump())) << name;
+    EXPECT_FALSE(shim::parse_exec_grant(damaged.dump())) << name;
     damaged.erase(name);
-    EXPECT_FALSE(shim::parse_marker(damaged.dump())) << name;
+    EXPECT_FALSE(shim::parse_exec_grant(damaged.dump())) << name;
   }
-  EXPECT_FALSE(shim::parse_marker(""));
-  EXPECT_FALSE(shim::parse_marker("[]"));
+  EXPECT_FALSE(shim::parse_exec_grant(""));
+  EXPECT_FALSE(shim::parse_exec_grant("[]"));
 }
 
 TEST(FindBundle, ReadsStateOfRuncAndCrun) {

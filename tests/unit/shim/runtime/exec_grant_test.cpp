@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "shim/runtime/marker.hpp"
+#include "shim/runtime/exec_grant.hpp"
 #include "support/results.hpp"
 #include "unit/shim/runtime/scene.hpp"
 

@@ -36,32 +36,33 @@ ProcessGrant process_grant(const hook::Plan& plan);
 Result<bool> edit_process(const ProcessGrant& grant, base::Json& process,
                           const std::optional<hook::Rlimit>& inherited = std::nullopt);
 
-inline constexpr const char* kMarkerName = "rdma-runtime.json";
+inline constexpr const char* kExecGrantName = "rdma-runtime.json";
 inline constexpr const char* kOriginalName = "rdma-runtime.config.json";
 
-struct Marker {
+// The grant of a container as `exec` needs it.
+struct ExecGrant {
   std::string id;      // id of the container
   FileVersion edited;  // version of the edited config.json
   ProcessGrant process;
 };
 
-// Converts between a marker and the text of its file. Pure. Errors: a missing member, or a member of a wrong type.
-std::string marker_text(const Marker& marker);
-Result<Marker> parse_marker(std::string_view text);
+// Converts between an exec grant and the text of its file. Pure. Errors: a missing member, or a member of a wrong type.
+std::string exec_grant_text(const ExecGrant& exec_grant);
+Result<ExecGrant> parse_exec_grant(std::string_view text);
 
-// Reads the marker of a bundle. nullopt: the bundle has none. Errors: another user could have written the file, or it
-// is damaged.
-Result<std::optional<Marker>> read_marker(const std::string& bundle);
+// Reads the exec grant of a bundle. nullopt: the bundle has none. Errors: another user could have written the file, or
+// it is damaged.
+Result<std::optional<ExecGrant>> read_exec_grant(const std::string& bundle);
 // Returns the text that the bundle's config.json had before rdma-runtime edited it. config: version of the present
-// config.json. nullopt: the bundle has no marker, or its config.json was replaced since the edit, so that the marker
-// names another version.
+// config.json. nullopt: the bundle has no exec grant, or its config.json was replaced since the edit, so that the exec
+// grant names another version.
 Result<std::optional<std::string>> read_original(const std::string& bundle, const FileVersion& config);
 
-// Writes the marker and the unedited config.json with mode 0600. First removes temporary files of killed writers.
+// Writes the exec grant and the unedited config.json with mode 0600. First removes temporary files of killed writers.
 // writer: this process.
-Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
-                          const base::ProcessIdentity& writer);
-// Removes the marker, the unedited config.json, and temporary files of killed writers.
-void remove_marker(const std::string& bundle);
+Result<void> write_exec_grant(const std::string& bundle, const ExecGrant& exec_grant, std::string_view original,
+                              const base::ProcessIdentity& writer);
+// Removes the exec_grant, the unedited config.json, and temporary files of killed writers.
+void remove_exec_grant(const std::string& bundle);
 
 }  // namespace shim

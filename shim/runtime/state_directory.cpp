@@ -1,4 +1,4 @@
-#include "shim/runtime/behind.hpp"
+#include "shim/runtime/state_directory.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -71,7 +71,7 @@ std::optional<std::string> find_bundle(const Invocation& invocation) {
   return std::nullopt;
 }
 
-std::optional<hook::RuntimeState> state_behind(const Invocation& invocation, bool make_root) {
+std::optional<hook::RuntimeState> runtime_state_of(const Invocation& invocation, bool make_root) {
   const auto kind = kind_of(invocation.runtime);
   const std::string& passed = invocation.root;
   // If XDG_RUNTIME_DIR is set, the default root is not predictable: runc and crun have different rules about the owner

@@ -1,5 +1,5 @@
-// The real runtime (runc or crun) behind rdma-runtime, and the files in which it records its containers. Reading a file
-// costs less than starting the runtime.
+// The directory in which the real runtime (runc or crun) records its containers. Reading a file there costs less than
+// starting the runtime.
 #pragma once
 
 #include <optional>
@@ -23,6 +23,6 @@ std::optional<std::string> find_bundle(const Invocation& invocation);
 // Returns the state directory in which the runtime records whether the container is alive. make_root: creates a missing
 // root directory, as the runtime would. nullopt: the container needs the createRuntime hook, because the program is
 // neither runc nor crun, or because its root is unknown or missing.
-std::optional<hook::RuntimeState> state_behind(const Invocation& invocation, bool make_root = false);
+std::optional<hook::RuntimeState> runtime_state_of(const Invocation& invocation, bool make_root = false);
 
 }  // namespace shim

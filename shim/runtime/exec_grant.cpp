@@ -1,4 +1,4 @@
-#include "shim/runtime/marker.hpp"
+#include "shim/runtime/exec_grant.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ bool has(const Json& object, const char* name) {
   return value && !value->is_null();
 }
 
-constexpr std::size_t kLongestMarker = std::size_t{1} << 20;
+constexpr std::size_t kLongestExecGrant = std::size_t{1} << 20;
 
 base::UniqueFd open_bundle(const std::string& bundle) {
   return base::UniqueFd(::open(bundle.empty() ? "." : bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -32,8 +32,8 @@ base::UniqueFd open_bundle(const std::string& bundle) {
 Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* name, const base::JsonLimits& limits) {
   auto file = TRY(SpecFile::open(bundle, name, limits));
   if (!file) return file;
-  // A user who could write these files could raise limits by a forged marker. A forged copy of the unedited config.json
-  // would replace the container's config.json, which the runtime applies as root.
+  // A user who could write these files could raise limits by a forged exec_grant. A forged copy of the unedited
+  // config.json would replace the container's config.json, which the runtime applies as root.
   const base::FileSettings& settings = file->settings();
   const uid_t owner = settings.owner->uid;
   if ((owner != 0 && owner != ::geteuid()) || (settings.mode & 022) != 0)
@@ -68,54 +68,54 @@ void describe(auto& members, FileVersion& version) {
   members("size", version.size);
 }
 
-void describe(auto& members, Marker& marker) {
-  members("id", marker.id);
-  members("config", marker.edited);
-  members("ipc_lock", marker.process.ipc_lock);
-  members.optional("memlock", marker.process.memlock);
+void describe(auto& members, ExecGrant& exec_grant) {
+  members("id", exec_grant.id);
+  members("config", exec_grant.edited);
+  members("ipc_lock", exec_grant.process.ipc_lock);
+  members.optional("memlock", exec_grant.process.memlock);
 }
 
-std::string marker_text(const Marker& marker) {
-  return base::to_record(marker).dump() + "\n";
+std::string exec_grant_text(const ExecGrant& exec_grant) {
+  return base::to_record(exec_grant).dump() + "\n";
 }
 
-Result<Marker> parse_marker(std::string_view text) {
-  return base::from_record<Marker>(TRY(base::parse_json(text, kMarkerName, {.bytes = kLongestMarker})));
+Result<ExecGrant> parse_exec_grant(std::string_view text) {
+  return base::from_record<ExecGrant>(TRY(base::parse_json(text, kExecGrantName, {.bytes = kLongestExecGrant})));
 }
 
-Result<std::optional<Marker>> read_marker(const std::string& bundle) {
-  const auto file = TRY(open_own(bundle, kMarkerName, {.bytes = kLongestMarker}));
-  if (!file) return std::optional<Marker>();
-  auto marker = parse_marker(file->text());
-  if (!marker) return base::wrap(std::move(marker).error(), base::printable(file->path()));
-  return std::optional<Marker>(*std::move(marker));
+Result<std::optional<ExecGrant>> read_exec_grant(const std::string& bundle) {
+  const auto file = TRY(open_own(bundle, kExecGrantName, {.bytes = kLongestExecGrant}));
+  if (!file) return std::optional<ExecGrant>();
+  auto exec_grant = parse_exec_grant(file->text());
+  if (!exec_grant) return base::wrap(std::move(exec_grant).error(), base::printable(file->path()));
+  return std::optional<ExecGrant>(*std::move(exec_grant));
 }
 
 Result<std::optional<std::string>> read_original(const std::string& bundle, const FileVersion& config) {
-  const auto marker = TRY(read_marker(bundle));
-  if (!marker || marker->edited != config) return std::optional<std::string>();
+  const auto exec_grant = TRY(read_exec_grant(bundle));
+  if (!exec_grant || exec_grant->edited != config) return std::optional<std::string>();
   const auto original = TRY(open_own(bundle, kOriginalName, {}));
   if (!original) return std::optional<std::string>();
   return std::optional<std::string>(original->text());
 }
 
-Result<void> leave_marker(const std::string& bundle, const Marker& marker, std::string_view original,
-                          const base::ProcessIdentity& writer) {
+Result<void> write_exec_grant(const std::string& bundle, const ExecGrant& exec_grant, std::string_view original,
+                              const base::ProcessIdentity& writer) {
   const base::UniqueFd directory = open_bundle(bundle);
   if (!directory.ok()) return sys_error(errno, "cannot open the bundle `{}`", base::printable(bundle));
   remove_leftovers(directory.get(), {});
   const base::FileSettings ours{.owner = base::FileOwner{::geteuid(), ::getegid()}};
   auto config = TRY(NewSpecFile::write({directory.get(), kOriginalName}, original, ours, writer));
-  auto file = TRY(NewSpecFile::write({directory.get(), kMarkerName}, marker_text(marker), ours, writer));
-  // The marker is renamed last, so that no marker exists without its copy of the unedited config.json: read_original()
-  // uses the copy if the marker names the current config.json.
+  auto file = TRY(NewSpecFile::write({directory.get(), kExecGrantName}, exec_grant_text(exec_grant), ours, writer));
+  // The exec grant is renamed last, so that none exists without its copy of the unedited config.json: read_original()
+  // uses the copy if it names the current config.json.
   TRY_VOID(config.put_in_place());
   return file.put_in_place();
 }
 
-void remove_marker(const std::string& bundle) {
+void remove_exec_grant(const std::string& bundle) {
   const base::UniqueFd directory = open_bundle(bundle);
-  constexpr std::array<std::string_view, 2> kBoth = {kMarkerName, kOriginalName};
+  constexpr std::array<std::string_view, 2> kBoth = {kExecGrantName, kOriginalName};
   if (directory.ok()) remove_leftovers(directory.get(), kBoth);
 }
 
