@@ -11,7 +11,7 @@
 #include "init/doctor.hpp"
 #include "init/format_env.hpp"
 #include "init/nccl_rules.hpp"
-#include "init/resolve.hpp"
+#include "init/pending.hpp"
 #include "init/topo.hpp"
 #include "require.hpp"
 
