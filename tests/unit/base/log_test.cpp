@@ -75,7 +75,7 @@ TEST_F(LogTest, WritesToPipeAndSocketButNotToFile) {
 }
 
 TEST_F(LogTest, WritesFixedLineToFileOnlyWithoutContainer) {
-  if (::access("/dev/log", F_OK) == 0) GTEST_SKIP() << "syslog takes the error";
+  if (::access("/dev/log", F_OK) == 0) GTEST_SKIP() << "this machine has /dev/log, which takes the error";
   const test_support::TempDir directory;
   const std::string path = directory / "errors";
   const auto written = [&](int flags, bool has_container) {

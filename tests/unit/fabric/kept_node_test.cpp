@@ -188,7 +188,7 @@ class KeptNodeTest : public testing::Test {
     can_make_nodes_ = make_node(0, 192) && make_node(1, 193);
   }
   void SetUp() override {
-    if (!can_make_nodes_) GTEST_SKIP() << "cannot make device nodes";
+    if (!can_make_nodes_) GTEST_SKIP() << "mknod(2) of device nodes is not allowed here";
   }
 
   bool make_node(unsigned number, unsigned minor) const {

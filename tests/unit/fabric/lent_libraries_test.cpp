@@ -61,7 +61,7 @@ class FindLent : public testing::Test {
     write_file(node_ / "usr/lib64/libibverbs/libmlx5-rdmav65.so", provider_library({{"mlx5", 1, 1}}));
   }
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs files of root";
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make files of root";
   }
 
   std::string found(const std::string& from = "") {

@@ -691,7 +691,7 @@ TEST_F(BoundContainer, KeepsViewIfOnlyLimitsAreLeft) {
 }
 
 TEST_F(BoundContainer, KeepsCopiesIfLibraryIsUpdated) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs files of root";
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make files of root";
   const std::string format = "lib%s-rdmav65.so";
   const std::string verbs = provider_library({}) + '\0' + format + '\0' + "/usr/lib64/libibverbs/" + format + '\0';
   const std::string provider = node_.root + "/usr/lib64/libibverbs/libmlx5-rdmav65.so";

@@ -436,7 +436,7 @@ TEST_F(LedgerRecord, ReadOnlyIndexAllocatesNothing) {
     const auto locked = ledger ? ledger->lock({"mlx5_0"}) : ledger.error();
     return locked ? 1 : 0;
   });
-  if (code == kNotPossible) GTEST_SKIP() << "needs a mount namespace";
+  if (code == kNotPossible) GTEST_SKIP() << "a mount namespace needs CAP_SYS_ADMIN";
   EXPECT_EQ(code, 0) << "a decision needs the lock, which it cannot write";
   EXPECT_TRUE(is_refused(db_, kAlone)) << "writable again";
 }

@@ -285,7 +285,7 @@ TEST_F(LedgerViews, NewViewRemovesManyThatNoUserNames) {
 class LentLibraries : public LedgerViews {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs files of root";
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make files of root";
   }
   // Returns a view with the library as it is now. hca: the HCA of a set of its own.
   std::vector<ViewEntry> lent(const std::string& hca = "") const { return lent_from(library_, hca); }

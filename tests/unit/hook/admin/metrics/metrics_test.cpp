@@ -394,7 +394,7 @@ TEST(MetricsCommand, ReadsReadOnlyLedger) {
   testing::internal::CaptureStderr();
   const int code = metrics_of_read_only(path);
   const std::string errors = testing::internal::GetCapturedStderr();
-  if (code == 77) GTEST_SKIP() << "cannot mount here";
+  if (code == 77) GTEST_SKIP() << "mount(2) is not allowed here";
   EXPECT_EQ(code, 0);
   EXPECT_EQ(errors, "");
 }
