@@ -97,7 +97,7 @@ struct Hca {
   bool uverbs_unknown = false;            // true: the snapshot has no key `uverbs`; only `accessible` counts
   std::optional<std::string> uverbs_dev;  // "MAJ:MIN" from sysfs; from uverbs32 on it is dynamic
   std::optional<bool> accessible;         // whether open() of /dev/infiniband/uverbsN succeeded
-  std::optional<int> access_error;        // errno of that open()
+  std::optional<int> access_error;        // errno of a failed open() of /dev/infiniband/uverbsN
   bool is_elsewhere = false;              // RDMA netlink of this network namespace lacks the HCA; not in snapshots
   std::optional<unsigned>
       abi_version;  // ABI version of the HCA's driver; libibverbs compares it with the provider's range

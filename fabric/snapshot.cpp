@@ -66,7 +66,7 @@ struct Wrong {
 // The form of a member in JSON. Plain stands for the default form of the member's type.
 struct Plain {};
 
-// The form of a list of objects, with its limit of elements.
+// The form of a member that is a list of objects: the list has at most so many elements.
 struct AtMost {
   std::size_t entries = 0;
 };

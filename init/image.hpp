@@ -35,7 +35,7 @@ struct Image {
   std::vector<Provider> providers;
   std::string unread;  // directory of drivers or providers that was not read completely; a missing file may be in it
   bool abi_version = true;        // sysfs has infiniband_verbs/abi_version; libibverbs needs it
-  fabric::ImageFile fabric;       // libfabric.so.1
+  fabric::ImageFile fabric;       // the image's libfabric.so.1
   bool lacks_localhost = false;   // certain: programs that use the C library cannot resolve `localhost`
   std::string ucx_without_verbs;  // directory of UCX's modules, if it has modules and no libuct_ib.so; empty: none
   fabric::ImageFile nccl_plugin;  // libnccl-net.so or libnccl-net-ofi.so, for EFA only

@@ -41,7 +41,7 @@ int each_block(int file, auto use) {
     const ssize_t count = ::pread(file, buffer.data(), buffer.size(), at);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return count < 0 ? errno : 0;
-    if (at + count > fabric::kLargestLent) return EFBIG;  // EFBIG, because the file grows
+    if (at + count > fabric::kLargestLent) return EFBIG;  // the file grows while it is copied
     if (const int code = use(std::string_view(buffer.data(), static_cast<std::size_t>(count)), at); code != 0)
       return code;
     at += count;

@@ -22,8 +22,8 @@ struct Suspect {
   std::uint64_t value = 0;                // what the sign has at these members
   std::uint64_t usual = 0;                // what the sign has at `count` members
   std::size_t count = 0;
-  std::size_t failed = 0;          // tests that it explains
-  const Fault* example = nullptr;  // the first of them with the lowest layer
+  std::size_t failed = 0;          // number of failed tests that the suspect explains
+  const Fault* example = nullptr;  // the first of these failures, with the lowest layer
 
   void explain(Evidence& evidence, Fault& fault);
 };

@@ -152,7 +152,7 @@ class StepRun {
  public:
   StepRun(const LiveContainer& container, Engine engine) : container_(container), engine_(engine) {}
 
-  // Returns the warnings.
+  // Runs the steps in their order. Returns their warnings.
   Result<std::vector<std::string>> run(const std::vector<Step>& steps) {
     std::vector<Step> files;
     std::ranges::copy_if(steps, std::back_inserter(files),
