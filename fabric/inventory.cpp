@@ -1,5 +1,7 @@
 #include "fabric/inventory.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -42,16 +44,65 @@ PortObstacle Port::obstacle() const {
   return is_infiniband() || is_ethernet() ? PortObstacle::kNone : PortObstacle::kLinkLayer;
 }
 
+std::optional<Address> Port::subnet_prefix() const {
+  constexpr unsigned kPrefixBits = 64;
+  if (!is_infiniband()) return std::nullopt;
+  if (!gids.empty() && gids.front().index == 0) return masked(gids.front().gid, kPrefixBits);
+  return subnet;
+}
+
+std::optional<unsigned> Port::pkey_at(std::size_t index) const {
+  constexpr std::string_view kPrefix = "0x";
+  if (!pkeys || index >= pkeys->size() || !(*pkeys)[index].starts_with(kPrefix)) return std::nullopt;
+  return parse_number<unsigned>(std::string_view((*pkeys)[index]).substr(kPrefix.size()), 16);
+}
+
+bool Port::has_subnet_manager() const {
+  // The kernel prints "0x0" if there is none.
+  return sm_lid && sm_lid->find_first_not_of("0x") != std::string::npos;
+}
+
+std::string vf_guid_remedy(std::string_view pf) {
+  return fmt::format(
+      "on the node `ip link set {} vf N node_guid GUID`, the same with `port_guid GUID` and `state auto`, then unbind "
+      "and bind the VF: its driver reads the GUID when it is bound",
+      pf);
+}
+
+bool is_unserved_vf(const Hca& hca, const Port& port) {
+  return hca.physfn && !hca.has_zero_guid() && port.is_infiniband() && port.has_subnet_manager() &&
+         value_or(port.state, std::string()).ends_with("DOWN") &&
+         value_or(port.phys_state, std::string()).ends_with("LinkUp");
+}
+
+std::string unserved_vf_remedy(std::string_view pf) {
+  return fmt::format(
+      "let the subnet manager serve virtual ports (`virt_enabled 2` in opensm.conf), and on the node `ip link set {} "
+      "vf "
+      "N state auto`",
+      pf);
+}
+
 LinkLayers link_layers_of(const std::vector<const Port*>& ports) {
   LinkLayers layers;
   std::size_t infiniband = 0;
+  double highest[2] = {};
   for (const Port* port : ports) {
     // The ports have no obstacle, so a port that is not InfiniBand is Ethernet.
-    (port->is_infiniband() ? layers.infiniband : layers.ethernet) += port->rate_gbps();
-    infiniband += port->is_infiniband() ? 1 : 0;
+    const bool is_infiniband = port->is_infiniband();
+    double& total = is_infiniband ? layers.infiniband : layers.ethernet;
+    double& most = highest[is_infiniband ? 1 : 0];
+    const double rate = port->rate_gbps();
+    if (rate > most) total = 0;
+    if (rate >= most) total += most = rate;
+    infiniband += is_infiniband ? 1 : 0;
   }
   layers.mixed = infiniband != 0 && infiniband != ports.size();
   return layers;
+}
+
+bool Hca::has_zero_guid() const {
+  return !node_guid.empty() && node_guid.find_first_not_of("0:") == std::string::npos;
 }
 
 bool Hca::is_efa() const {

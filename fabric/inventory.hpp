@@ -45,11 +45,15 @@ struct Port {
   Attr<std::string> rate;
   std::optional<std::string> lid;
   std::optional<std::string> sm_lid;
+  // InfiniBand: the P_Keys in the form of sysfs, "0xffff", by index from 0, without the empty entries at the end. The
+  // later entries may be missing: reading ends at the first full member unless all are needed. nullopt: not read.
+  std::optional<std::vector<std::string>> pkeys;
   std::optional<unsigned> gid_tbl_len;
   std::vector<GidEntry> gids;         // ascending index, without empty slots
   bool gids_complete = true;          // false: the GID table was not read to its end, or not at all
   std::optional<int> gids_error;      // errno of opening the GID table, or of its last unreadable slot
   std::optional<std::string> netdev;  // the port's own netdev if it is in this netns; not in snapshots
+  std::optional<Address> subnet;      // InfiniBand: the prefix of its subnet, if no GID was read; not in snapshots
 
   bool is_active() const;
   bool is_infiniband() const;
@@ -59,8 +63,20 @@ struct Port {
   double rate_gbps() const;
   // Returns the obstacle that applies in every network namespace, therefore never kNoOwnGid.
   PortObstacle obstacle() const;
+  // InfiniBand: returns the prefix of the port's subnet, the upper 64 bits of its first GID. Two subnets with different
+  // prefixes have no path between them without a router. nullopt: not known.
+  std::optional<Address> subnet_prefix() const;
+  // Returns the P_Key at the index: the partition in 15 bits, and kFullMember. nullopt: not known, or the index has
+  // none.
+  std::optional<unsigned> pkey_at(std::size_t index) const;
+  // InfiniBand: returns true if the port knows a subnet manager, so that one has configured the link.
+  bool has_subnet_manager() const;
   friend bool operator==(const Port&, const Port&) = default;
 };
+
+// The bit of a P_Key for full members of a partition. Two limited members cannot communicate (InfiniBand specification
+// 1.5, 10.9.1).
+inline constexpr unsigned kFullMember = 0x8000;
 
 // A device node of a port for management datagrams: umadN or issmN of /sys/class/infiniband_mad.
 struct MadNode {
@@ -121,6 +137,8 @@ struct Hca {
   // Returns true if libibverbs rejects its provider, so that no program finds the HCA.
   bool is_rejected() const { return provider && abi_version && !provider->accepts(*abi_version); }
   bool is_efa() const;
+  // Returns true if the node GUID was read and is zero, as that of a VF until the PF's driver has a GUID for it.
+  bool has_zero_guid() const;
   bool is_software() const;  // rxe, siw
   bool is_iwarp() const;     // the HCA's GIDs are no IP addresses; false if the node type was not read
   friend bool operator==(const Hca&, const Hca&) = default;
@@ -275,13 +293,14 @@ struct Inventory {
 struct LinkLayers {
   // True if the set has both InfiniBand ports and Ethernet ports.
   bool mixed = false;
-  double infiniband = 0;  // the total rate in Gb/s
+  double infiniband =
+      0;  // the total rate in Gb/s of the ports with the highest rate, because slower ports are not used
   double ethernet = 0;
   // Returns true if a training program uses this port of the set: the set is not `mixed`, or the port has the link
   // layer with the higher total rate. InfiniBand wins a tie.
   bool takes(const Port& port) const { return !mixed || port.is_infiniband() == (infiniband >= ethernet); }
 };
-// Sums the rates of the ports by link layer. ports: only ports without an obstacle.
+// Sums the rates of the fastest ports by link layer. ports: only ports without an obstacle.
 LinkLayers link_layers_of(const std::vector<const Port*>& ports);
 
 // Returns N for "uverbsN" or "/dev/infiniband/uverbsN" with at most nine digits, otherwise nullopt.
@@ -294,6 +313,15 @@ inline constexpr std::uint32_t kUverbsFirstMinor = 192;
 inline constexpr unsigned kUverbsFixed = 32;
 // Returns N of the uverbsN node with this fixed device number, otherwise nullopt.
 std::optional<unsigned> uverbs_of_number(std::int64_t major, std::int64_t minor);
+
+// Returns the remedy for an InfiniBand VF without GUID. pf: the netdev of its PF on the node, or "PF".
+std::string vf_guid_remedy(std::string_view pf);
+
+// Returns true if an InfiniBand VF with a GUID is DOWN although its link is up and a subnet manager runs: the subnet
+// manager serves no virtual ports, or the VF's link state is `disable`.
+bool is_unserved_vf(const Hca& hca, const Port& port);
+// Returns the remedy for such a VF. pf: the netdev of its PF on the node, or "PF".
+std::string unserved_vf_remedy(std::string_view pf);
 
 // Returns the netdev with that name in this network namespace, nullptr if there is none.
 const Netdev* find_netdev(const Inventory& inventory, std::string_view name);

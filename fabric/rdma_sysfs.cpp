@@ -311,6 +311,44 @@ void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
   }
 }
 
+// Reads P_Keys of an InfiniBand port: up to the first full member, which index 0 usually is, or all of them. Each entry
+// costs three system calls. Ends after kMostEmpty empty entries in a row, because a table has up to 128 entries of
+// which few are used.
+void read_pkeys(const PortReader& reader, bool all, Port& port) {
+  constexpr unsigned kMostPkeys = 128;
+  constexpr unsigned kMostEmpty = 8;
+  constexpr std::string_view kEmpty = "0x0000";
+  std::vector<std::string> pkeys;
+  unsigned empty = 0;
+  for (unsigned index = 0; index < kMostPkeys && empty < kMostEmpty; ++index) {
+    auto pkey = reader.read(fmt::format("pkeys/{}", index).c_str());
+    const int code = error_of(pkey);
+    if (code == ENOENT) break;
+    if (code != 0) return;
+    auto& text = std::get<std::string>(pkey);
+    empty = text == kEmpty ? empty + 1 : 0;
+    const bool is_full = text > "0x8" && text.size() == kEmpty.size();
+    pkeys.push_back(std::move(text));
+    if (is_full && !all) break;
+  }
+  while (pkeys.size() > 1 && pkeys.back() == kEmpty)
+    pkeys.pop_back();
+  if (!pkeys.empty()) port.pkeys = std::move(pkeys);
+}
+
+// Reads the prefix of the port's InfiniBand subnet from the answer of RDMA netlink, which costs no system call. A file
+// tree has no such answer, so the first GID is read.
+void read_subnet(const Scan& scan, const PortReader& reader, const std::string& hca, Port& port) {
+  if (scan.port_netdevs) {
+    const auto found = scan.port_netdevs->subnets.find({hca, port.number});
+    if (found != scan.port_netdevs->subnets.end())
+      std::ranges::copy(found->second, port.subnet.emplace().bytes.begin());
+  } else if (!scan.root.empty()) {
+    const auto gid = parse_address(reader.text("gids/0").value_or(""));
+    if (gid) port.subnet = masked(*gid, 64);
+  }
+}
+
 // Reads one port. Returns nullopt if the entry in `ports` is not a directory.
 std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, const Hca& hca,
                               const PortReader& reader, unsigned number) {
@@ -329,10 +367,10 @@ std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, 
   if (facts.rate) port.rate = reader.read("rate");
   // phys_state only explains why a port is not active, so an active port does not need it.
   if (scan.full || (!scan.hand_out && !port.is_active())) port.phys_state = reader.read("phys_state");
-  if (scan.full) {
-    port.lid = reader.text("lid");
-    port.sm_lid = reader.text("sm_lid");
-  }
+  if (scan.full) port.lid = reader.text("lid");
+  // The subnet manager matters to an InfiniBand port that is not active.
+  if (scan.full || (!scan.hand_out && !port.is_active() && port.is_infiniband())) port.sm_lid = reader.text("sm_lid");
+  if (scan.full && port.is_active() && port.is_infiniband()) read_pkeys(reader, true, port);
   const bool in_use = !scan.hand_out && port.is_active();
   const bool own_gids = facts.use && facts.own_gids && port.is_active() && port.is_ethernet();
   if (scan.full || in_use || (scan.hand_out && (facts.netdevs || own_gids)))
@@ -560,7 +598,13 @@ void read_gids_in_use(const Scan& scan, Hca& hca) {
     if (port.netdev && !is_in_netlink(scan, hca.name, port) && !is_here(scan, *port.netdev)) port.netdev.reset();
     // If this process cannot open the HCA, it needs no GIDs. An InfiniBand port is usable without its GIDs, so they are
     // wanted only with whole_tables.
-    if (!port.is_active() || !hca.is_accessible() || (!port.is_ethernet() && !scan.whole_tables)) continue;
+    if (!port.is_active() || !hca.is_accessible()) continue;
+    if (port.is_infiniband() && !port.pkeys) {
+      const PortReader reader{*scan.classes.infiniband, fmt::format("{}/ports/{}", hca.name, port.number)};
+      read_pkeys(reader, scan.whole_tables, port);
+      read_subnet(scan, reader, hca.name, port);
+    }
+    if (!port.is_ethernet() && !scan.whole_tables) continue;
     port.gids.clear();
     port.gids_error.reset();
     port.gids_complete = true;

@@ -72,6 +72,8 @@ struct PortNetdevs {
   std::set<std::string> hcas;  // HCAs that netlink lists
   std::map<std::pair<std::string, unsigned>, std::string>
       netdevs;  // names of the netdevs of this namespace, by HCA and port
+  // The prefixes of InfiniBand subnets by HCA and port: 8 bytes in network byte order.
+  std::map<std::pair<std::string, unsigned>, std::string> subnets;
 };
 
 // Appends `unreadable` to `unread`. Does nothing if `unread` is nullptr, if the code is 0, or if the code proves that
@@ -133,8 +135,8 @@ bool is_representor(std::string_view phys_port_name);
 void read_some_gids(const Scan& scan, const std::string& hca, Port& port);
 
 // Completes an HCA that read_hcas() read without `full` and hand_out: removes the netdevs of ports that are not in
-// scan.netdevs, reads the GIDs of the ports that this process can use, and the node type if it matters. May be called
-// again with more netdevs.
+// scan.netdevs, reads the GIDs of the ports that this process can use, subnet and P_Key of InfiniBand ports, and the
+// node type if it matters. May be called again with more netdevs.
 void read_gids_in_use(const Scan& scan, Hca& hca);
 
 // Reads node GUID, PCI vendor, PCI device and PF of the HCAs.

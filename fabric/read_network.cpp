@@ -281,6 +281,11 @@ std::optional<RdmaAnswer> read_rdma(bool with_netns_mode) {
       const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
       auto netdev = attributes.text(RDMA_NLDEV_ATTR_NDEV_NAME);
       if (port && netdev) answer.port_netdevs.netdevs[{hca, *port}] = std::move(*netdev);
+      const auto prefix = attributes.u64(RDMA_NLDEV_ATTR_SUBNET_PREFIX);  // InfiniBand only, in host byte order
+      if (!port || !prefix) return;
+      std::string& bytes = answer.port_netdevs.subnets[{hca, *port}];
+      for (int shift = 56; shift >= 0; shift -= 8)
+        bytes += static_cast<char>(*prefix >> shift);
     });
   }
   if (with_netns_mode) answer.netns_mode = query_netns_mode(*socket);

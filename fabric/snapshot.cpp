@@ -203,6 +203,7 @@ void describe(Members& members, Port& port) {
   members("rate", port.rate);
   members("lid", port.lid);
   members("sm_lid", port.sm_lid);
+  members("pkeys", port.pkeys);
   members("gid_tbl_len", port.gid_tbl_len, Slot{});
   members("gids", port.gids, AtMost{kMaxGids});
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <set>
 
 #include "base/text.hpp"
@@ -79,6 +80,14 @@ NodeGids gids_of_netdev(const Port& port, const std::string& netdev) {
   return node;
 }
 
+// Stable names for programs, in the order of Obstacle.
+constexpr const char* kCauses[] = {
+    "",           "no-node",        "refused",           "not-active",       "no-guid",
+    "link-layer", "provider",       "addresses-unknown", "table-unreadable", "no-netdev",
+    "foreign",    "no-address",     "netdev-down",       "address",          "type-unreadable",
+    "only-v1",    "index-too-high", "filtered"};
+static_assert(std::size(kCauses) == static_cast<std::size_t>(Obstacle::kFiltered) + 1);
+
 constexpr const char* kNetdevRemedy =
     "attach a netdev of this HCA to the container (macvlan, SR-IOV or host-device network), or use the host's network";
 
@@ -132,8 +141,23 @@ std::optional<Block> blocked_node(const Hca& hca) {
   return Block{Obstacle::kRefused, fmt::format("{}: {}", node, std::strerror(error)), kNodeRemedy};
 }
 
+// Returns the port's own netdev, nullptr if it is not known to be in this network namespace. A snapshot does not record
+// it, but the default GID names it. A netdev of this name counts if it is of the HCA's PCI function, or if the table
+// has only default GIDs and the function is not known: another network namespace may have a netdev of the same name.
+const Netdev* own_netdev(const Inventory& inventory, const Hca& hca, const Port& port, const PortUse& use) {
+  if (port.netdev) return fabric::find_netdev(inventory, *port.netdev);
+  if (use.of_mac.owner) return use.of_mac.owner;
+  const auto name = netdev_on_node(hca, port);
+  const Netdev* netdev = name ? fabric::find_netdev(inventory, *name) : nullptr;
+  if (!netdev || carries(inventory.netdevs, port.netdev, *netdev) == fabric::Carries::kNo) return nullptr;
+  if (hca.pci && netdev->pci == hca.pci) return netdev;
+  const auto is_default = [&](const GidEntry& gid) { return gid.gid.is_link_local() && known_text(gid.ndev) == *name; };
+  const bool is_likely = !netdev->pci && netdev->addresses.empty() && std::ranges::all_of(port.gids, is_default);
+  return is_likely ? netdev : nullptr;
+}
+
 // Returns the obstacle of the port's netdev and its addresses.
-std::optional<Block> blocked_by_netdev(const Inventory& inventory, const Port& port, const PortUse& use) {
+std::optional<Block> blocked_by_netdev(const Inventory& inventory, const Netdev* of_port, const PortUse& use) {
   if (inventory.net_error) {
     return Block{Obstacle::kAddressesUnknown,
                  fmt::format("addresses of this network namespace are unknown: {}", *inventory.net_error),
@@ -163,9 +187,8 @@ std::optional<Block> blocked_by_netdev(const Inventory& inventory, const Port& p
                  "wait for it, or add the address with `nodad`"};
   }
   // The scan of the GID table ignores netdevs that are down, so their GIDs may be missing.
-  const Netdev* own = port.netdev ? fabric::find_netdev(inventory, *port.netdev) : nullptr;
-  if (!own || own->is_up()) return std::nullopt;
-  return down(*own, fmt::format("its netdev {} is down or has no carrier", printable(own->name)));
+  if (!of_port || of_port->is_up()) return std::nullopt;
+  return down(*of_port, fmt::format("its netdev {} is down or has no carrier", printable(of_port->name)));
 }
 
 // Returns the obstacle of the GID table.
@@ -189,6 +212,45 @@ std::optional<Block> blocked_by_table(const Port& port, const PortUse& use) {
                fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error))};
 }
 
+// Returns the obstacle of a port that is not ACTIVE. The PF's link is the cause of all its VFs' states, so it precedes
+// a missing GUID.
+Block blocked_by_state(const Inventory& inventory, const Hca& hca, const Port& port) {
+  std::string reason = fmt::format("port state {} (physical state {})", text_of(port.state), text_of(port.phys_state));
+  const Port* of_pf = nullptr;
+  for (const Hca& pf : inventory.hcas) {
+    for (const Port& own : pf.ports)
+      if (hca.physfn && pf.pci == hca.physfn && own.number == port.number) of_pf = &own;
+  }
+  const bool has_link = !of_pf || of_pf->is_active();
+  if (has_link && port.is_infiniband() && hca.has_zero_guid()) {
+    const bool managed = port.has_subnet_manager() || (of_pf && of_pf->has_subnet_manager());
+    return {Obstacle::kNoGuid,
+            fmt::format("{}: the VF has no GUID{}", reason, managed ? ", and a subnet manager runs" : ""),
+            fabric::vf_guid_remedy("PF")};
+  }
+  if (has_link && fabric::is_unserved_vf(hca, port))
+    return {Obstacle::kNotActive, std::move(reason), fabric::unserved_vf_remedy("PF")};
+  if (!has_link) reason += fmt::format("; its PF has the state {}", text_of(of_pf->state));
+  return {Obstacle::kNotActive, std::move(reason),
+          "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)"};
+}
+
+// Returns the obstacle of a port with its own netdev here, and without a GID for an address of this netdev. GIDs of
+// other network namespaces occur beside it and are not the cause.
+Block blocked_without_address(const Netdev& netdev, const Port& port, const GidEntry* foreign) {
+  const std::string name = printable(netdev.name);
+  const std::string remedy = fmt::format("assign an address to {0} (`ip address add ADDRESS/LENGTH dev {0}`)", name);
+  if (!netdev.addresses.empty()) return {Obstacle::kNoAddress, "no GID for an address of " + name, remedy};
+  // The scan of the table ends at once if no netdev here has an address.
+  const char* const default_gids = port.gids.empty() ? "" : ": the port has only the default GIDs of its MAC address";
+  return {Obstacle::kNoAddress,
+          fmt::format("{} has no address{}", name,
+                      foreign ? fmt::format(": GID {} is {}, of another network namespace", foreign->index,
+                                            to_string(foreign->gid))
+                              : default_gids),
+          remedy};
+}
+
 // Returns the bond of the port's netdev, if its GID table is empty: the kernel has GIDs only on slaves that are active.
 const Netdev* bond_of_inactive(const Inventory& inventory, const Hca& hca, const Port& port) {
   if (!std::ranges::all_of(port.gids, [](const GidEntry& entry) { return entry.gid.is_zero(); })) return nullptr;
@@ -203,10 +265,11 @@ const Netdev* bond_of_inactive(const Inventory& inventory, const Hca& hca, const
 // Returns the first cause that applies. Each cause is checked before the causes that follow from it. If the addresses
 // of this namespace are unknown, no GID can be attributed to it. A down netdev blocks its GIDs whatever else the table
 // has. A v1 or unreadable GID belongs to this namespace, so it is more specific than a table that was read in part.
-// GIDs of other namespaces come late: upstream kernels list the GIDs of all namespaces (MLNX_OFED does not), so such
-// GIDs occur together with every other cause.
+// An inactive slave of a bond has no address, because the bond has it. GIDs of other namespaces come late: upstream
+// kernels list the GIDs of all namespaces (MLNX_OFED does not), so such GIDs occur together with every other cause.
 Block blocked_without_gid(const Inventory& inventory, const Hca& hca, const Port& port, const PortUse& use) {
-  if (auto found = blocked_by_netdev(inventory, port, use)) return std::move(*found);
+  const Netdev* own = own_netdev(inventory, hca, port, use);
+  if (auto found = blocked_by_netdev(inventory, own, use)) return std::move(*found);
   if (auto found = blocked_by_table(port, use)) return std::move(*found);
   // This check precedes the check for GIDs of other namespaces, which would match too: an iWARP GID is no IP address,
   // so no netdev of this namespace has it.
@@ -216,27 +279,19 @@ Block blocked_without_gid(const Inventory& inventory, const Hca& hca, const Port
         "switch the HCA to RoCE v2, if its driver can (irdma: roce_ena), or set NCCL_IB_DISABLE=1: NCCL selects this "
         "port, and its connections fail"};
   }
-  if (const Netdev* netdev = use.of_mac.owner; netdev && netdev->addresses.empty()) {
-    return {Obstacle::kNoAddress,
-            fmt::format("{} has no address: GID {} is made of its MAC address", printable(netdev->name),
-                        use.of_mac.entry->index),
-            fmt::format("assign an address to {}", printable(netdev->name))};
-  }
-  if (use.foreign && !(use.of_mac.entry && use.foreign->gid == use.of_mac.entry->gid)) {
-    return {Obstacle::kForeign,
-            fmt::format("no GID of this network namespace: index {} is {}, an address of another namespace",
-                        use.foreign->index, to_string(use.foreign->gid)),
-            kNetdevRemedy};
-  }
   if (const Netdev* bond = bond_of_inactive(inventory, hca, port)) {
     return {Obstacle::kNoNetdev,
             fmt::format("its GID table is empty: its netdev is an inactive slave of {}", printable(bond->name)),
             "use the HCA of the active slave, or a bond mode in which every slave sends"};
   }
-  if (port.netdev || use.of_mac.owner) {
-    const std::string netdev = printable(port.netdev ? *port.netdev : use.of_mac.owner->name);
-    return {Obstacle::kNoNetdev, fmt::format("no GID for an address of {}", netdev),
-            fmt::format("assign an address to {}", netdev)};
+  // A link-local GID does not show the network namespace of an address.
+  const GidEntry* foreign = use.foreign && !use.foreign->gid.is_link_local() ? use.foreign : nullptr;
+  if (own) return blocked_without_address(*own, port, foreign);
+  if (foreign) {
+    return {Obstacle::kForeign,
+            fmt::format("no GID of this network namespace: index {} is {}, an address of another namespace",
+                        foreign->index, to_string(foreign->gid)),
+            kNetdevRemedy};
   }
   return {Obstacle::kNoNetdev,
           "no netdev of this HCA in this network namespace, and its GID table has no GID of this namespace",
@@ -278,10 +333,7 @@ void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, con
       if (auto blocked = blocked_by_provider(*candidate.hca)) return block(candidate, std::move(*blocked));
       break;
     case fabric::PortObstacle::kNotActive:
-      return block(candidate,
-                   {Obstacle::kNotActive,
-                    fmt::format("port state {} (physical state {})", text_of(port.state), text_of(port.phys_state)),
-                    "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)"});
+      return block(candidate, blocked_by_state(inventory, *candidate.hca, port));
     case fabric::PortObstacle::kLinkLayer:
       return block(candidate, {Obstacle::kLinkLayer, fmt::format("link layer {}: neither InfiniBand nor Ethernet",
                                                                  text_of(port.link_layer))});
@@ -307,7 +359,6 @@ bool is_this_netns(const Candidate& candidate) {
 // If the port's netdev is missing, uses the GIDs of the node's addresses instead, if they are known.
 void use_node_gids(const GidFilter& filter, Candidate& candidate) {
   if (candidate.obstacle != Obstacle::kNoNetdev && candidate.obstacle != Obstacle::kForeign) return;
-  if (candidate.port->netdev) return;  // the netdev is in this netns, and only needs an address
   NodeGids node = find_node_gids(*candidate.hca, *candidate.port, filter.node_addresses);
   candidate.needs_table = node.needs_table;
   if (!node.reason.empty()) candidate.reason = node.reason;
@@ -382,6 +433,10 @@ bool GidFilter::allows(const fabric::Address& gid) const {
   return cidrs.empty() || std::ranges::any_of(cidrs, [&](const fabric::Cidr& cidr) { return cidr.contains(gid); });
 }
 
+std::string_view cause_of(Obstacle obstacle) {
+  return kCauses[static_cast<std::size_t>(obstacle)];
+}
+
 std::string Candidate::name() const {
   return fmt::format("{}:{}", hca->name, port->number);
 }
@@ -408,6 +463,8 @@ std::vector<Candidate> find_candidates(const Inventory& inventory, const GidFilt
       candidate.hca = &hca;
       candidate.port = &port;
       if (auto blocked = blocked_node(hca)) {
+        for (const auto& [entry, owner, address] : own.use_of(port).gids)
+          candidate.netdevs.push_back(owner->name);
         block(candidate, std::move(*blocked));
       } else {
         check_port(inventory, own, filter, port, candidate);

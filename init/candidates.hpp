@@ -75,13 +75,14 @@ enum class Obstacle {
   kNoNode,   // the HCA has no uverbs node in this container
   kRefused,  // open() of the node fails
   kNotActive,
+  kNoGuid,     // an InfiniBand VF without GUID, which the subnet manager does not activate
   kLinkLayer,  // the link layer is neither InfiniBand nor Ethernet
   kProvider,   // libibverbs rejects the HCA's provider; the node opens and the port is active
   kAddressesUnknown,
   kTableUnreadable,
-  kNoNetdev,   // the table is empty: no netdev of the HCA is in this netns
-  kForeign,    // every GID belongs to another netns
-  kNoAddress,  // the port's netdev is here, and the GID is made of its MAC address only
+  kNoNetdev,   // no netdev of the HCA is in this netns
+  kForeign,    // every GID belongs to another netns, and the port's netdev is not here
+  kNoAddress,  // the port's netdev is here, and has no address or no GID for one
   kNetdevDown,
   kAddress,  // the port's address does not serve: a peer, a duplicate, or not tested yet
   kTypeUnreadable,
@@ -89,6 +90,9 @@ enum class Obstacle {
   kIndexTooHigh,
   kFiltered,  // the port has usable GIDs, but the options allow none of them
 };
+
+// Returns the stable name of an obstacle for programs, such as "no-address"; empty for kNone.
+std::string_view cause_of(Obstacle obstacle);
 
 // Remedy for an HCA whose provider the image lacks (Obstacle::kProvider).
 inline constexpr const char* kProviderRemedy =

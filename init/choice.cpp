@@ -31,88 +31,91 @@ bool is_vf(const fabric::Hca& hca) {
 
 class Chooser {
  public:
-  Chooser(const Inventory& inventory, const std::vector<Candidate>& candidates)
-      : inventory_(inventory), candidates_(candidates) {
-    choice_.drop_reasons.resize(candidates.size());
+  // listed: a list of ports to use overrides the heuristics.
+  Chooser(const Inventory& inventory, const std::vector<Candidate>& candidates, bool listed,
+          std::optional<unsigned> kept_index, unsigned pkey_index)
+      : candidates_(candidates),
+        listed_(listed),
+        kept_index_(kept_index),
+        pkey_index_(pkey_index),
+        route_(fabric::default_route_netdev(inventory)) {
+    choice_.drops.resize(candidates.size());
   }
 
   // Applies the rules in the order of the table in docs/rdma-init.md; each rule sees the ports that the earlier rules
   // left. EFA is first: NCCL does not drive it through NCCL_IB_*, whatever other HCAs exist. Management functions are
   // counted before a list narrows the ports. They are dropped before choose_link_layer() compares the total rates of
-  // InfiniBand and Ethernet. The default route only hints at a front-end NIC, so its rule drops no port if all ports
-  // match. The rule of the default route precedes the count of address families. Otherwise one front-end NIC with IPv4
-  // would outweigh rails with link-local addresses.
-  Choice run(const std::optional<fabric::SelectorList>& hcas, const std::optional<nccl::HcaList>& kept_hcas,
-             std::optional<unsigned> kept_index) {
+  // InfiniBand and Ethernet.
+  Choice run(const std::optional<fabric::SelectorList>& hcas, const std::optional<nccl::HcaList>& kept_hcas) {
     if (has_efa()) return std::move(choice_);
     take_usable();
     find_management();
     if (kept_hcas) {
-      keep([&](const Candidate& c) { return kept_hcas->matches(c.hca->name, c.port->number); },
+      keep([&](const Candidate& c) { return kept_hcas->matches(c.hca->name, c.port->number); }, "list",
            "excluded by NCCL_IB_HCA, which is already set");
     } else if (hcas) {
-      keep([&](const Candidate& c) { return selects(*hcas, *c.hca, *c.port, c.netdevs); },
+      keep([&](const Candidate& c) { return selects(*hcas, *c.hca, *c.port, c.netdevs); }, "list",
            fmt::format("excluded by --hca {}", base::printable(hcas->text)));
     }
-    // A list of ports to use overrides the heuristics. A list of ports to exclude does not.
-    const bool listed = kept_hcas || (hcas && !hcas->exclude);
-    if (!listed) set_management_aside();
+    if (!listed_) set_management_aside();
     choose_link_layer();
-    if (!listed) {
-      choose_rate();
-      avoid([](const Candidate& c) { return c.hca->is_software(); }, "software RDMA device, and hardware is available");
-      leave_default_route();
-    }
-    choose_family(kept_index);
+    choose_in_layer();
     warn_about_management();
     return std::move(choice_);
   }
 
  private:
+  using Test = std::function<bool(const Candidate&)>;
+
   const Candidate& at(std::size_t index) const { return candidates_[index]; }
+
+  void drop(std::size_t index, std::string_view cause, std::string reason) {
+    if (!tries_) choice_.drops[index] = {cause, Verdict::kNote, std::move(reason)};
+  }
 
   bool has_efa() {
     choice_.efa =
         std::ranges::any_of(candidates_, [](const Candidate& c) { return c.hca->is_efa() && c.hca->is_accessible(); });
     if (!choice_.efa) return false;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      choice_.drop_reasons[i] = candidates_[i].hca->is_efa()
-                                    ? "EFA device: NCCL drives it through aws-ofi-nccl, not through NCCL_IB_*"
-                                    : "an EFA device is the fabric of this machine";
+      drop(i, "efa",
+           at(i).hca->is_efa() ? "EFA device: NCCL drives it through aws-ofi-nccl, not through NCCL_IB_*"
+                               : "an EFA device is the fabric of this machine");
     }
     return true;
   }
 
   void take_usable() {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      const Candidate& candidate = at(i);
       // Comma and colon are separators in the lists of every library, and UCX and NVSHMEM read `^` before a list as
       // "all but".
-      const std::string& name = candidates_[i].hca->name;
-      if (candidates_[i].usable() && (name.find_first_of(",:") != std::string::npos || name.starts_with('^'))) {
-        choice_.drop_reasons[i] =
-            "its name has a comma, a colon or a leading `^`, which no list of devices can hold; rename it (rdma dev "
-            "set)";
-      } else if (candidates_[i].usable()) {
+      const std::string& name = candidate.hca->name;
+      if (candidate.usable() && (name.find_first_of(",:") != std::string::npos || name.starts_with('^'))) {
+        drop(i, "name",
+             "its name has a comma, a colon or a leading `^`, which no list of devices can hold; rename it (rdma dev "
+             "set)");
+      } else if (candidate.usable()) {
         choice_.ports.push_back(i);
       } else {
-        choice_.drop_reasons[i] = candidates_[i].reason;
+        choice_.drops[i] = {cause_of(candidate.obstacle), Verdict::kNote, candidate.reason, candidate.remedy};
       }
     }
   }
 
   // Keeps the ports that pass the test. The dropped ports get the reason.
-  void keep(const std::function<bool(const Candidate&)>& test, const std::string& reason) {
+  void keep(const Test& test, std::string_view cause, const std::string& reason) {
     std::erase_if(choice_.ports, [&](std::size_t i) {
       if (test(at(i))) return false;
-      choice_.drop_reasons[i] = reason;
+      drop(i, cause, reason);
       return true;
     });
   }
 
   // Drops the ports that match the test, unless all ports match.
-  void avoid(const std::function<bool(const Candidate&)>& test, const std::string& reason) {
+  void avoid(const Test& test, std::string_view cause, const std::string& reason) {
     if (std::ranges::all_of(choice_.ports, [&](std::size_t i) { return test(at(i)); })) return;
-    keep([&](const Candidate& c) { return !test(c); }, reason);
+    keep([&](const Candidate& c) { return !test(c); }, cause, reason);
   }
 
   // Finds the PCI slots of NVSwitch management functions. All usable ports count, because lists have not excluded any
@@ -143,7 +146,7 @@ class Chooser {
   void set_management_aside() {
     // If all ports are in such slots, avoid() keeps them: they are ports of quad-port NICs.
     const std::vector<std::size_t> before = choice_.ports;
-    avoid([&](const Candidate& c) { return is_management(c); },
+    avoid([&](const Candidate& c) { return is_management(c); }, "management",
           "NVSwitch management function (four or more HCAs of one PCI slot); --hca selects it");
     std::ranges::set_difference(before, choice_.ports, std::back_inserter(management_));
   }
@@ -159,38 +162,79 @@ class Chooser {
       }
     }
     if (names.empty()) return;
-    choice_.warnings.push_back(fmt::format(
-        "{} set aside as NVSwitch management functions (four or more HCAs of one PCI slot), though they have the "
-        "link layer of the chosen ports and are no slower than these; --hca selects them",
-        base::join(names, ", ")));
+    choice_.warnings.push_back(
+        {"management", Verdict::kNote,
+         fmt::format(
+             "{} set aside as NVSwitch management functions (four or more HCAs of one PCI slot), though they have the "
+             "link layer of the chosen ports and are no slower than these; --hca selects them",
+             base::join(names, ", "))});
   }
 
+  // Chooses the link layer. Only the ports count that the next rules would keep, at most as many as NCCL uses: a port
+  // that is dropped afterwards carries nothing.
   void choose_link_layer() {
-    std::vector<const fabric::Port*> ports;
-    for (const std::size_t i : choice_.ports)
-      ports.push_back(at(i).port);
-    const fabric::LinkLayers layers = fabric::link_layers_of(ports);
-    if (!layers.mixed) return;
-    keep([&](const Candidate& c) { return layers.takes(*c.port); },
+    const std::vector<std::size_t> all = choice_.ports;
+    const auto infiniband = static_cast<std::size_t>(
+        std::ranges::count_if(all, [&](std::size_t i) { return at(i).port->is_infiniband(); }));
+    if (infiniband == 0 || infiniband == all.size()) return;
+    fabric::LinkLayers layers{.mixed = true};
+    tries_ = true;
+    for (double* const total : {&layers.infiniband, &layers.ethernet}) {
+      keep([&](const Candidate& c) { return c.port->is_infiniband() == (total == &layers.infiniband); }, {}, {});
+      choose_in_layer();
+      for (std::size_t i = 0; i < std::min(choice_.ports.size(), nccl::kMaxPorts); ++i)
+        *total += at(choice_.ports[i]).rate();
+      choice_.ports = all;
+    }
+    tries_ = false;
+    keep([&](const Candidate& c) { return layers.takes(*c.port); }, "other-link-layer",
          fmt::format("NCCL cannot mix link layers, and {} has the higher total rate ({} to {} Gb/s)",
                      layers.infiniband >= layers.ethernet ? "InfiniBand" : "Ethernet",
                      std::max(layers.infiniband, layers.ethernet), std::min(layers.infiniband, layers.ethernet)));
   }
 
-  void choose_rate() {
+  // Applies the rules among the ports of one link layer. The default route only hints at a front-end NIC, so its rule
+  // drops no port if all ports match. It precedes the count of address families. Otherwise one front-end NIC with IPv4
+  // would outweigh rails with link-local addresses.
+  void choose_in_layer() {
+    if (!listed_) {
+      avoid([](const Candidate& c) { return c.hca->is_software(); }, "software",
+            "software RDMA device, and hardware is available");
+      leave_fast_default_route();
+      choose_rate();
+      leave_default_route();
+    }
+    choose_family();
+    choose_network();
+  }
+
+  // The highest rate of the ports that pass a test, and the total of the ports with that rate.
+  struct Rates {
     double highest = 0;
-    for (const std::size_t i : choice_.ports)
-      highest = std::max(highest, at(i).rate());
+    double total = 0;
+  };
+  Rates rates_of(const Test& test) const {
+    Rates rates;
+    for (const std::size_t i : choice_.ports) {
+      const double rate = at(i).rate();
+      if (!test(at(i)) || rate < rates.highest) continue;
+      rates = {rate, rate > rates.highest ? rate : rates.total + rate};
+    }
+    return rates;
+  }
+
+  void choose_rate() {
+    const double highest = rates_of([](const Candidate&) { return true; }).highest;
     std::erase_if(choice_.ports, [&](std::size_t i) {
       if (at(i).rate() >= highest) return false;
-      choice_.drop_reasons[i] =
-          fmt::format("{} Gb/s is below the highest rate, {} Gb/s; --hca selects it", at(i).rate(), highest);
+      drop(i, "rate",
+           fmt::format("{} Gb/s is below the highest rate, {} Gb/s; --hca selects it", at(i).rate(), highest));
       return true;
     });
   }
 
   // Chooses the family that covers most ports. IPv4 wins a tie, because NCCL uses IPv4 by default, without a variable.
-  void choose_family(const std::optional<unsigned>& kept_index) {
+  void choose_family() {
     std::size_t ipv4 = 0;
     std::size_t ipv6 = 0;
     std::size_t roce = 0;
@@ -200,37 +244,111 @@ class Chooser {
       ipv4 += at(i).best(GidRank::kIpv4) ? 1 : 0;
       ipv6 += at(i).best(GidRank::kIpv6) ? 1 : 0;
       for (const UsableGid& gid : at(i).gids) {
-        if (gid.index != kept_index) continue;
+        if (gid.index != kept_index_) continue;
         // If the user has fixed an index, it decides the family: its GID weighs more than all ports together.
         (gid.rank == GidRank::kIpv4 ? ipv4 : ipv6) += gid.rank == GidRank::kLinkLocal ? 0 : choice_.ports.size() + 1;
       }
     }
+    choice_.rank.reset();
     if (roce == 0) return;
     const GidRank rank = ipv4 == 0 && ipv6 == 0 ? GidRank::kLinkLocal : ipv4 >= ipv6 ? GidRank::kIpv4 : GidRank::kIpv6;
     choice_.rank = rank;
     // NCCL uses an index that is set on every port, whatever family its GID there has.
     const auto is_kept = [&](const UsableGid& gid) {
-      return gid.index == kept_index && gid.rank != GidRank::kLinkLocal;
+      return gid.index == kept_index_ && gid.rank != GidRank::kLinkLocal;
     };
-    keep(
-        [&](const Candidate& c) {
-          return c.port->is_infiniband() || c.best(rank) || std::ranges::any_of(c.gids, is_kept);
-        },
-        rank == GidRank::kIpv4 ? "no IPv4 GID of RoCE v2, and IPv4 covers most ports"
-                               : "no IPv6 GID of RoCE v2, and IPv6 covers most ports");
+    std::erase_if(choice_.ports, [&](std::size_t i) {
+      const Candidate& c = at(i);
+      if (c.port->is_infiniband() || c.best(rank) || std::ranges::any_of(c.gids, is_kept)) return false;
+      const char* const name = rank == GidRank::kIpv4 ? "IPv4" : "IPv6";
+      if (c.best(GidRank::kIpv4) || c.best(GidRank::kIpv6)) {
+        drop(i, "family", fmt::format("no {0} GID of RoCE v2, and {0} covers most ports", name));
+      } else {
+        drop(i, "link-local", "only a link-local GID of RoCE v2, and other ports have global ones");
+        choice_.drops[i].remedy =
+            fmt::format("assign an {} address to {}", name, base::printable(c.best(GidRank::kLinkLocal)->netdev));
+      }
+      return true;
+    });
+  }
+
+  bool is_of_default_route(const Candidate& c) const {
+    return route_ && std::ranges::find(c.netdevs, route_->name) != c.netdevs.end();
   }
 
   void leave_default_route() {
-    const fabric::Netdev* netdev = fabric::default_route_netdev(inventory_);
-    if (!netdev) return;
-    avoid([&](const Candidate& c) { return std::ranges::find(c.netdevs, netdev->name) != c.netdevs.end(); },
+    if (!route_) return;
+    avoid([&](const Candidate& c) { return is_of_default_route(c); }, "default-route",
           fmt::format("{} carries the default route, so it is the front-end NIC; --hca selects it",
-                      base::printable(netdev->name)));
+                      base::printable(route_->name)));
   }
 
-  const Inventory& inventory_;
+  // Drops a front-end NIC that is faster than the rails, if the rails have at least its rate together. Otherwise the
+  // rule of the highest rate would drop the rails, and leave only a port that the next rule drops beside other ports.
+  void leave_fast_default_route() {
+    const Rates route = rates_of([&](const Candidate& c) { return is_of_default_route(c); });
+    const Rates rails = rates_of([&](const Candidate& c) { return !is_of_default_route(c); });
+    if (rails.highest < route.highest && rails.total >= route.total) leave_default_route();
+  }
+
+  // Returns the name of the port's InfiniBand network: subnet and, with_partition, partition. Empty: not known, or no
+  // InfiniBand.
+  std::string network_of(const Candidate& c, bool with_partition) const {
+    const auto subnet = c.port->subnet_prefix();
+    const auto pkey = with_partition ? c.port->pkey_at(pkey_index_) : std::nullopt;
+    if (!subnet) return {};
+    std::string partition = pkey ? ", without P_Key" : "";
+    if (const unsigned key = pkey.value_or(0) & ~fabric::kFullMember; key != 0)
+      partition = fmt::format(", P_Key {:#x}", key | fabric::kFullMember);
+    return fmt::format("subnet {}/64{}", to_string(*subnet), partition);
+  }
+
+  // Keeps the InfiniBand network with the highest total rate, because ports of two networks have no path between them.
+  // Keeps all ports if two networks are equal, as the rails of parallel fabrics are, or if the user listed them.
+  void choose_network() {
+    // A port with unknown P_Keys may be in each partition.
+    const bool partitions =
+        std::ranges::all_of(choice_.ports, [&](std::size_t i) { return at(i).port->pkeys.has_value(); });
+    std::vector<std::string> networks;
+    for (const std::size_t i : choice_.ports)
+      networks.push_back(network_of(at(i), partitions));
+    std::vector<std::string> counts;
+    std::string largest;
+    double most = 0;
+    for (std::size_t i = 0; i < networks.size(); ++i) {
+      const std::string& network = networks[i];
+      if (network.empty() || std::ranges::find(networks, network) - networks.begin() != std::ptrdiff_t(i)) continue;
+      const double total = rates_of([&](const Candidate& c) { return network_of(c, partitions) == network; }).total;
+      counts.push_back(fmt::format("{} in {}", std::ranges::count(networks, network), network));
+      largest = total > most ? network : total == most ? "" : largest;
+      most = std::max(most, total);
+    }
+    if (counts.size() < 2) return;
+    const bool drops = !largest.empty() && !listed_;
+    if (!tries_) {
+      choice_.warnings.push_back(
+          {"networks", Verdict::kNote,
+           fmt::format("ports of {} InfiniBand networks, between which there is no path: {}", counts.size(),
+                       base::join(counts, ", ")),
+           drops ? "--hca selects the ports of another network"
+                 : "set NCCL_CROSS_NIC=0, so that NCCL connects equal rails only, or select one network with --hca"});
+    }
+    if (!drops) return;
+    keep(
+        [&](const Candidate& c) {
+          const std::string network = network_of(c, partitions);
+          return network.empty() || network == largest;
+        },
+        "network", "its InfiniBand network is not that of most ports, and there is no path between them");
+  }
+
   const std::vector<Candidate>& candidates_;
+  const bool listed_;
+  const std::optional<unsigned> kept_index_;
+  const unsigned pkey_index_;
+  const fabric::Netdev* const route_;  // the netdev of the default route; nullptr: not known
   Choice choice_;
+  bool tries_ = false;  // the rules are applied for a comparison only, and their reasons are dropped
   std::set<std::string_view> management_slots_;
   std::vector<std::size_t> management_;
 };
@@ -239,8 +357,10 @@ class Chooser {
 
 Choice choose_ports(const Inventory& inventory, const std::vector<Candidate>& candidates,
                     const std::optional<fabric::SelectorList>& hcas, const std::optional<nccl::HcaList>& kept_hcas,
-                    std::optional<unsigned> kept_index) {
-  return Chooser(inventory, candidates).run(hcas, kept_hcas, kept_index);
+                    std::optional<unsigned> kept_index, unsigned pkey_index) {
+  // A list of ports to use overrides the heuristics. A list of ports to exclude does not.
+  const bool listed = kept_hcas || (hcas && !hcas->exclude);
+  return Chooser(inventory, candidates, listed, kept_index, pkey_index).run(hcas, kept_hcas);
 }
 
 }  // namespace init

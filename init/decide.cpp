@@ -115,6 +115,10 @@ void Deciding::refuse(std::string why, std::string remedy) {
   decision.refusal_remedy = std::move(remedy);
 }
 
+void Deciding::warn(std::string_view cause, Verdict effect, std::string message, std::string remedy) {
+  decision.warnings.push_back({cause, effect, std::move(message), std::move(remedy)});
+}
+
 namespace {
 
 constexpr unsigned kIpv4Bits = 96;  // prefix length of ::ffff:0:0/96, as in Cidr::prefix
@@ -146,8 +150,10 @@ bool narrow(Deciding& d, std::string_view name, const GidFilter& filter, bool po
   if (rules) keep_what_nccl_takes(d, *rules, narrowed);
   const auto had = std::ranges::find_if(d.candidates, with_address);
   if (had != d.candidates.end() && (!possible || std::ranges::none_of(narrowed, with_address))) {
-    d.kept.keep(name, fmt::format("allows none of the GIDs here: {} has {}", printable(had->name()),
-                                  to_string(had->best()->gid)));
+    d.kept.keep(name,
+                Problem{fmt::format("allows none of the GIDs here: {} has {}", printable(had->name()),
+                                    to_string(had->best()->gid))},
+                "gid-rules");
     return false;
   }
   std::swap(d.candidates, narrowed);
@@ -171,7 +177,7 @@ void filter_addresses(Deciding& d) {
   if (!range) return;
   if (range->own) {
     // A range of an earlier run leads NCCL to the right GIDs and selects no addresses. This run plans the range again.
-    if (d.kept.may_replace(kGidRuleNames[1])) d.kept.keep(kGidRuleNames[1], "an earlier run planned it");
+    if (d.kept.may_replace(kGidRuleNames[1])) d.kept.keep(kGidRuleNames[1], Problem{"an earlier run planned it"});
     return;
   }
   // If the user has not set NCCL_IB_ADDR_FAMILY, the range is checked with the family of its own addresses, because
@@ -181,7 +187,8 @@ void filter_addresses(Deciding& d) {
   const auto rules = nccl::parse_gid_rules(family ? family->value : ipv6 ? "AF_INET6" : "", range->value, "");
   const bool roce = std::ranges::any_of(
       d.candidates, [](const Candidate& c) { return c.port->is_ethernet() && c.port->is_active(); });
-  d.kept.keep(kGidRuleNames[1], check_range(range->value, rules, roce));
+  auto problem = check_range(range->value, rules, roce);
+  d.kept.keep(kGidRuleNames[1], problem ? std::optional(Problem{*std::move(problem)}) : std::nullopt, "gid-rules");
   if (!rules.range || rules.range->base.family() != rules.family || !d.kept.in_effect(kGidRuleNames[1])) return;
   // A range of all addresses of a family filters nothing, and NCCL ignores this range for the other family.
   if (rules.range->prefix == (rules.family == fabric::Family::kIpv4 ? kIpv4Bits : 0U)) return;
@@ -209,17 +216,20 @@ void choose(Deciding& d, bool is_of_other_task) {
   } else if (const Setting* wrong = d.kept.find("NCCL_IB_HCA"); wrong && !is_of_other_task) {
     kept_hcas = d.meant = meaning_of(wrong->value, d.candidates);
   }
-  d.choice = choose_ports(d.inventory, d.candidates, d.policy.hcas, kept_hcas, d.kept.fixed_index());
+  d.choice =
+      choose_ports(d.inventory, d.candidates, d.policy.hcas, kept_hcas, d.kept.fixed_index(), d.kept.pkey_index());
   d.decision.needs_models |= d.choice.needs_models;
   if (!kept_hcas || d.choice.efa) return;
   if (d.policy.hcas)
-    d.decision.remarks.emplace_back("NCCL_IB_HCA is already set and defines the ports: --hca is ignored");
+    d.decision.remarks.push_back(
+        {"hca-ignored", Verdict::kNote, "NCCL_IB_HCA is already set and defines the ports: --hca is ignored"});
   if (d.meant) return;
   // NCCL uses every port of the user's list, including ports that do not fit the other chosen ports.
   for (std::size_t i = 0; i < d.candidates.size(); ++i) {
-    if (d.candidates[i].usable() && !d.choice.drop_reasons[i].empty() &&
+    const std::string& why = d.choice.drops[i].message;
+    if (d.candidates[i].usable() && !why.empty() &&
         kept_hcas->matches(d.candidates[i].hca->name, d.candidates[i].port->number)) {
-      d.kept.keep("NCCL_IB_HCA", fmt::format("selects {}: {}", d.list({i}), d.choice.drop_reasons[i]));
+      d.kept.keep("NCCL_IB_HCA", Problem{fmt::format("selects {}: {}", d.list({i}), why)}, "hca-list");
       // With --override the ports that the user meant replace the list, so the choice is made again.
       if (!d.kept.in_effect("NCCL_IB_HCA")) choose(d, is_of_other_task);
       return;
@@ -247,24 +257,27 @@ void keep_gid_indices(Deciding& d) {
                                      : name.starts_with("NCCL_") ? nccl::parse_index(setting->value)
                                                                  : nccl::parse_param(setting->value, -1);
     const long index = read.value_or(-1);
-    std::optional<std::string> problem;
-    if (!read) problem = "is no number, auto or inf, and UCX refuses it";
+    std::optional<Problem> problem;
+    if (!read) problem = Problem{"is no number, auto or inf, and UCX refuses it", Verdict::kBad};
     if (name.starts_with("UCX_") && index == kHighestUcxIndex) {
-      problem = "is `inf` to UCX, and no port has that GID; UCX chooses itself with `auto`";
+      problem = Problem{"is `inf` to UCX, and no port has that GID; UCX chooses itself with `auto`"};
     } else if (index >= 0) {
       problem = check_gid_index(index, chosen, d.decision.needs_full);
     }
     // Seen with UCX 1.18: it leaves out a port whose slot is empty.
     const auto is_empty = [&](const Candidate* one) { return has_empty_slot(*one->port, index); };
-    if (problem && index >= 0 && name.starts_with("UCX_") && std::ranges::any_of(chosen, is_empty))
-      *problem += "; UCX uses TCP there, without an error";
-    d.kept.keep(name, std::move(problem));
+    if (problem && index >= 0 && name.starts_with("UCX_")) {
+      problem->effect = std::min(problem->effect, Verdict::kSlow);
+      if (std::ranges::any_of(chosen, is_empty)) problem->text += "; UCX uses TCP there, without an error";
+    }
+    d.kept.keep(name, std::move(problem), "gid-index");
     // An earlier run exported the index for the ports with a GID of one family, and dropped the other ports.
     const auto is_other_family = [&](const Candidate* one) {
       const auto gid = std::ranges::find(one->gids, index, &UsableGid::index);
       return gid != one->gids.end() && gid->rank != d.choice.rank;
     };
-    if (setting->own && std::ranges::any_of(chosen, is_other_family)) d.kept.keep(name, "serves a part of the ports");
+    if (setting->own && std::ranges::any_of(chosen, is_other_family))
+      d.kept.keep(name, Problem{"serves a part of the ports"});
   }
   keep_older(d, older_index(d));
 }
@@ -275,10 +288,10 @@ void check_list_and_choose(Deciding& d) {
   const Setting* list = d.kept.find("NCCL_IB_HCA");
   const bool is_of_other_task = list && is_list_of_other_task(d, *list);
   if (is_of_other_task) {
-    d.kept.keep("NCCL_IB_HCA", "has an HCA that does not open here");
+    d.kept.keep("NCCL_IB_HCA", Problem{"has an HCA that does not open here"}, "hca-list");
     if (std::ranges::none_of(d.candidates, &Candidate::usable)) d.kept.hold("NCCL_IB_HCA");
   } else if (list) {
-    d.kept.keep("NCCL_IB_HCA", check_hca_list(list->value, d.candidates, d.version()));
+    d.kept.keep("NCCL_IB_HCA", check_hca_list(list->value, d.candidates, d.version()), "hca-list");
     keep_older(d, older_list(d));
     const nccl::HcaList meaning = meaning_of(list->value, d.candidates);
     const auto is_meant = [&](const Candidate& c) {
@@ -325,7 +338,8 @@ void check_gid_rules(Deciding& d, const std::vector<WantedGid>& gids) {
   if (wrong.size() <= wrong_ports(gids, d.effective_rules(false)).size()) return;
   for (const std::string_view name : kGidRuleNames) {
     if (!d.kept.find(name) || d.kept.values().find(name)->second.problem) continue;
-    d.kept.keep(name, fmt::format("leads NCCL to a wrong GID on {}", d.list(wrong)));
+    d.kept.keep(name, Problem{fmt::format("leads NCCL to a wrong GID on {}", d.list(wrong)), Verdict::kBad},
+                "gid-rules");
   }
 }
 
@@ -340,16 +354,16 @@ void drop_wrong_ports(Deciding& d) {
           : "NCCL would choose another GID, and no setting prevents it";
   const std::string ports = d.list(d.plan.wrong);
   if (d.kept.in_effect("NCCL_IB_HCA")) {
-    d.kept.keep("NCCL_IB_HCA", fmt::format("selects {}: {}", ports, why));
+    d.kept.keep("NCCL_IB_HCA", Problem{fmt::format("selects {}: {}", ports, why), Verdict::kBad}, "hca-list");
   }
-  d.decision.warnings.push_back(
-      fmt::format("not used: {}: {}; remedy: set \"align_gids\": true for the network of the rails", ports, why));
+  d.warn("gid-index", Verdict::kSlow, fmt::format("not used: {}: {}", ports, why),
+         "set \"align_gids\": true for the network of the rails");
   if (d.policy.strict) {
     d.refuse(fmt::format("--strict: would drop {}: {}", ports, why),
              "set \"align_gids\": true for the network of the rails, or leave the port out with --hca");
   }
   for (const std::size_t i : d.plan.wrong) {
-    d.choice.drop_reasons[i] = why;
+    d.choice.drops[i] = {"gid-index", Verdict::kNote, why};
     std::erase(d.choice.ports, i);
   }
 }
@@ -360,12 +374,13 @@ void leave_what_nccl_ignores(Deciding& d) {
   const nccl::Version oldest = std::min(d.version(), d.image_version().value_or(d.version()));
   const std::size_t limit = nccl::max_ports(oldest);
   if (!d.kept.writes_for("nccl") || d.choice.ports.size() <= limit) return;
-  d.decision.warnings.push_back(
-      fmt::format("{} ports, but NCCL {} uses {} at most and ignores the rest; choose with --hca",
-                  d.choice.ports.size(), nccl::to_string(oldest), limit));
+  d.warn("port-limit", Verdict::kNote,
+         fmt::format("{} ports, but NCCL {} uses {} at most and ignores the rest; choose with --hca",
+                     d.choice.ports.size(), nccl::to_string(oldest), limit));
   for (std::size_t i = limit; i < d.choice.ports.size(); ++i) {
-    d.choice.drop_reasons[d.choice.ports[i]] =
-        fmt::format("NCCL {} uses {} ports at most; --hca selects other ports", nccl::to_string(oldest), limit);
+    d.choice.drops[d.choice.ports[i]] = {
+        "port-limit", Verdict::kNote,
+        fmt::format("NCCL {} uses {} ports at most; --hca selects other ports", nccl::to_string(oldest), limit)};
   }
   d.choice.ports.resize(limit);
 }
@@ -382,8 +397,11 @@ void plan_index_of_all(Deciding& d) {
     // port with the present NCCL_IB_ADDR_RANGE and with each range that rdma-init could export.
     d.plan = plan_nccl_choice(gids, d.effective_rules(true), may_set_range);
     if (!d.plan.wrong.empty()) {
-      d.kept.keep("NCCL_IB_GID_INDEX",
-                  fmt::format("leaves the choice to NCCL, which chooses a wrong GID on {}", d.list(d.plan.wrong)));
+      d.kept.keep(
+          "NCCL_IB_GID_INDEX",
+          Problem{fmt::format("leaves the choice to NCCL, which chooses a wrong GID on {}", d.list(d.plan.wrong)),
+                  Verdict::kBad},
+          "gid-index");
       d.plan.wrong.clear();
     }
   }

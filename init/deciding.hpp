@@ -59,6 +59,8 @@ struct Deciding {
   std::string list(const std::vector<std::size_t>& ports) const;
   // Records a refusal. The first one is kept.
   void refuse(std::string why, std::string remedy);
+  // Records a warning. cause: its stable name.
+  void warn(std::string_view cause, Verdict effect, std::string message, std::string remedy = {});
 };
 
 // A value of the user that NCCL before some version reads differently.
@@ -78,6 +80,12 @@ void keep_older(Deciding& d, const std::optional<OlderReading>& reading);
 // Reports the readings that are no problem, because no version is known, as warnings. Exports values of configuration
 // files that an older NCCL does not read, or reads with a CR, if they may be replaced.
 void report_older(Deciding& d);
+
+// Checks the user's numbers (numbers()).
+void check_numbers(Deciding& d);
+
+// Checks the P_Key index on the chosen ports.
+void check_pkey(Deciding& d);
 
 // Fills the decision: exports, reasons, warnings and status. exports: true if ports were chosen.
 void report(Deciding& d, bool exports);

@@ -10,6 +10,7 @@
 
 #include "fabric/selectors.hpp"
 #include "init/candidates.hpp"
+#include "init/check.hpp"
 #include "init/exports.hpp"
 #include "init/kept.hpp"
 #include "init/nccl_rules.hpp"
@@ -41,24 +42,25 @@ struct PortReport {
   std::optional<fabric::Address> gid;
   double rate_gbps = 0;
   std::string link_layer;
-  std::string reason;  // one line: why the port is used, or why not
-  std::string remedy;  // empty if there is none
+  std::string_view cause;  // stable name of the reason for programs; empty: the port is used
+  std::string reason;      // one line: why the port is used, or why not
+  std::string remedy;      // empty if there is none
   std::optional<RailPlace> rail = {};
 };
 
 struct Decision {
   Status status = Status::kNone;
-  Variables env;                  // variables to export, in the order of the decision
-  std::string mark;               // exports_mark(), without the values of a site's policy; empty: there are no exports
-  Settings kept;                  // values of the user that stay, with their problems
-  std::vector<PortReport> ports;  // every port once, in inventory order
-  std::vector<std::string> warnings;               // status kOkWarn has at least one, kOk and kNone have none
-  std::vector<std::string> asides;                 // status kNone: warnings for the log only
-  std::vector<std::string> remarks;                // information for the log, not a fault
-  bool efa = false;                                // status kNone because the fabric is EFA
-  std::string summary;                             // one line: the chosen ports, or why there are none
-  std::string remedy;                              // remedy for status kNone
-  std::vector<std::string> notes;                  // reasons for exports and replaced values, one line each
+  Variables env;                   // variables to export, in the order of the decision
+  std::string mark;                // exports_mark(), without the values of a site's policy; empty: there are no exports
+  Settings kept;                   // values of the user that stay, with their problems
+  std::vector<PortReport> ports;   // every port once, in inventory order
+  std::vector<Check> warnings;     // status kOkWarn has at least one, kOk and kNone have none
+  std::vector<Check> asides;       // status kNone: warnings for the log only
+  std::vector<Check> remarks;      // information for the log, not a fault
+  bool efa = false;                // status kNone because the fabric is EFA
+  std::string summary;             // one line: the chosen ports, or why there are none
+  std::string remedy;              // remedy for status kNone
+  std::vector<std::string> notes;  // reasons for exports and replaced values, one line each
   std::optional<nccl::Version> nccl_version = {};  // the version of --nccl-version or $NCCL_VERSION
   std::size_t usable_hcas = 0;                     // the number that --require compares
   std::size_t unused_rails = 0;  // HCAs that equal a used one and cannot be used (find_unused_rails())

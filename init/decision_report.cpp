@@ -73,7 +73,7 @@ base::Error explain_none(const Deciding& d) {
             "select from " + d.list(usable)};
   }
   const std::size_t first = usable.front();
-  return {fmt::format("no port is left to use: {}: {}", printable(d.at(first).name()), d.choice.drop_reasons[first])};
+  return {fmt::format("no port is left to use: {}: {}", printable(d.at(first).name()), d.choice.drops[first].message)};
 }
 
 bool is_exported(const Deciding& d, std::string_view name) {
@@ -96,9 +96,9 @@ void warn_about_difference(Deciding& d, const std::vector<WantedGid>& gids) {
   const std::string versions = named && wrong_ports(gids, rules).empty()
                                    ? fmt::format("{} chooses", nccl::to_string(*named))
                                    : "2.26 and later choose";
-  d.decision.warnings.push_back(
-      fmt::format("NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL {} the right one per port{}",
-                  base::join(indices, ", "), versions, d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
+  d.warn("index-per-port", Verdict::kNote,
+         fmt::format("NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL {} the right one per port{}",
+                     base::join(indices, ", "), versions, d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
 }
 
 // Warns about empty slots before a port's GID. MLNX_OFED shows slots of other network namespaces as empty, but NCCL
@@ -111,10 +111,10 @@ void warn_about_hidden_slots(Deciding& d, const std::vector<WantedGid>& gids, co
     if (std::ranges::count_if(one.candidate->port->gids, is_before) < one.gid.index) ports.push_back(one.port);
   }
   if (ports.empty()) return;
-  d.decision.warnings.push_back(
-      fmt::format("NCCL {} fails on {} if the empty slots before its GID belong to other containers (NVIDIA's OFED "
-                  "drivers hide them); NCCL 2.26 and later do not",
-                  nccl::to_string(version), d.list(ports)));
+  d.warn("hidden-slots", Verdict::kNote,
+         fmt::format("NCCL {} fails on {} if the empty slots before its GID belong to other containers (NVIDIA's OFED "
+                     "drivers hide them); NCCL 2.26 and later do not",
+                     nccl::to_string(version), d.list(ports)));
 }
 
 // Warns if the exports are wrong for the version of NCCL that the image declares.
@@ -133,8 +133,8 @@ void check_versions(Deciding& d) {
   if (wrong.empty()) return;
   const char* cause = *image < nccl::kChoosesGid ? "does not choose a GID per port (2.21 and later do)"
                                                  : "fails at unreadable GID types (2.26 and later do not)";
-  d.decision.warnings.push_back(
-      fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect", nccl::to_string(*image), cause, d.list(wrong)));
+  d.warn("nccl-version", Verdict::kBad,
+         fmt::format("NCCL {} (NCCL_VERSION) {}: {} will not connect", nccl::to_string(*image), cause, d.list(wrong)));
 }
 
 // Exports NCCL's variables. An index that serves all ports is right in every version, so it is exported even if NCCL
@@ -176,8 +176,9 @@ void export_range_for_nvshmem(Deciding& d, bool exports_index) {
     d.put(kRange, to_string(*plan.range), "NVSHMEM would choose a GID of another network namespace without it");
   }
   if (!plan.wrong.empty()) {
-    d.decision.warnings.push_back(fmt::format(
-        "NVSHMEM would choose another GID on {}, and no setting of its own prevents it", d.list(plan.wrong)));
+    d.warn("nvshmem-gid", Verdict::kNote,
+           fmt::format("NVSHMEM would choose another GID on {}, and no setting of its own prevents it",
+                       d.list(plan.wrong)));
   }
 }
 
@@ -204,13 +205,6 @@ void export_others(Deciding& d) {
   }
   if (d.kept.writes_for("nvshmem")) export_range_for_nvshmem(d, input.index.has_value());
   if (!d.policy.exports.empty()) d.put(kDevicesName, device_list(input), "the chosen HCAs, for a command line");
-}
-
-void check_numbers(Deciding& d) {
-  for (const std::string_view name : kNumberNames) {
-    const Setting* setting = d.kept.writes_for("nccl") ? d.kept.find(name) : nullptr;
-    if (setting) d.kept.keep(name, check_number(name, setting->value));
-  }
 }
 
 // Replaces wrong values that no export has replaced (--override).
@@ -243,32 +237,30 @@ void warn_about_node_gids(Deciding& d) {
   const bool is_alone = std::ranges::none_of(d.inventory.netdevs, [&](const fabric::Netdev& netdev) {
     return netdev.is_here() && std::ranges::any_of(netdev.addresses, leaves);
   });
-  d.decision.warnings.push_back(
-      fmt::format("uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}{}",
-                  one ? "" : "es", base::join(uses, ", "), one ? "it" : "them",
-                  is_alone ? "; only lo has an address here, so that a job cannot span nodes" : ""));
+  d.warn("node-gids", Verdict::kNote,
+         fmt::format("uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}{}",
+                     one ? "" : "es", base::join(uses, ", "), one ? "it" : "them",
+                     is_alone ? "; only lo has an address here, so that a job cannot span nodes" : ""));
 }
 
-// Returns true if the HCA belongs to this container and does not work.
+// Returns true if the HCA belongs to this container and does not work. An HCA that does not open belongs to it if its
+// netdev is here. With the host's network all netdevs are here, so a stated number of HCAs decides instead.
 bool is_broken(const Deciding& d, std::size_t i) {
   const Candidate& candidate = d.at(i);
   switch (candidate.obstacle) {
     case Obstacle::kNone:
-      return std::ranges::find(d.plan.wrong, i) != d.plan.wrong.end();
-    case Obstacle::kNotActive:
-    case Obstacle::kNoAddress:
-    case Obstacle::kNetdevDown:
-    case Obstacle::kAddress:
-    case Obstacle::kTypeUnreadable:
-    case Obstacle::kOnlyV1:
-    case Obstacle::kIndexTooHigh:
-      return true;
+      return d.choice.drops[i].name == "link-local" || d.choice.drops[i].name == "gid-index";
+    case Obstacle::kNoNode:
+    case Obstacle::kRefused:
+      return d.policy.require == 0 && d.policy.require_used == 0 && candidate.port->is_ethernet() &&
+             candidate.port->is_active() && !candidate.netdevs.empty();
     case Obstacle::kProvider:
       return candidate.port->is_infiniband() || !candidate.netdevs.empty();
-    case Obstacle::kNoNetdev:
-      return candidate.port->netdev.has_value();  // the netdev is here and needs an address
+    case Obstacle::kNotActive:
+    case Obstacle::kNoGuid:
+      return true;
     default:
-      return false;
+      return candidate.obstacle >= Obstacle::kNoAddress && candidate.obstacle != Obstacle::kFiltered;
   }
 }
 
@@ -282,16 +274,20 @@ bool is_listed(const Deciding& d, const Candidate& candidate) {
   return !d.policy.hcas || selects(*d.policy.hcas, *candidate.hca, *candidate.port, candidate.netdevs);
 }
 
+// Returns true if the HCAs are of one model. If an HCA does not open although its netdev is here, and a snapshot has no
+// models, driver and rate decide.
 bool is_equal(const Candidate& left, const Candidate& right) {
-  return left.hca->vendor == right.hca->vendor && left.hca->device_id == right.hca->device_id &&
-         left.port->is_infiniband() == right.port->is_infiniband();
+  if (left.port->is_infiniband() != right.port->is_infiniband()) return false;
+  if (!right.hca->device_id) return left.hca->driver == right.hca->driver && left.rate() == right.rate();
+  return left.hca->vendor == right.hca->vendor && left.hca->device_id == right.hca->device_id;
 }
 
 // Finds HCAs of the same PCI vendor, device and link layer as a used HCA that a repair would make usable: the port is
-// down, or its GID, netdev or provider is wrong. An HCA of a PCI slot with a used function does not count, because one
-// port of such a card is often without a cable, nor does an HCA that the user's or administrator's list leaves out, or
-// that is not granted to this container. Returns the candidates, one for each HCA. Sets the numbers of rails in the
-// decision, and needs_models if the result depends on models that were not read.
+// down, or its GID, netdev or provider is wrong, or its netdev is here and its node is not. An HCA of a PCI slot with a
+// used function does not count, because one port of such a card is often without a cable, nor does an HCA that the
+// user's or administrator's list leaves out, or that is not granted to this container. Returns the candidates, one for
+// each HCA. Sets the numbers of rails in the decision, and needs_models if the result depends on models that were not
+// read.
 std::vector<std::size_t> find_unused_rails(Deciding& d) {
   std::vector<std::size_t> unused;
   std::set<std::string_view> slots;
@@ -302,7 +298,7 @@ std::vector<std::size_t> find_unused_rails(Deciding& d) {
     const Candidate& candidate = d.at(i);
     if (!candidate.hca->pci || !is_broken(d, i) || !is_listed(d, candidate)) continue;
     d.decision.needs_models |= !candidate.hca->device_id;
-    if (!candidate.hca->device_id) continue;
+    if (!candidate.hca->device_id && candidate.hca->is_accessible()) continue;
     if (!slots.insert(fabric::pci::slot_of(*candidate.hca->pci)).second) continue;
     bool has_equal = false;
     for (const std::size_t used : d.choice.ports) {
@@ -321,23 +317,24 @@ std::vector<std::size_t> find_unused_rails(Deciding& d) {
 void warn_about_unused_rails(Deciding& d) {
   const auto unused = find_unused_rails(d);
   if (unused.empty()) return;
-  d.decision.warnings.push_back(fmt::format(
-      "{} of {} equal rails are not used ({}: {}): NCCL hangs or is slow if the counts of the ranks differ; "
-      "--require-used {} refuses such a container",
-      unused.size(), d.decision.equal_rails, printable(d.at(unused.front()).name()),
-      d.choice.drop_reasons[unused.front()], d.decision.equal_rails));
+  const Check& first = d.choice.drops[unused.front()];
+  d.warn("unused-rails", Verdict::kSlow,
+         fmt::format("{} of {} equal rails are not used ({}: {}): NCCL hangs or is slow if the counts of the ranks "
+                     "differ; --require-used {} refuses such a container",
+                     unused.size(), d.decision.equal_rails, printable(d.at(unused.front()).name()), first.message,
+                     d.decision.equal_rails));
 }
 
 // Warns about chosen ports that work with restrictions.
 void warn_about_ports(Deciding& d) {
   std::ranges::move(d.choice.warnings, std::back_inserter(d.decision.warnings));
   if (d.choice.rank == GidRank::kLinkLocal) {
-    d.decision.warnings.push_back(
-        "only link-local GIDs: works inside one subnet at best; assign IPv4 or global IPv6 addresses to the ports");
+    d.warn("link-local", Verdict::kNote,
+           "only link-local GIDs: works inside one subnet at best; assign IPv4 or global IPv6 addresses to the ports");
   }
   warn_about_node_gids(d);
   const bool software = std::ranges::any_of(d.choice.ports, [&](std::size_t i) { return d.at(i).hca->is_software(); });
-  if (software) d.decision.warnings.push_back("software RDMA (rxe or siw) is used: functional, but slow");
+  if (software) d.warn("software", Verdict::kSlow, "software RDMA (rxe or siw) is used: functional, but slow");
 }
 
 // Reports the values that the user has set, and wrong values as warnings. --strict refuses a wrong value.
@@ -356,7 +353,7 @@ void keep_the_rest(Deciding& d) {
     const char* outlook = value.of_node ? "correct its \"env\""
                           : is_final    ? "no replacement is known"
                                         : "--override replaces it";
-    d.decision.warnings.push_back(fmt::format("{}: {}; kept, {}", text, *value.problem, outlook));
+    d.warn(value.cause, value.effect, fmt::format("{}: {}; kept, {}", text, *value.problem, outlook));
     if (d.policy.strict) {
       d.refuse(fmt::format("--strict: {}: {}", text, *value.problem),
                value.of_node ? "correct \"env\" in config.json of the node"
@@ -378,17 +375,26 @@ void report_ports(Deciding& d) {
     const auto stated = d.policy.rails.find(report.device);
     if (stated != d.policy.rails.end()) report.rail = stated->second;
     const UsableGid* gid = report.used ? d.effective_gid(i) : candidate.best();
+    // NCCL uses an index that the user has set on each port, also if this port has no GID of its own there.
+    const unsigned fixed = d.kept.fixed_index().value_or(0);
+    const bool is_fixed = report.used && !candidate.port->is_infiniband() && d.kept.fixed_index();
+    if (is_fixed && gid && gid->index != fixed) gid = nullptr;
     if (gid) {
       report.gid_index = gid->index;
       report.gid = gid->gid;
     }
+    const Check& drop = d.choice.drops[i];
     if (!report.used) {
-      report.reason = d.choice.drop_reasons[i];
-      // The remedy belongs to the candidate's own obstacle.
-      if (report.reason == candidate.reason) report.remedy = candidate.remedy;
+      report.cause = drop.name;
+      report.reason = drop.message;
+      // An HCA beside the used ones was perhaps not granted to this container on purpose.
+      const bool is_granted = candidate.obstacle > Obstacle::kRefused || d.choice.ports.empty() || is_broken(d, i);
+      if (is_granted) report.remedy = drop.remedy;
     } else if (gid) {
       report.reason = fmt::format("GID {} is RoCE v2 {} {} of {}", gid->index, rank_name(gid->rank),
                                   to_string(gid->gid), gid->netdev.empty() ? "the node" : printable(gid->netdev));
+    } else if (is_fixed) {
+      report.reason = fmt::format("NCCL uses GID {}, which is not an address of this port", fixed);
     } else {
       report.reason = "InfiniBand, active; no GID index needed";
     }
@@ -465,6 +471,7 @@ void report(Deciding& d, bool exports) {
     export_nccl(d);
     export_others(d);
     check_numbers(d);
+    if (d.kept.writes_for("nccl")) check_pkey(d);
     neutralize_wrong_values(d);
     warn_about_ports(d);
     warn_about_unused_rails(d);

@@ -35,7 +35,9 @@ std::string bytes_text(std::uint64_t bytes) {
 Check check_ports(const Decision& decision) {
   if (decision.efa) return {"ports", Verdict::kNote, decision.summary};
   if (decision.status == Status::kNone) return {"ports", Verdict::kBad, decision.summary, decision.remedy};
-  return {"ports", Verdict::kGood, decision.summary};
+  // A warning about the ports that certainly breaks the job follows.
+  const bool is_wrong = std::ranges::find(decision.warnings, Verdict::kBad, &Check::verdict) != decision.warnings.end();
+  return {"ports", is_wrong ? Verdict::kNote : Verdict::kGood, decision.summary};
 }
 
 // Checks the limit for memory registration. ib_umem_get() refuses to pin more than RLIMIT_MEMLOCK unless CAP_IPC_LOCK
@@ -205,6 +207,13 @@ bool is_ipv4_link_local(const fabric::Address& address) {
   return address.is_ipv4() && address.bytes[12] == 169 && address.bytes[13] == 254;
 }
 
+// Returns true if no other node reaches the address: the loopback netdev has it, or a bridge for the containers or
+// virtual machines of this node.
+bool reaches_no_other_node(const SocketAddress& used) {
+  const std::string& name = used.netdev->name;
+  return used.own->address.is_loopback() || name.starts_with("docker") || name.starts_with("virbr");
+}
+
 Check check_bootstrap(const Inventory& inventory, const Settings& settings, const Decision& decision) {
   const auto seen = named_addresses(inventory, settings, nccl::kNewest);
   const SocketAddress used = find_bootstrap(inventory, settings, nccl::kNewest);
@@ -233,29 +242,24 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings, cons
               fmt::format("set NCCL_SOCKET_IFNAME to ={} (--export bootstrap does)", printable(of_route->name()))};
     }
   }
-  return {"bootstrap", Verdict::kGood,
-          fmt::format("NCCL will use {}{} for its bootstrap ({})", printable(used.netdev->name),
+  const bool is_local = reaches_no_other_node(used);
+  return {"bootstrap", is_local ? Verdict::kNote : Verdict::kGood,
+          fmt::format("NCCL will use {}{} for its bootstrap ({}){}", printable(used.netdev->name),
                       used.own->label.empty() ? "" : fmt::format(" (label {})", printable(used.own->label)),
-                      fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set")};
+                      fixed ? "NCCL_SOCKET_IFNAME" : "its own rule; NCCL_SOCKET_IFNAME is not set",
+                      is_local ? ", which reaches no other node: a job of several nodes does not start" : ""),
+          is_local ? "connect the container to a network of the nodes, and unset NCCL_SOCKET_IFNAME" : ""};
 }
 
-// Returns true if no port is used, an HCA opens and has an ACTIVE RoCE port with GIDs, and no GID belongs to this
-// network namespace. This detects a container that has device nodes and no netdev. iWARP does not count: its GID is no
-// address.
+// Returns true if all GIDs of the HCAs that open belong to another network namespace. This detects a container that has
+// device nodes and no netdev. iWARP does not count: its GID is no address.
 bool has_nodes_only(const Inventory& inventory, const Decision& decision) {
   if (decision.uses([](const PortReport&) { return true; })) return false;
-  const fabric::OwnAddresses own(inventory);
-  bool is_any_foreign = false;
-  for (const fabric::Hca& hca : inventory.hcas) {
-    if (!hca.is_accessible() || hca.is_rejected() || hca.is_iwarp()) continue;
-    for (const fabric::Port& port : hca.ports) {
-      if (!port.is_ethernet() || !port.is_active()) continue;
-      const fabric::PortUse use = own.use_of(port);
-      if (use.usable()) return false;
-      is_any_foreign |= use.foreign && !use.of_mac.owner;
-    }
-  }
-  return is_any_foreign;
+  GidFilter filter;
+  filter.node_gids = false;
+  const auto candidates = find_candidates(inventory, filter);
+  return std::ranges::none_of(candidates, &Candidate::usable) &&
+         std::ranges::find(candidates, Obstacle::kForeign, &Candidate::obstacle) != candidates.end();
 }
 
 // Checks RDMA_CM. RDMA_CM needs the device node rdma_cm, and an address of the HCA's netdev in this network namespace.
@@ -286,7 +290,7 @@ std::optional<Check> check_lag(const Settings& settings, const Decision& decisio
   // The HCA of a LAG is called mlx5_bond_N (by mlx5_ib).
   const bool lag = decision.uses([](const PortReport& port) { return port.device.find("bond") != std::string::npos; });
   if (!lag || find_setting(settings, "NCCL_IB_QPS_PER_CONNECTION")) return std::nullopt;
-  return Check{"lag", Verdict::kNote, "RoCE LAG: one queue pair uses one leg of the bond only",
+  return Check{"lag", Verdict::kSlow, "RoCE LAG: one queue pair uses one leg of the bond only",
                "try NCCL_IB_QPS_PER_CONNECTION=2 or more"};
 }
 
@@ -316,6 +320,48 @@ std::optional<Check> check_shared_address(const Inventory& inventory, const Deci
                "use one of them (`--hca`), or take the netdevs out of the bond and assign an address to each"};
 }
 
+// Returns the addresses of the GIDs that used RoCE ports have here, with their netdevs.
+std::vector<SocketAddress> used_rails(const Inventory& inventory, const Decision& decision) {
+  std::vector<SocketAddress> rails = socket_addresses(inventory);
+  std::erase_if(rails, [&](const SocketAddress& rail) {
+    return !rail.own->prefix || rail.own->address.is_link_local() ||
+           !decision.uses([&](const PortReport& port) { return port.gid == rail.own->address; });
+  });
+  return rails;
+}
+
+// Returns true if a route of the rail's netdev leads to the address, in any table: the rule of a rail's address selects
+// its table. The kernel finds the MAC address of a RoCE peer by such a route (addr_resolve() of
+// drivers/infiniband/core/addr.c, Linux 6.12).
+bool has_route(const std::vector<fabric::Route>& routes, const SocketAddress& rail, const fabric::Address& address) {
+  return std::ranges::any_of(routes, [&](const fabric::Route& route) {
+    const auto network = fabric::parse_cidr(route.dst);
+    return route.dev == rail.netdev->name && (!network || network->contains(address));
+  });
+}
+
+// Checks whether a rail has no route to the subnet of another rail. Returns no check unless the routes have that of
+// each rail's own subnet, so that they are complete.
+std::optional<Check> check_routes(const Inventory& inventory, const Settings& settings, const Decision& decision) {
+  const Setting* crosses = find_setting(settings, "NCCL_CROSS_NIC");
+  if (!inventory.routes || (crosses && crosses->value == "0")) return std::nullopt;
+  const auto rails = used_rails(inventory, decision);
+  for (const SocketAddress& rail : rails)
+    if (!has_route(*inventory.routes, rail, rail.own->address)) return std::nullopt;
+  for (const SocketAddress& from : rails) {
+    for (const SocketAddress& to : rails) {
+      if (from.own->address.family() != to.own->address.family()) continue;
+      if (has_route(*inventory.routes, from, to.own->address)) continue;
+      return Check{"rail-routes", Verdict::kNote,
+                   fmt::format("{} has no route to the network of {} ({}): such rails reach only rails of their own "
+                               "network",
+                               printable(from.netdev->name), printable(to.netdev->name), to.own->text),
+                   "set NCCL_CROSS_NIC=0 and leave PXN on, or add routes between the rails"};
+    }
+  }
+  return std::nullopt;
+}
+
 // Returns true if a port with a right provider would be used: it is as fast as a used port, and no list excludes it.
 bool is_wanted(const Candidate& candidate, const Settings& settings, const Policy& policy, const Decision& decision) {
   if (policy.hcas && !selects(*policy.hcas, *candidate.hca, *candidate.port, candidate.netdevs)) return false;
@@ -332,12 +378,14 @@ struct Row {
   std::string remedy;
 };
 
-// Returns the rows of the table of ports, in the order of their first ports.
-std::vector<Row> rows_of(const std::vector<PortReport>& ports) {
+// Returns the rows of the table of ports, in the order of their first ports. all: also the used ports.
+std::vector<Row> rows_of(const std::vector<PortReport>& ports, bool all) {
   std::vector<Row> rows;
   for (const PortReport& port : ports) {
+    if (port.used && !all) continue;
     Row row{{fmt::format("{}:{}", printable(port.device), port.port)},
-            {port.used ? "used" : "not used", printable(port.link_layer), fmt::format("{:g} Gb/s", port.rate_gbps),
+            {port.used ? "used" : "not used", printable(port.link_layer),
+             port.rate_gbps > 0 ? fmt::format("{:g} Gb/s", port.rate_gbps) : "no rate",
              port.reason + (port.rail ? "; " + to_string(*port.rail) : "")},
             port.remedy};
     const auto alike = std::ranges::find_if(
@@ -351,12 +399,29 @@ std::vector<Row> rows_of(const std::vector<PortReport>& ports) {
   return rows;
 }
 
+// Returns the checks in the order of attention: that of the ports, which is the first, then what breaks the job, makes
+// it slow, is odd with and without a remedy, and is good.
+std::vector<Check> by_attention(const std::vector<Check>& checks) {
+  constexpr std::array kPlaces = {5, 3, 2, 1};  // by Verdict
+  constexpr int kWithoutRemedy = 4;
+  std::vector<Check> sorted;
+  for (int place = 0; place <= kPlaces.front(); ++place) {
+    for (const Check& check : checks) {
+      const bool is_fact = check.verdict == Verdict::kNote && check.remedy.empty();
+      const int own = is_fact ? kWithoutRemedy : kPlaces[static_cast<std::size_t>(check.verdict)];
+      if ((&check == &checks.front() ? 0 : own) == place) sorted.push_back(check);
+    }
+  }
+  return sorted;
+}
+
 // Returns the table of ports. Each column has the width of its widest text; names are limited, so that a long one takes
 // no space from the other rows. A row for several ports has their names in lines before it. A remedy follows its row,
 // or the table if several rows share it. A remedy that one of the checks has is not repeated.
-std::string ports_text(const Decision& decision, const std::vector<Check>& checks) {
+std::string ports_text(const Decision& decision, const std::vector<Check>& checks, bool all) {
   constexpr std::size_t kWidestName = 20;
-  const std::vector<Row> rows = rows_of(decision.ports);
+  const std::vector<Row> rows = rows_of(decision.ports, all);
+  if (rows.empty() && !all) return {};
   std::array<std::size_t, 3> widths{};
   std::size_t indent = 0;
   for (const Row& row : rows) {
@@ -420,17 +485,14 @@ std::vector<Check> check_up(const Inventory& inventory, const Settings& settings
   std::vector<Check> checks;
   checks.push_back(check_ports(decision));
   if (decision.refusal) checks.push_back({"refusal", Verdict::kBad, *decision.refusal, decision.refusal_remedy});
-  for (const auto* warnings : {&decision.warnings, &decision.asides}) {
-    for (const std::string& warning : *warnings)
-      checks.push_back({"warning", Verdict::kNote, warning});
-  }
-  for (const std::string& remark : decision.remarks)
-    checks.push_back({"remark", Verdict::kNote, remark});
+  for (const auto* more : {&decision.warnings, &decision.asides, &decision.remarks})
+    checks.insert(checks.end(), more->begin(), more->end());
   checks.push_back(check_memlock(inventory.limits.value_or(fabric::Limits{})));
   checks.push_back(check_bootstrap(inventory, settings, decision));
   if (auto check = check_rdma_cm(inventory, decision)) checks.push_back(std::move(*check));
   if (auto check = check_lag(settings, decision)) checks.push_back(std::move(*check));
   if (auto check = check_shared_address(inventory, decision)) checks.push_back(std::move(*check));
+  if (auto check = check_routes(inventory, settings, decision)) checks.push_back(std::move(*check));
   return checks;
 }
 
@@ -459,32 +521,50 @@ bool is_fit(const std::vector<Check>& checks) {
   return std::ranges::find(checks, Verdict::kBad, &Check::verdict) == checks.end();
 }
 
-std::string doctor_text(const Decision& decision, const std::vector<Check>& checks) {
-  constexpr std::array kMarks = {"  ok", "  note", "  BAD"};
-  const std::string verdict = !is_fit(checks)              ? "NOT fit for RDMA"
-                              : decision.unused_rails == 0 ? "fit for RDMA"
-                                                           : fmt::format("fit, but {} of {} equal rails are not used",
-                                                                         decision.unused_rails, decision.equal_rails);
-  std::string text = base::wrapped(fmt::format("rdma-init {}: {}", RDMA_INIT_VERSION, verdict));
-  text += "\nChecks\n";
+std::string doctor_text(const Decision& decision, const std::vector<Check>& found, bool all) {
+  constexpr std::array kMarks = {"  ok", "  note", "  slow", "  BAD"};
+  constexpr long kFewLines = 9;  // with the last lines, the report of a container without fault has at most 12
+  const std::vector<Check> checks = by_attention(found);
+  const bool fit = is_fit(checks);
+  const bool is_slow = std::ranges::find(checks, Verdict::kSlow, &Check::verdict) != checks.end();
+  const std::string verdict = !fit                         ? "NOT fit for RDMA"
+                              : decision.unused_rails != 0 ? fmt::format("fit, but {} of {} equal rails are not used",
+                                                                         decision.unused_rails, decision.equal_rails)
+                                                           : fmt::format("fit for RDMA{}", is_slow ? ", but slow" : "");
+  std::string text = base::wrapped(fmt::format("rdma-init {}: {}", RDMA_INIT_VERSION, verdict)) + "\nChecks\n";
+  std::size_t hidden = 0;
+  std::size_t notes = 0;  // the notes among the hidden checks
+  bool has_note = false;
   for (const Check& check : checks) {
     // The refusal of --require ends with the same cause.
     if (check.name == "ports" && decision.refusal && decision.refusal->ends_with(check.message)) continue;
-    text += base::help_lines(kMarks[static_cast<std::size_t>(check.verdict)], check.message, 8);
-    if (!check.remedy.empty()) text += base::help_lines({}, "remedy: " + check.remedy, 8);
+    std::string lines = base::help_lines(kMarks[static_cast<std::size_t>(check.verdict)], check.message, 8);
+    if (!check.remedy.empty()) lines += base::help_lines({}, "remedy: " + check.remedy, 8);
+    const auto count = std::ranges::count(text, '\n') + std::ranges::count(lines, '\n');
+    const bool is_note = check.verdict == Verdict::kNote && (!has_note || count <= kFewLines);
+    const bool is_shown = all || is_note || check.verdict >= Verdict::kSlow || check.name == "ports";
+    has_note |= is_note;
+    if (is_shown) text += lines;
+    hidden += is_shown ? 0 : 1;
+    notes += !is_shown && check.verdict == Verdict::kNote ? 1 : 0;
   }
-  text += ports_text(decision, checks) + variables_text(decision);
+  if (all || !fit || decision.unused_rails != 0) text += ports_text(decision, checks, all);
+  if (all) text += variables_text(decision);
   const bool is_used = decision.uses([](const PortReport&) { return true; });
-  if (is_fit(checks) && is_used) text += "\nNot tested: the fabric. rdma-ping tests it between the ranks of a job.\n";
+  if (fit && is_used) text += "\nNot tested: the fabric. rdma-ping tests it between the ranks of a job.\n";
+  if (!all) {
+    const std::string odd = notes == 0 ? "" : fmt::format("{} more note{}, ", notes, notes == 1 ? "" : "s");
+    text += fmt::format("With --all: {}{} checks without a fault, all ports and the variables.\n", odd, hidden - notes);
+  }
   return text;
 }
 
 std::string doctor_json(const Decision& decision, const std::vector<Check>& checks) {
-  constexpr std::array kNames = {"good", "note", "bad"};
+  constexpr std::array kNames = {"good", "note", "slow", "bad"};
   nlohmann::ordered_json json;
   json["fit"] = is_fit(checks);
   json["checks"] = nlohmann::ordered_json::array();
-  for (const Check& check : checks) {
+  for (const Check& check : by_attention(checks)) {
     json["checks"].push_back({{"name", check.name},
                               {"verdict", kNames[static_cast<std::size_t>(check.verdict)]},
                               {"message", check.message},

@@ -31,6 +31,7 @@ Json port_json(const PortReport& port) {
             {"rate_gbps", static_cast<double>(whole) == port.rate_gbps ? Json(whole) : Json(port.rate_gbps)},
             {"link_layer", port.link_layer},
             {"reason", port.reason}};
+  if (!port.used) json["cause"] = port.cause;
   if (port.rail) json["rail"] = port.rail->rail;
   if (port.rail && port.rail->plane) json["plane"] = *port.rail->plane;
   return json;
@@ -80,7 +81,9 @@ Json decision_json(const Decision& decision) {
   json["ports"] = Json::array();
   for (const PortReport& port : decision.ports)
     json["ports"].push_back(port_json(port));
-  json["warnings"] = decision.warnings;
+  json["warnings"] = Json::array();
+  for (const Check& warning : decision.warnings)
+    json["warnings"].push_back(line_of(warning));
   return json;
 }
 

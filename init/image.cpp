@@ -177,14 +177,14 @@ std::vector<Check> check_efa(const Image& image) {
 // Checks libraries above verbs that find no HCA without an error.
 void check_users_of_verbs(const Image& image, std::vector<Check>& checks) {
   if (!image.ucx_without_verbs.empty()) {
-    checks.push_back({"ucx", Verdict::kNote,
+    checks.push_back({"ucx", Verdict::kSlow,
                       fmt::format("{} has modules of UCX, but no libuct_ib.so: this UCX uses no HCA, and reports no "
                                   "error",
                                   printable(image.ucx_without_verbs)),
                       "add a UCX that is built with verbs, such as libucx0 of Debian 13, to the image"});
   }
   if (image.lacks_localhost) {
-    checks.push_back({"libfabric", Verdict::kNote,
+    checks.push_back({"libfabric", Verdict::kSlow,
                       fmt::format("`localhost` does not resolve here: {} reports no verbs;ofi_rxm, without an error",
                                   printable(image.fabric.path)),
                       "add the line `127.0.0.1 localhost` to /etc/hosts"});

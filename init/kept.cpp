@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <utility>
@@ -62,17 +63,20 @@ std::vector<std::string> meant_by_prefix_only(const nccl::HcaList& list, const s
 // Returns the problem of an entry that matches no port of any machine: with a sign, blanks or port 0. An entry for a
 // port that only this machine lacks is no problem: one list often serves a complete job, and the entry may be right on
 // another machine.
-std::optional<std::string> useless_entry(const nccl::HcaList& list, const std::vector<Candidate>& candidates) {
+std::optional<Problem> useless_entry(const nccl::HcaList& list, const std::vector<Candidate>& candidates) {
   for (const auto& entry : list.entries) {
     if (entry.name.find_first_of("^=*?[") != std::string::npos && !names_device(entry, candidates)) {
-      return fmt::format(
-          "has the entry `{}`, which matches nothing: NCCL reads `^` and `=` only at the begin of the list, "
-          "and no patterns",
-          base::printable(entry.name));
+      return Problem{
+          fmt::format("has the entry `{}`, which matches nothing: NCCL reads `^` and `=` only at the begin of "
+                      "the list, and no patterns",
+                      base::printable(entry.name)),
+          Verdict::kSlow};
     }
     if (entry.port == 0 || base::trim(entry.name) != entry.name) {
-      return fmt::format("has the entry `{}{}`, which matches nothing: NCCL trims no blanks, and ports count from 1",
-                         base::printable(entry.name), entry.port == 0 ? ":0" : "");
+      return Problem{
+          fmt::format("has the entry `{}{}`, which matches nothing: NCCL trims no blanks, and ports count from 1",
+                      base::printable(entry.name), entry.port == 0 ? ":0" : ""),
+          Verdict::kSlow};
     }
   }
   return std::nullopt;
@@ -88,8 +92,8 @@ std::string describe_slot(const Candidate& candidate, long index) {
 
 }  // namespace
 
-std::optional<std::string> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
-                                          const nccl::Version& version) {
+std::optional<Problem> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
+                                      const nccl::Version& version) {
   // Only the gravest problem is returned, in this order: no port works, more ports are selected than intended, an entry
   // has no effect, a port fails.
   const nccl::HcaList list = nccl::parse_hca_list(value, version);
@@ -102,16 +106,21 @@ std::optional<std::string> check_hca_list(std::string_view value, const std::vec
     if (candidate.usable()) ++usable;
     if (!candidate.usable() && visible_to_nccl(candidate) && !broken) broken = &candidate;
   }
-  if (selected == 0) return "selects no port of this machine";
-  if (usable == 0) return "selects no usable port";
+  if (selected == 0) return Problem{"selects no port of this machine", Verdict::kBad};
+  if (usable == 0) return Problem{"selects no usable port", Verdict::kBad};
   if (const auto extra = meant_by_prefix_only(list, candidates); !extra.empty()) {
-    return fmt::format("also {} {}, because NCCL compares prefixes; begin the value with `{}`",
-                       list.exclude ? "excludes" : "selects", base::printable(base::join(extra, ", ")),
-                       list.exclude ? "^=" : "=");
+    return Problem{fmt::format("also {} {}, because NCCL compares prefixes; begin the value with `{}`",
+                               list.exclude ? "excludes" : "selects", base::printable(base::join(extra, ", ")),
+                               list.exclude ? "^=" : "=")};
   }
   if (auto problem = useless_entry(list, candidates)) return problem;
   if (broken) {
-    return fmt::format("selects {}, which cannot be used: {}", base::printable(broken->name()), broken->reason);
+    // NCCL uses the port with a GID that cannot work, unless the GID is of RoCE v1 or not known.
+    const Obstacle why = broken->obstacle;
+    const bool fails = why == Obstacle::kNoNetdev || why == Obstacle::kForeign || why == Obstacle::kNetdevDown ||
+                       why == Obstacle::kIndexTooHigh;
+    return Problem{fmt::format("selects {}, which cannot be used: {}", base::printable(broken->name()), broken->reason),
+                   fails ? Verdict::kBad : Verdict::kNote};
   }
   return std::nullopt;
 }
@@ -152,26 +161,32 @@ std::optional<long> parse_ucx_index(const std::string& value) {
   return static_cast<long>(std::min<unsigned long>(number, kHighestUcxIndex));
 }
 
-std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown) {
+std::optional<Problem> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown) {
   for (const Candidate* candidate : ports) {
     if (candidate->port->is_infiniband()) continue;
     if (index >= long{fabric::kUsableGids}) {
-      return fmt::format("is above {}, and a queue pair cannot use it", fabric::kUsableGids - 1);
+      return Problem{fmt::format("is above {}, and a queue pair cannot use it", fabric::kUsableGids - 1),
+                     Verdict::kBad};
     }
     const auto right = std::ranges::find(candidate->gids, index, &UsableGid::index);
     if (right != candidate->gids.end()) {
       const UsableGid* best = candidate->best();
       if (right->rank != GidRank::kLinkLocal || best->rank == GidRank::kLinkLocal) continue;
-      return fmt::format("GID {} of {} is link-local, though it has {} at {}", index,
-                         base::printable(candidate->name()), to_string(best->gid), best->index);
+      return Problem{fmt::format("GID {} of {} is link-local, though it has {} at {}", index,
+                                 base::printable(candidate->name()), to_string(best->gid), best->index)};
     }
     // The table was read only up to the last GID of this namespace, and the slot may be after it.
     if (!candidate->port->gids_complete) {
       unknown = true;
       continue;
     }
-    return fmt::format("GID {} of {} is {}, not a RoCE v2 address of this network namespace", index,
-                       base::printable(candidate->name()), describe_slot(*candidate, index));
+    // A queue pair with an empty slot or with a GID of another network namespace certainly fails. A GID of RoCE v1
+    // works inside one subnet, and a GID without a readable type is not known.
+    const auto slot = std::ranges::find(candidate->port->gids, index, &fabric::GidEntry::index);
+    const bool fails = slot == candidate->port->gids.end() || slot->is_v2();
+    return Problem{fmt::format("GID {} of {} is {}, not a RoCE v2 address of this network namespace", index,
+                               base::printable(candidate->name()), describe_slot(*candidate, index)),
+                   fails ? Verdict::kBad : Verdict::kNote};
   }
   return std::nullopt;
 }
@@ -200,40 +215,77 @@ std::optional<std::string> check_range(std::string_view value, const nccl::GidRu
   return std::nullopt;
 }
 
-std::optional<std::string> check_number(std::string_view name, std::string_view value) {
-  const long number = nccl::parse_param(value, 1);
-  if (name == kNumberNames[2]) {
-    if (number >= 1 && number <= 128) return std::nullopt;
-    return fmt::format("NCCL makes 1 to 128 queue pairs for a connection, and with {} no connection works", number);
+std::span<const Number> numbers() {
+  static constexpr Number kNumbers[] = {{"NCCL_IB_TIMEOUT", 0, 31, 5, nullptr},
+                                        {"NCCL_IB_RETRY_CNT", 0, 7, 3, "7"},
+                                        {"NCCL_IB_QPS_PER_CONNECTION", 1, 128, 0, "1"},
+                                        {"NCCL_IB_TC", -1, 255, 8, "0"},
+                                        {"NCCL_IB_FIFO_TC", -1, 255, 8, "0"},
+                                        {"NCCL_IB_SL", -1, 15, 4, "0"},
+                                        {"NCCL_IB_SUBNET_PREFIX_LEN", 1, 32, 0, "24"},
+                                        {"NVSHMEM_IB_TRAFFIC_CLASS", 0, 255, 8, "0"},
+                                        {"NVSHMEM_IB_SL", 0, 15, 4, "0"},
+                                        {"UCX_IB_TRAFFIC_CLASS", 0, 255, 8, "auto"},
+                                        {"UCX_IB_SL", 0, 15, 4, "auto"}};
+  return kNumbers;
+}
+
+const Number* find_number(std::string_view variable) {
+  const auto found = std::ranges::find(numbers(), variable, &Number::name);
+  return found == numbers().end() ? nullptr : &*found;
+}
+
+std::optional<Problem> check_number(const Number& number, std::string_view value,
+                                    const std::optional<nccl::Version>& named) {
+  constexpr unsigned char kByte = 8;  // the libraries store all of these numbers but counts and lengths in a byte
+  if (number.fallback && value == number.fallback) return std::nullopt;
+  if (value.find_first_of("0123456789") == std::string_view::npos) {
+    return number.lowest > 0
+               ? Problem{"is no number, and with 0, as which it is read, no connection works", Verdict::kBad}
+               : Problem{"is no number, and is read as 0"};
   }
-  const bool is_timeout = name == kNumberNames[0];
-  const unsigned highest = is_timeout ? 31 : 7;
-  const unsigned byte = static_cast<std::uint8_t>(number);
-  if (byte <= highest) return std::nullopt;
-  return fmt::format("a queue pair takes 0 to {}: the driver refuses {}, so that no connection works, or uses {}",
-                     highest, byte, byte & highest);
+  const long read = nccl::parse_param(value, number.lowest);
+  if (read == -1 && number.lowest == -1) {
+    if (!named || *named >= nccl::kMinusOneIsDefault) return std::nullopt;
+    return Problem{"NCCL before 2.26 uses 255 for -1"};
+  }
+  const unsigned byte = static_cast<std::uint8_t>(read);
+  const long arriving = number.bits != 0 && number.bits < kByte ? long{byte} : read;
+  if (arriving >= number.lowest && arriving <= number.highest) return std::nullopt;
+  const std::string range = fmt::format("{} to {} is the range", number.lowest, number.highest);
+  if (number.bits == 0) return Problem{fmt::format("{}, and with {} no connection works", range, read), Verdict::kBad};
+  const unsigned kept = byte & ((1U << number.bits) - 1);
+  return Problem{number.bits == kByte
+                     ? fmt::format("{}: only 8 bits of it are sent, {}", range, kept)
+                     : fmt::format("{}: mlx5 keeps {} bits, so that {} is {}, and other drivers may refuse it", range,
+                                   +number.bits, byte, kept)};
 }
 
 std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version& version) {
   if (name == "NCCL_IB_GID_INDEX" && version < nccl::kChoosesGid) return "0";
   if (name == "NCCL_IB_GID_INDEX" || name == "NVSHMEM_IB_GID_INDEX") return "-1";
   if (name == "UCX_IB_GID_INDEX") return "auto";
+  if (name == "NCCL_IB_PKEY") return "0";
   if (name == kGidRuleNames[0]) return ipv6 ? "AF_INET6" : "AF_INET";
   if (name == kGidRuleNames[1]) return ipv6 ? "::/0" : "0.0.0.0/0";
   if (name == kGidRuleNames[2]) return "2";
-  if (name == kNumberNames[0]) return "20";
-  if (name == kNumberNames[1]) return "7";
-  if (name == kNumberNames[2]) return "1";
-  return {};
+  const Number* number = find_number(name);
+  if (!number) return {};
+  if (number->fallback) return number->fallback;
+  return version < nccl::kTimeout18 ? "14" : version < nccl::kTimeout20 ? "18" : "20";
 }
 
-void Kept::keep(std::string_view name, std::optional<std::string> problem) {
+void Kept::keep(std::string_view name, std::optional<Problem> problem, std::string_view cause) {
   const Setting* setting = find(name);
   if (!setting || is_wrong(name)) return;
-  if (problem && setting->had_cr && setting->value.ends_with('\r') && *problem != kCrLf)
-    *problem += fmt::format(": {}", kCrLf);
+  if (problem && setting->had_cr && setting->value.ends_with('\r') && problem->text != kCrLf)
+    problem->text += fmt::format(": {}", kCrLf);
   Setting& kept = values_[std::string(name)] = *setting;
-  kept.problem = std::move(problem);
+  kept.problem.reset();
+  if (!problem) return;
+  kept.problem = std::move(problem->text);
+  kept.effect = problem->effect;
+  kept.cause = cause;
 }
 
 void Kept::hold(std::string_view name) {
@@ -267,6 +319,11 @@ const Setting* Kept::in_effect(std::string_view name) const {
   // A wrong value has no effect if an export replaces it.
   if (is_wrong(name) && !values_.find(name)->second.irreplaceable && may_replace(name)) return nullptr;
   return find(name);
+}
+
+unsigned Kept::pkey_index() const {
+  const Setting* setting = in_effect("NCCL_IB_PKEY");
+  return setting ? static_cast<std::uint16_t>(nccl::parse_param(setting->value, 0)) : 0;
 }
 
 std::optional<unsigned> Kept::fixed_index() const {

@@ -6,11 +6,13 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "init/candidates.hpp"
+#include "init/check.hpp"
 #include "init/nccl_rules.hpp"
 #include "init/settings.hpp"
 
@@ -20,10 +22,16 @@ namespace init {
 inline constexpr std::array<std::string_view, 3> kGidRuleNames = {"NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE",
                                                                   "NCCL_IB_ROCE_VERSION_NUM"};
 
+// The problem of a value in one line, and its effect on a job that uses the value.
+struct Problem {
+  std::string text;
+  Verdict effect = Verdict::kNote;
+};
+
 // Returns the problem of a value of NCCL_IB_HCA: it selects no port, a port that it does not name, or a port that
 // cannot work, or no port can match one of its entries.
-std::optional<std::string> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
-                                          const nccl::Version& version);
+std::optional<Problem> check_hca_list(std::string_view value, const std::vector<Candidate>& candidates,
+                                      const nccl::Version& version);
 
 // Returns the ports that the author of a value of NCCL_IB_HCA meant: blanks around an entry do not count, an entry that
 // names a device means this device only, every entry counts, and an empty or invalid port is every port.
@@ -39,18 +47,33 @@ inline constexpr long kHighestUcxIndex = std::numeric_limits<long>::max();
 // Returns the problem of a fixed GID index on the chosen RoCE ports: the slot is empty, has type v1, belongs to another
 // network namespace, or does not exist, or its GID is link-local although the port has a better one. unknown: set to
 // true if a table was not read far enough to decide.
-std::optional<std::string> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown);
+std::optional<Problem> check_gid_index(long index, const std::vector<const Candidate*>& ports, bool& unknown);
 
 // Returns the problem of a value of NCCL_IB_ADDR_RANGE: to NCCL the range is another one than the text suggests, or
 // none. rules: the value as NCCL reads it. roce: there are RoCE ports; NCCL 2.22.3 parses the value only for RoCE
 // ports.
 std::optional<std::string> check_range(std::string_view value, const nccl::GidRules& rules, bool roce);
 
-// Returns the problem of a number (kNumberNames) with which NCCL cannot connect a queue pair, or connects it with other
-// settings. NCCL checks none of these numbers.
-std::optional<std::string> check_number(std::string_view name, std::string_view value);
-inline constexpr std::array<std::string_view, 3> kNumberNames = {"NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT",
-                                                                 "NCCL_IB_QPS_PER_CONNECTION"};
+// A numeric variable with the range that works. The libraries check none of these numbers, except NCCL the length of a
+// prefix. Source: NVIDIA/nccl src/transport/net_ib/connect.cc, 2.18.3 to 2.30.7.
+struct Number {
+  const char* name;
+  short lowest;  // -1: the default of NCCL since 2.26, and 255 before
+  short highest;
+  // The bits of the packet or of mlx5's queue pair for the number: a driver uses these bits of a number outside of the
+  // range, or refuses it. 0: no connection works.
+  unsigned char bits;
+  const char*
+      fallback;  // the default, which replaces a wrong value; nullptr: it depends on the version (see neutral_value())
+};
+// Returns the numbers that are checked.
+std::span<const Number> numbers();
+// Returns the number of a variable, nullptr if it is not checked.
+const Number* find_number(std::string_view variable);
+// Returns the problem of a number: no connection works with it, or another number than the value arrives. named:
+// NCCL's version, if it is known.
+std::optional<Problem> check_number(const Number& number, std::string_view value,
+                                    const std::optional<nccl::Version>& named);
 
 // The problem of a value in nccl.conf that an older NCCL reads with a CR at its end.
 inline constexpr const char* kCrLf =
@@ -72,8 +95,9 @@ class Kept {
 
   const Setting* find(std::string_view name) const { return find_setting(settings_, name); }
   // Records the value with its problem, if the variable is set. A problem that is recorded stays. Adds kCrLf to the
-  // problem of a value that ends with CR.
-  void keep(std::string_view name, std::optional<std::string> problem);
+  // problem of a value that ends with CR. cause: the stable
+  // name of the problem.
+  void keep(std::string_view name, std::optional<Problem> problem, std::string_view cause = "kept-value");
   // Records that no better value is known in place of a recorded one, so that it stays in effect.
   void hold(std::string_view name);
   // Records all other variables of the user that affect RDMA (is_related()), as values without a problem.
@@ -98,6 +122,8 @@ class Kept {
   }
   // Returns the index that NCCL_IB_GID_INDEX fixes, nullopt if NCCL chooses.
   std::optional<unsigned> fixed_index() const;
+  // Returns the index of P_Keys that NCCL uses: NCCL_IB_PKEY, of which 16 bits count.
+  unsigned pkey_index() const;
   const Settings& settings() const { return settings_; }
   const Settings& values() const { return values_; }
 

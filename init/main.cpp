@@ -44,7 +44,7 @@ int print(const Log& log, std::string_view text) {
 // escape them, and enroot removes quotes.
 std::string note_of(const Decision& decision) {
   const bool none = decision.status == Status::kNone;
-  std::string note = none ? decision.summary : decision.warnings.empty() ? "" : decision.warnings.front();
+  std::string note = none ? decision.summary : decision.warnings.empty() ? "" : line_of(decision.warnings.front());
   if (none && !decision.remedy.empty()) note += "; remedy: " + decision.remedy;
   constexpr std::string_view kFrom = "();`$|&<>'\"";
   constexpr std::string_view kTo = "[],        ";
@@ -66,11 +66,11 @@ void log_decision(const Log& log, const Decision& decision, const std::string& n
   } else if (is_shown) {
     log.warning(decision.summary + noted, decision.remedy);
   }
-  for (const std::string& remark : decision.remarks)
-    log.info(remark);
+  for (const Check& remark : decision.remarks)
+    log.info(remark.message);
   for (const auto* warnings : {&decision.warnings, &decision.asides}) {
-    for (const std::string& warning : *warnings)
-      log.warning(warning);
+    for (const Check& warning : *warnings)
+      log.warning(warning.message, warning.remedy);
   }
   for (const std::string& reason : decision.notes)
     log.debug(reason);
@@ -128,6 +128,7 @@ int run_doctor(const Options& options, const Log& log, const Resolved& resolved)
   const auto add = [&](const std::vector<Check>& more) { checks.insert(checks.end(), more.begin(), more.end()); };
   add(check_providers(inventory, settings, options.policy, decision));
   add(check_other_values(inventory, settings, options.policy, decision));
+  add(check_hcas(inventory, options.policy, decision));
   // Checks image and surroundings only without a snapshot, which has no data about them.
   if (!options.snapshot) {
     add(check_image(inventory, decision, read_image(options.root, decision.efa), lent));
@@ -137,7 +138,8 @@ int run_doctor(const Options& options, const Log& log, const Resolved& resolved)
   const Starter starter = options.snapshot || !options.root.empty() ? Starter() : find_starter("");
   for (Check& check : checks)
     check.remedy = remedy_for(starter, std::move(check.remedy));
-  const int code = print(log, options.json ? doctor_json(decision, checks) : doctor_text(decision, checks));
+  const int code =
+      print(log, options.json ? doctor_json(decision, checks) : doctor_text(decision, checks, options.all));
   return is_fit(checks) ? code : kExitFailure;
 }
 

@@ -1,5 +1,5 @@
-// Values of the user that an older NCCL reads differently. The checks of the decision assume the newest NCCL, and the
-// actual version is often not known.
+// Values of the user that depend on the version of NCCL: values that an older NCCL reads differently, and numbers. The
+// other checks of the decision assume the newest NCCL, and the actual version is often not known.
 #include <fmt/core.h>
 
 #include <utility>
@@ -21,7 +21,7 @@ bool may_be_before(const Deciding& d, const nccl::Version& version) {
 void restate(Deciding& d, const std::vector<std::string>& names, std::string_view why) {
   for (const std::string& name : names) {
     if (!d.kept.may_replace(name) || d.kept.is_wrong(name)) continue;
-    d.kept.keep(name, std::string(why));
+    d.kept.keep(name, Problem{std::string(why)}, "older-nccl");
     d.put(name, d.kept.find(name)->value, "the value of the file, for an older NCCL");
   }
 }
@@ -37,7 +37,7 @@ void report_conf_file(Deciding& d) {
   } else if (d.named_version()) {
     keep_older(d, reading);
   } else {
-    d.decision.warnings.push_back(fmt::format("{}={}: {}", kConfFile, printable(file->value), reading.what));
+    d.warn("older-nccl", Verdict::kNote, fmt::format("{}={}: {}", kConfFile, printable(file->value), reading.what));
   }
 }
 
@@ -47,14 +47,26 @@ void report_cr(Deciding& d) {
   if (d.named_version()) {
     restate(d, names, kCrLf);
     for (const std::string& name : names)
-      d.kept.keep(name, kCrLf);
+      d.kept.keep(name, Problem{kCrLf}, "older-nccl");
   } else {
-    d.decision.warnings.push_back(
-        fmt::format("{} ({}): {}", printable(names.front()), printable(d.kept.find(names.front())->source), kCrLf));
+    d.warn("older-nccl", Verdict::kNote,
+           fmt::format("{} ({}): {}", printable(names.front()), printable(d.kept.find(names.front())->source), kCrLf));
   }
 }
 
 }  // namespace
+
+void check_numbers(Deciding& d) {
+  for (const Number& number : numbers()) {
+    const std::string_view name = number.name;
+    const Setting* setting = d.kept.find(name);
+    const auto library = name.starts_with("NCCL_") ? "nccl" : name.starts_with("UCX_") ? "ucx" : "nvshmem";
+    if (!setting || !d.kept.writes_for(library)) continue;
+    // NCCL reads the length of the prefix only for this routing.
+    if (name == "NCCL_IB_SUBNET_PREFIX_LEN" && !d.kept.find("NCCL_IB_SUBNET_AWARE_ROUTING")) continue;
+    d.kept.keep(name, check_number(number, setting->value, d.named_version()), "number");
+  }
+}
 
 std::optional<OlderReading> older_list(const Deciding& d) {
   const Setting* list = d.kept.find("NCCL_IB_HCA");
@@ -91,7 +103,7 @@ std::optional<OlderReading> older_index(Deciding& d) {
 void keep_older(Deciding& d, const std::optional<OlderReading>& reading) {
   const auto named = d.named_version();
   if (reading && named && *named < reading->before && d.kept.writes_for("nccl")) {
-    d.kept.keep(reading->name, reading->what);
+    d.kept.keep(reading->name, Problem{reading->what, Verdict::kBad}, "older-nccl");
   }
 }
 
@@ -100,7 +112,8 @@ void report_older(Deciding& d) {
   for (const auto& reading : {older_list(d), older_index(d)}) {
     const Setting* setting = reading ? d.kept.in_effect(reading->name) : nullptr;
     if (!setting || setting->own || d.named_version()) continue;
-    d.decision.warnings.push_back(fmt::format("{}={}: {}", reading->name, printable(setting->value), reading->what));
+    d.warn("older-nccl", Verdict::kNote,
+           fmt::format("{}={}: {}", reading->name, printable(setting->value), reading->what));
   }
   report_conf_file(d);
   report_cr(d);

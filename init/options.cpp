@@ -115,6 +115,8 @@ constexpr base::Option<Options> kOptions[] = {
     {"format", "FORMAT", "env: sh, json or dotenv (sh)", apply_format, "env"},
     {"json", "", "doctor, topo: JSON", [](Options& o, std::string_view t) { return base::set_switch(o.json, t); },
      "doctor topo"},
+    {"all", "", "doctor: also checks without fault, all notes, all ports and the variables",
+     [](Options& o, std::string_view t) { return base::set_switch(o.all, t); }, "doctor"},
     {"snapshot", "FILE", "read a snapshot (- is stdin) instead of this machine",
      [](Options& o, std::string_view t) { return store(o.snapshot, t); }, kOfOtherMachine},
     {"root", "DIR", "read /sys, /dev and /etc below DIR instead of this machine's",
@@ -132,8 +134,8 @@ constexpr base::Option<Options> kOptions[] = {
 };
 
 constexpr std::span<const base::Option<Options>> kTable(kOptions);
-// The last eight options have no RDMA_INIT_* variable: each is for one call, and a variable would affect all calls.
-constexpr std::size_t kWithoutVariable = 8;
+// The last nine options have no RDMA_INIT_* variable: each is for one call, and a variable would affect all calls.
+constexpr std::size_t kWithoutVariable = 9;
 constexpr auto kWithVariable = kTable.first(kTable.size() - kWithoutVariable);
 
 constexpr std::array<Named<Command>, 4> kSubcommands = {

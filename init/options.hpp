@@ -24,6 +24,7 @@ struct Options {
   LogLevel log = LogLevel::kInfo;
   EnvFormat format = EnvFormat::kSh;
   bool json = false;                    // doctor --json, topo --json
+  bool all = false;                     // doctor --all
   std::optional<std::string> snapshot;  // value of the option --snapshot FILE
   std::string env_file;                 // --env-file FILE; empty: /etc/rdma-init/env.d
   std::string root;                     // --root DIR, for file trees

@@ -25,12 +25,14 @@ bool same_name(const std::string& left, const char* right) {
 
 struct Remarks {
   const Settings& settings;
-  std::vector<std::string> lines = {};
+  std::vector<Check> checks = {};
 
   const Setting* find(std::string_view name) const { return find_setting(settings, name); }
-  void add(std::string_view name, std::string_view effect) {
+  void add(std::string_view name, std::string_view message, Verdict effect = Verdict::kSlow) {
     const Setting& setting = *find(name);
-    lines.push_back(fmt::format("{}={} ({}): {}", name, printable(setting.value), printable(setting.source), effect));
+    checks.push_back(
+        {effect == Verdict::kSlow ? "rdma-off" : "plugin", effect,
+         fmt::format("{}={} ({}): {}", name, printable(setting.value), printable(setting.source), message)});
   }
 };
 
@@ -39,11 +41,13 @@ void check_networks(Remarks& remarks) {
   if (network && same_name(network->value, "Socket")) return remarks.add("NCCL_NET", "NCCL will not use RDMA");
   if (network && same_name(network->value, "IB")) return;
   if (network) {
-    remarks.add("NCCL_NET", "NCCL will use only the plugin with this network, which may ignore NCCL_IB_*");
+    remarks.add("NCCL_NET", "NCCL will use only the plugin with this network, which may ignore NCCL_IB_*",
+                Verdict::kNote);
   }
   const Setting* plugin = remarks.find("NCCL_NET_PLUGIN");
   if (plugin && !same_name(plugin->value, "none")) {
-    remarks.add("NCCL_NET_PLUGIN", "NCCL prefers this plugin to its own RDMA, and the plugin may ignore NCCL_IB_*");
+    remarks.add("NCCL_NET_PLUGIN", "NCCL prefers this plugin to its own RDMA, and the plugin may ignore NCCL_IB_*",
+                Verdict::kNote);
   }
 }
 
@@ -53,24 +57,9 @@ void check_nccl(Remarks& remarks, const std::optional<nccl::Version>& version) {
   check_networks(remarks);
   const Setting* reader = remarks.find("NCCL_ENV_PLUGIN");
   if (reader && !same_name(reader->value, "none") && (!version || *version >= nccl::kEnvPlugin)) {
-    remarks.add("NCCL_ENV_PLUGIN", "NCCL 2.29 and later take all settings from this plugin, and may not see exports");
+    remarks.add("NCCL_ENV_PLUGIN", "NCCL 2.29 and later take all settings from this plugin, and may not see exports",
+                Verdict::kNote);
   }
-  // Returns true if the value has more bits than the packets have for it. -1: NCCL's default.
-  const auto is_too_large = [&](std::string_view name, long highest) {
-    const Setting* mark = remarks.find(name);
-    const long value = mark ? nccl::parse_param(mark->value, 0) : 0;
-    return value < -1 || value > highest;
-  };
-  if (is_too_large("NCCL_IB_TC", 0xff)) {
-    remarks.add("NCCL_IB_TC", fmt::format("a traffic class has 8 bits: NCCL will use {}",
-                                          fabric::nccl_marks(remarks.find("NCCL_IB_TC")->value, {}).traffic_class));
-  }
-  for (const std::string_view name : {"NCCL_IB_TC", "NCCL_IB_SL"}) {
-    const Setting* mark = remarks.find(name);
-    if (mark && version && *version < nccl::kMinusOneIsDefault && nccl::parse_param(mark->value, 0) == -1)
-      remarks.add(name, "NCCL before 2.26 uses 255 for -1");
-  }
-  if (is_too_large("NCCL_IB_SL", 0xf)) remarks.add("NCCL_IB_SL", "a service level is a number from 0 to 15");
 }
 
 // UCX's transports over RDMA, each with its aliases.
@@ -122,16 +111,16 @@ void check_ucx(Remarks& remarks, const std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-std::vector<std::string> settings_without_rdma(const Settings& settings, const std::vector<std::string>& exports,
-                                               const std::optional<nccl::Version>& version,
-                                               const std::vector<Candidate>& candidates) {
+std::vector<Check> settings_without_rdma(const Settings& settings, const std::vector<std::string>& exports,
+                                         const std::optional<nccl::Version>& version,
+                                         const std::vector<Candidate>& candidates) {
   Remarks remarks{settings};
   const auto writes_for = [&](std::string_view library) {
     return std::ranges::find(exports, library) != exports.end();
   };
   if (writes_for("nccl")) check_nccl(remarks, version);
   if (writes_for("ucx")) check_ucx(remarks, candidates);
-  return std::move(remarks.lines);
+  return std::move(remarks.checks);
 }
 
 }  // namespace init

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/text.hpp"
+#include "fabric/elf_file.hpp"
 #include "fabric/libraries.hpp"
 #include "init/image.hpp"
 
@@ -60,7 +61,16 @@ class ImageReader {
       any |= name.starts_with("libuct_");
       verbs |= name.starts_with("libuct_ib.so");
     });
-    if (code == 0 && any && !verbs) image_.ucx_without_verbs = modules;
+    if (code == 0 && any && !verbs && !has_verbs_inside(ucx.path)) image_.ucx_without_verbs = modules;
+  }
+
+  // Returns true if UCX's library may have the InfiniBand module built in: its symbols then have the module's prefix. A
+  // library that cannot be read may have it.
+  bool has_verbs_inside(const std::string& path) const {
+    const auto opened = files().open(path);
+    if (base::error_of(opened) != 0) return true;
+    const auto symbols = fabric::ElfFile(std::get<base::UniqueFd>(opened).get()).symbols();
+    return std::ranges::any_of(symbols, [](const std::string& name) { return name.starts_with("uct_ib_"); });
   }
 
   // Returns true if no file and no name server can have `localhost`. A file that cannot be read may have it.

@@ -301,13 +301,14 @@ Decision completed(Decision&& decision, const Settings& settings, std::vector<st
     decision.env.emplace_back(name, setting.value);
     decision.kept.try_emplace(name, setting);
   }
-  if (!lent.problem.empty()) problems.push_back(lent.problem);
   auto& warnings = decision.status == Status::kNone ? decision.asides : decision.warnings;
-  warnings.insert(warnings.end(), problems.begin(), problems.end());
+  for (std::string& problem : problems)
+    warnings.push_back({"settings", Verdict::kNote, std::move(problem)});
+  if (!lent.problem.empty()) warnings.push_back({"lent", Verdict::kNote, lent.problem});
   if (decision.status == Status::kNone) return std::move(decision);
   if (!warnings.empty()) decision.status = Status::kOkWarn;
   decision.env.insert(decision.env.end(), lent.env.begin(), lent.env.end());
-  if (!lent.note.empty()) decision.remarks.push_back(lent.note);
+  if (!lent.note.empty()) decision.remarks.push_back({"lent", Verdict::kNote, lent.note});
   return std::move(decision);
 }
 

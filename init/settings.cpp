@@ -138,14 +138,14 @@ std::string this_host() {
   return ::uname(&system) == 0 ? system.nodename : "";
 }
 
-std::vector<std::string> cut_values(const Settings& settings) {
-  std::vector<std::string> warnings;
+std::vector<Check> cut_values(const Settings& settings) {
+  std::vector<Check> warnings;
   for (const auto& [name, setting] : settings) {
     if (!setting.was_cut) continue;
-    warnings.push_back(
-        fmt::format("{} ({}): NCCL reads only the first {} bytes of this value; the environment has no "
-                    "such limit",
-                    printable(name), printable(setting.source), kLongestValue));
+    warnings.push_back({"value-cut", Verdict::kNote,
+                        fmt::format("{} ({}): NCCL reads only the first {} bytes of this value; the environment has no "
+                                    "such limit",
+                                    printable(name), printable(setting.source), kLongestValue)});
   }
   return warnings;
 }

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "init/check.hpp"
 #include "init/nccl_rules.hpp"
 #include "init/rail_place.hpp"
 
@@ -40,6 +41,8 @@ struct Setting {
   bool of_node = false;    // read_node_values() added it, also if an earlier run exported it: --override keeps it
   // Kept sets the next members:
   std::optional<std::string> problem = {};  // why the value is wrong, in one line
+  Verdict effect = Verdict::kNote;          // effect of the problem on a job with this value
+  std::string_view cause = {};              // stable name of the problem
   bool irreplaceable = false;               // wrong, and no better value is known: --override keeps it
 };
 
@@ -86,7 +89,7 @@ inline constexpr std::string_view kHostEntry = "host=";
 std::string this_host();
 
 // Returns a warning for each value that NCCL cuts.
-std::vector<std::string> cut_values(const Settings& settings);
+std::vector<Check> cut_values(const Settings& settings);
 
 // Returns the home directory of a user in the text of /etc/passwd, "" if the user has no entry. NCCL before 2.30 calls
 // getpwuid(getuid()), which may also find users of other databases (nsswitch.conf).

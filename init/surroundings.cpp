@@ -96,7 +96,7 @@ std::optional<Check> check_gpudirect(const Decision& decision, const Surrounding
                              printable(around.kernel))};
   }
   return Check{
-      "gpudirect", Verdict::kNote,
+      "gpudirect", Verdict::kSlow,
       "GPUDirect RDMA was not detected: NCCL copies GPU data through the host's memory, and a library that registers "
       "GPU memory itself, such as Mooncake, fails with \"Bad address\"",
       "load nvidia_peermem on the node (modprobe nvidia-peermem), or use NVIDIA's open kernel module with Linux 5.12 "
@@ -145,6 +145,26 @@ std::optional<Check> check_ibgda(const fabric::Limits& limits, const Settings& s
                            *around.gdrdrv ? "exists" : "is missing"),
                "`options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\"` in /etc/modprobe.d of the node, then "
                "reload the driver"};
+}
+
+// Checks for a global traffic class of used HCAs. mlx5's kernel driver sets it in each queue pair that it makes. Queue
+// pairs that a library makes by DevX do not pass through that code.
+std::optional<Check> check_traffic_class(const Settings& settings, const Decision& decision,
+                                         const Surroundings& around) {
+  std::vector<std::string> hcas;
+  std::string_view value;
+  for (const auto& [hca, text] : around.traffic_classes) {
+    const auto is_its = [&, &name = hca](const PortReport& port) { return port.device == name; };
+    if (!decision.uses(is_its)) continue;
+    hcas.push_back(printable(hca));
+    value = base::split_first(text, '=').second;
+  }
+  if (hcas.empty() || find_setting(settings, "NCCL_IB_TC")) return std::nullopt;
+  return Check{"devx-traffic-class", Verdict::kNote,
+               fmt::format("the global traffic class {} of {} does not reach queue pairs that are made by DevX (NCCL "
+                           "GIN, DeepEP, NVSHMEM's IBGDA)",
+                           printable(value), base::join(hcas, ", ")),
+               fmt::format("set NCCL_IB_TC={0} and NVSHMEM_IB_TRAFFIC_CLASS={0}", printable(value))};
 }
 
 // Returns the lower of two limits; nullopt is no limit.
@@ -231,6 +251,19 @@ std::size_t count_data_direct(const base::Rooted& files) {
   return count;
 }
 
+// Reads the global traffic class of port 1 of each HCA, if it is set.
+void read_traffic_classes(const base::Rooted& files, Surroundings& around) {
+  constexpr std::size_t kMostHcas = 4096;
+  const std::string hcas = "/sys/class/infiniband/";
+  files.each_name(hcas, [&](std::string_view hca) {
+    const std::string path = hcas + std::string(hca) + "/tc/1/traffic_class";
+    const std::string text(base::trim(read_text(files, path)));
+    if (text.starts_with("Global tclass=") && around.traffic_classes.size() < kMostHcas)
+      around.traffic_classes.emplace_back(hca, text);
+  });
+  std::ranges::sort(around.traffic_classes, base::natural_less, &std::pair<std::string, std::string>::first);
+}
+
 // Reads the facts that GPUs of NVIDIA need, except those of GPUDirect RDMA. Every recent driver registers IMEX
 // channels, so only the model shows that a GPU is of a product with multi-node NVLink.
 void read_gpu_needs(const std::string& root, const base::Rooted& files, Surroundings& around) {
@@ -279,6 +312,7 @@ std::vector<Check> check_surroundings(const fabric::Inventory& inventory, const 
   add(check_data_direct(settings, decision, surroundings));
   add(check_imex(settings, surroundings));
   add(check_ibgda(inventory.limits.value_or(fabric::Limits{}), settings, surroundings));
+  add(check_traffic_class(settings, decision, surroundings));
   return checks;
 }
 
@@ -288,6 +322,7 @@ Surroundings read_surroundings(const std::string& root) {
   read_rdma_limits(root, files, around);
   read_gpudirect(root, files, around);
   read_gpu_needs(root, files, around);
+  read_traffic_classes(files, around);
   if (!root.empty()) return around;
   struct statvfs memory {};
   if (::statvfs("/dev/shm", &memory) == 0) around.shared_memory = std::uint64_t{memory.f_blocks} * memory.f_frsize;

@@ -1,6 +1,6 @@
 // Checks other properties of a container that affect a trainer on its HCAs: shared memory, open files, the RDMA cgroup,
-// seccomp, GPUDirect, data direct devices, IMEX channels, IBGDA. read_surroundings() reads them; the rest is pure. An
-// unreadable property is unknown and yields no finding.
+// seccomp, GPUDirect, data direct devices, IMEX channels, IBGDA, mlx5's global traffic class. read_surroundings() reads
+// them; the rest is pure. An unreadable property is unknown and yields no finding.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,8 @@ struct Surroundings {
   std::optional<bool> imex_channel;  // a channel is in /dev/nvidia-caps-imex-channels
   std::optional<bool> peer_mapping;  // NVIDIA's driver has the option PeerMappingOverride=1
   std::optional<bool> gdrdrv;        // /dev/gdrdrv (GDRCopy) exists
+  // The text "Global tclass=236" of ports with a global traffic class, by HCA. Only MLNX_OFED's mlx5 has such files.
+  Variables traffic_classes;
 };
 
 // Reads the surroundings. root: prefix of a file tree, empty for this machine; with a root, properties without a file

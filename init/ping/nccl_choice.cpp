@@ -108,8 +108,10 @@ struct Chooser {
     Rail rail{hca.name, port.number, port.is_infiniband(), rate, {}, 0, {}};
     set_gid(port, rail);
     constexpr const char* kPairs = "NCCL_IB_QPS_PER_CONNECTION";
-    if (const auto why = check_number(kPairs, value_of(kPairs)))
-      rail.problem = {Layer::kVerbs, fmt::format("{}: {}", kPairs, *why)};
+    const Setting* pairs = find_setting(settings, kPairs);
+    const auto why = pairs ? check_number(*find_number(kPairs), pairs->value, version) : std::nullopt;
+    if (why && why->effect == init::Verdict::kBad)
+      rail.problem = {Layer::kVerbs, fmt::format("{}: {}", kPairs, why->text)};
     return rail;
   }
 

@@ -72,13 +72,18 @@ void check_variables(const Decision& decision, const Settings& settings, const i
 void check_text(const Decision& decision) {
   require_one_line(decision.summary, "the summary");
   require_one_line(decision.remedy, "the remedy");
-  for (const auto& [what, lines] :
-       {std::pair{"a warning", &decision.warnings}, {"an aside", &decision.asides}, {"a note", &decision.notes}}) {
-    for (const std::string& line : *lines)
-      require_one_line(line, what);
+  for (const auto* checks : {&decision.warnings, &decision.asides, &decision.remarks}) {
+    for (const init::Check& check : *checks) {
+      require_one_line(line_of(check), "a warning");
+      require(!check.name.empty(), "every warning has a stable name", check.message);
+    }
   }
+  for (const std::string& line : decision.notes)
+    require_one_line(line, "a note");
   for (const PortReport& port : decision.ports) {
     require(!port.reason.empty(), "every port has a reason");
+    require(port.used == port.cause.empty(), "the reason of every port that is not used has a stable name",
+            port.reason);
     require_one_line(port.reason, "a reason");
     require_one_line(port.remedy, "a remedy");
   }
@@ -186,10 +191,14 @@ void check_output(const Inventory& inventory, const Settings& settings, const in
   require(json.is_object() && json.at("env").size() == decision.env.size(), "--format json is one object");
   require(json.at("ports").size() == decision.ports.size(), "--format json lists every port");
   (void)init::format_dotenv(decision);
-  const auto checks = init::check_up(inventory, settings, decision);
+  auto checks = init::check_up(inventory, settings, decision);
+  for (const auto& more :
+       {init::check_other_values(inventory, settings, policy, decision), init::check_hcas(inventory, policy, decision)})
+    checks.insert(checks.end(), more.begin(), more.end());
   require(nlohmann::json::accept(init::doctor_json(decision, checks)), "doctor --json is JSON");
   require(nlohmann::json::accept(init::topo_json(inventory, decision)), "topo --json is JSON");
-  for (const std::string& text : {init::doctor_text(decision, checks), init::topo_text(inventory, decision)}) {
+  for (const std::string& text : {init::doctor_text(decision, checks), init::doctor_text(decision, checks, false),
+                                  init::topo_text(inventory, decision)}) {
     for (const std::string_view line : base::split(text, '\n'))
       require_one_line(line, "a line of doctor or topo");
   }

@@ -42,19 +42,28 @@ struct Case {
   Json snapshot;
   std::optional<Expectation> expected;
   std::string not_as_tree;  // the reason if a file tree cannot represent the machine, otherwise empty
+  // Doctor's answer: whether the container is fit, names of causes in its JSON, and parts that its text has and lacks.
+  std::optional<bool> fit;
+  std::vector<std::string> causes;
+  std::vector<std::string> report;
+  std::vector<std::string> not_in_report;
 
-  // Or a command line: the files to make, and the expected output. @DIR@ is the temporary directory.
+  // Or a command line: the files to make, and the expected output. @DIR@ is the temporary directory. If a snapshot is
+  // set, it is the file node.json there, and the file tree of its machine is the directory node.
   std::map<std::string, std::string> files;
   std::map<std::string, std::string> environment;
   std::string input;
   std::optional<std::string> stdout_text;
   std::vector<std::string> stdout_parts;
-  std::vector<std::string> stdout_absent;  // parts that stdout must not have
+  std::vector<std::string> not_in_stdout;
 };
 
 // Reads cases/NAME.json, or NAME.expect.json with the snapshot NAME.json of the same directory. Throws
 // nlohmann::json::exception or std::runtime_error for a file that is no case.
 Case read_case(const std::string& path);
+
+// Returns the text with each series of white space as one blank, so that wrapped lines can be compared.
+std::string unwrapped(std::string_view text);
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;

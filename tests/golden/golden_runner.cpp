@@ -60,6 +60,12 @@ class Runner {
       if (!contains(text, part)) fail(where, fmt::format("{}: expected `{}`, got\n{}", stream, part, text));
   }
 
+  void check_absent(std::string_view where, std::string_view stream, const std::string& text,
+                    const std::vector<std::string>& parts) {
+    for (const std::string& part : parts)
+      if (contains(text, part)) fail(where, fmt::format("{}: has `{}`:\n{}", stream, part, text));
+  }
+
   // Checks that the run has ended by itself, with the expected code and messages.
   void check_end(std::string_view where, const Outcome& outcome) {
     if (outcome.timed_out) return fail(where, "did not end");
@@ -82,6 +88,7 @@ class Runner {
   // lead to the same choice.
   void check_second_run(const Json& first) {
     if (case_.exit_code != 0) return;
+    const bool has_values = case_.snapshot.contains("env") || case_.snapshot.contains("conf");
     for (const bool replace : {false, true}) {
       const std::string where = replace ? "second run, --override" : "second run";
       Json snapshot = case_.snapshot;
@@ -97,12 +104,12 @@ class Runner {
         if (name.starts_with("RDMA_INIT_")) continue;
         const bool wrong = second["kept"].contains(name) && !second["kept"][name]["problem"].is_null();
         // --override can replace a value of the user, and the exports then follow it.
-        const bool follows = replace && case_.snapshot.contains("env");
+        const bool follows = replace && has_values;
         if (wrong || (second["env"].value(name, value) != value && !follows))
           fail(where, fmt::format("{}={} is not kept as right: {}", name, value.dump(), second["kept"].dump()));
       }
       // --override can replace more wrong values of the user than the first run.
-      if (replace && case_.snapshot.contains("env")) continue;
+      if (replace && has_values) continue;
       for (std::size_t i = 0; i < first["ports"].size(); ++i) {
         for (const char* key : {"used", "gid_index"}) {
           const bool compares = key[0] == 'u' || first["ports"][i]["used"] == true;
@@ -126,27 +133,62 @@ class Runner {
     const TempDir dir;
     test_support::write_file(dir / "snapshot.json", case_.snapshot.dump(1));
     check_answer("snapshot", start(arguments_with({"--snapshot", dir / "snapshot.json"}), {}), Source::kSnapshot);
-    std::vector<std::string> arguments = {"doctor", "--snapshot", dir / "snapshot.json"};
-    arguments.insert(arguments.end(), case_.args.begin(), case_.args.end());
-    check_report(start(arguments, {}).out);
+    const auto report = [&](std::vector<std::string> arguments) {
+      for (const std::string& argument : {std::string("--snapshot"), dir / "snapshot.json"})
+        arguments.push_back(argument);
+      arguments.insert(arguments.end(), case_.args.begin(), case_.args.end());
+      return start(arguments, {});
+    };
+    check_report(report({"doctor", "--all"}).out);
+    const Outcome brief = report({"doctor"});
+    check_lines(brief.out);
+    check_parts("snapshot", "doctor", unwrapped(brief.out), case_.report);
+    check_absent("snapshot", "doctor", unwrapped(brief.out), case_.not_in_report);
+    if (case_.fit && *case_.fit != (brief.exit_code == 0)) fail("doctor", "the verdict is wrong:\n" + brief.out);
+    check_causes(Json::parse(report({"doctor", "--json"}).out, nullptr, false));
+  }
+
+  // Checks that doctor --json has the expected causes, and that each finding and each port that is not used has one.
+  // After the first check, which is that of the ports, the checks are in the order of attention.
+  void check_causes(const Json& answer) {
+    if (answer.is_discarded()) return fail("doctor --json", "stdout is not one JSON object");
+    constexpr std::array kOrder = {"bad", "slow", "note", "good"};
+    std::set<std::string> causes;
+    std::ptrdiff_t last = 0;
+    for (const Json& check : answer["checks"]) {
+      causes.insert(check["name"].get<std::string>());
+      if (&check == &answer["checks"].front()) continue;
+      const auto* const place = std::ranges::find(kOrder, check["verdict"].get<std::string>());
+      if (place - kOrder.begin() < last) fail("doctor --json", "the order of attention is wrong: " + check.dump());
+      last = place - kOrder.begin();
+    }
+    for (const Json& port : answer["ports"])
+      if (port["used"] == false) causes.insert(port.value("cause", std::string()));
+    if (causes.contains("")) fail("doctor --json", "a cause has no name:\n" + answer.dump(1));
+    for (const std::string& cause : case_.causes)
+      if (!causes.contains(cause)) fail("doctor --json", fmt::format("lacks the cause {}:\n{}", cause, answer.dump(1)));
   }
 
   // Checks the text of doctor: no line is wider than a terminal, except for lines with one word and lines of variables,
   // which users copy. A remedy of ports appears once.
   void check_report(const std::string& text) {
     if (!contains(text, "\nPorts\n")) return fail("doctor", "no report:\n" + text);
-    for (const std::string_view line : base::split(text, '\n')) {
-      const std::string_view words = base::trim(line);
-      const bool is_variable = line.starts_with("  ") && words.find('=') < words.find(' ');
-      if (line.size() > 80 && !is_variable && words.find(' ') != std::string_view::npos)
-        fail("doctor", fmt::format("{} columns: {}", line.size(), line));
-    }
+    check_lines(text);
     constexpr std::string_view kRemedy = "remedy: ";
     std::set<std::string> remedies;
     for (std::size_t at = text.find(kRemedy); at != std::string::npos; at = text.find(kRemedy, at + 1)) {
       // The first words: the rest may be wrapped in another place.
       const bool repeated = !remedies.insert(text.substr(at, 40)).second;
       if (repeated && at > text.find("\nPorts\n")) fail("doctor", "a remedy is repeated:\n" + text);
+    }
+  }
+
+  void check_lines(const std::string& text) {
+    for (const std::string_view line : base::split(text, '\n')) {
+      const std::string_view words = base::trim(line);
+      const bool is_variable = line.starts_with("  ") && words.find('=') < words.find(' ');
+      if (line.size() > 80 && !is_variable && words.find(' ') != std::string_view::npos)
+        fail("doctor", fmt::format("{} columns: {}", line.size(), line));
     }
   }
 
@@ -181,6 +223,12 @@ class Runner {
 
   void run_command() {
     const TempDir dir;
+    if (!case_.snapshot.is_null()) {
+      test_support::write_file(dir / "node.json", case_.snapshot.dump(1));
+      auto inventory = fabric::parse_snapshot(case_.snapshot.dump());
+      if (!inventory) return fail("command", inventory.error().message);
+      test_support::lay_out(*inventory, dir / "node", {.full = true});
+    }
     for (const auto& [name, content] : case_.files)
       test_support::write_file(dir / name, content);
     for (std::string& argument : case_.args)
@@ -191,10 +239,12 @@ class Runner {
     check_end("command", outcome);
     if (case_.stdout_text && outcome.out != *case_.stdout_text)
       fail("command", fmt::format("stdout: expected\n{}got\n{}", *case_.stdout_text, outcome.out));
-    check_parts("command", "stdout", outcome.out, case_.stdout_parts);
-    for (const std::string& part : case_.stdout_absent)
-      if (contains(outcome.out, part))
-        fail("command", fmt::format("stdout: `{}` not expected, got\n{}", part, outcome.out));
+    // Text of doctor is wrapped, and a part with a line break is of the text as it is.
+    const std::string line = unwrapped(outcome.out);
+    for (const std::string& part : case_.stdout_parts) {
+      if (!contains(outcome.out, part)) check_parts("command", "stdout", line, {part});
+    }
+    check_absent("command", "stdout", line, case_.not_in_stdout);
   }
 
   std::string program_;

@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "init/decision.hpp"
 #include "support/inventories.hpp"
+#include "support/lines_of.hpp"
 
 namespace {
 
@@ -220,7 +221,8 @@ void expect_what_others_take(const Inventory& node, const Settings& settings, co
   if (decision.status == init::Status::kNone) return;
   const auto value = [&](const std::string& name) { return value_of(decision, settings, name); };
   const auto rules = init::nccl::parse_gid_rules(value("NVSHMEM_IB_ADDR_FAMILY"), value("NVSHMEM_IB_ADDR_RANGE"), "");
-  const bool warns = base::join(decision.warnings, "\n").find("NVSHMEM would choose") != std::string::npos;
+  const bool warns =
+      base::join(test_support::lines_of(decision.warnings), "\n").find("NVSHMEM would choose") != std::string::npos;
   for (const PortReport& report : decision.ports) {
     if (!report.used || !report.gid) continue;
     const auto& gids = fabric::find_hca(node, report.device)->ports[report.port - 1].gids;
@@ -300,17 +302,18 @@ TEST(RandomNodes, ReportsPortsAndGidsThatNcclUses) {
     const Decision again = init::decide(node, with_exports(settings, decision), policy);
     // If the second run plans without the ports that the first run dropped, or plans a range, another index may serve
     // the same ports.
-    const bool same = base::join(decision.warnings, "\n").find("not used: ") == std::string::npos &&
-                      value_of(again, {}, "NCCL_IB_ADDR_RANGE").empty();
+    const bool same =
+        base::join(test_support::lines_of(decision.warnings), "\n").find("not used: ") == std::string::npos &&
+        value_of(again, {}, "NCCL_IB_ADDR_RANGE").empty();
     EXPECT_EQ(used(again, same), used(decision, same))
-        << "in a second run; warnings of the first: " << base::join(decision.warnings, "; ");
+        << "in a second run; warnings of the first: " << base::join(test_support::lines_of(decision.warnings), "; ");
     expect_own_gids(node, again);
     expect_what_nccl_takes(node, with_exports(settings, decision), again);
     for (const auto& [name, value] : again.env)
       EXPECT_TRUE(!same || value == value_of(decision, {}, name)) << name << "=" << value << " of a second run";
     EXPECT_LE(again.warnings.size(), decision.warnings.size())
-        << "a second run has more warnings: " << base::join(again.warnings, "; ")
-        << "\nthe first: " << base::join(decision.warnings, "; ");
+        << "a second run has more warnings: " << base::join(test_support::lines_of(again.warnings), "; ")
+        << "\nthe first: " << base::join(test_support::lines_of(decision.warnings), "; ");
     if (HasFailure()) return;
   }
 }

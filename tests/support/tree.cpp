@@ -141,6 +141,8 @@ void add_port(Tree& tree, const std::string& dir, const Port& port, bool full) {
   tree.write_readable(dir + "/rate", port.rate);
   tree.write(dir + "/lid", port.lid.value_or("0x0"));
   tree.write(dir + "/sm_lid", port.sm_lid.value_or("0x0"));
+  for (std::size_t index = 0; port.pkeys && index < port.pkeys->size(); ++index)
+    tree.write(fmt::format("{}/pkeys/{}", dir, index), (*port.pkeys)[index]);
   add_gids(tree, dir, port, full);
 }
 

@@ -54,11 +54,12 @@ Check check_netns(const Inventory& inventory, const Config& config) {
     const bool may = std::ranges::any_of(pool.modes, makes_children);
     if (!may) continue;
     const bool always = makes_children(pool.modes.front());
-    check.add(always ? Grade::kBroken : Grade::kWarning, fmt::format("pool {}", printable(pool.name)),
-              fmt::format("mode `{}` is refused while the RDMA subsystem is exclusive (`rdma system`)",
-                          to_string(*std::ranges::find_if(pool.modes, makes_children))),
-              "add `options ib_core netns_mode=1` in /etc/modprobe.d and reboot, or allow only mode `exclusive` "
-              "in the pool");
+    check.add(
+        always ? Grade::kBroken : Grade::kWarning, fmt::format("pool {}", printable(pool.name)),
+        fmt::format("mode `{}` is refused while the RDMA subsystem is exclusive (`rdma system`)",
+                    to_string(*std::ranges::find_if(pool.modes, makes_children))),
+        "add `options ib_core netns_mode=1` in /etc/modprobe.d, rebuild the initramfs if it has ib_core (`lsinitramfs` "
+        "or `lsinitrd`), and reboot; or allow only mode `exclusive` in the pool");
   }
   return check;
 }
@@ -134,13 +135,31 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
   return check;
 }
 
+// Returns the HCA of the PF, if the HCA is a VF; nullptr: none.
+const fabric::Hca* pf_of(const std::vector<const NodeHca*>& hcas, const fabric::Hca& vf) {
+  for (const NodeHca* node : hcas)
+    if (vf.physfn && node->hca->pci == vf.physfn) return node->hca;
+  return nullptr;
+}
+
+// Returns true if the port of the PF with the same number is ACTIVE, or is not known.
+bool has_link(const fabric::Hca* pf, const Port& port) {
+  return !pf || std::ranges::none_of(pf->ports,
+                                     [&](const Port& own) { return own.number == port.number && !own.is_active(); });
+}
+
 // The states "INIT" and "Polling" are words of the files `state` and `phys_state` in sysfs (Linux 6.12
 // drivers/infiniband/core/sysfs.c).
-std::string remedy_of_port(const NodeHca& node, const Port& port) {
+std::string remedy_of_port(const NodeHca& node, const Port& port, bool lacks_guid, std::string_view pf) {
   const std::string phys = base::value_or(port.phys_state, std::string());
   const std::string state = base::value_or(port.state, std::string());
   const bool infiniband = port.is_infiniband();
-  if (infiniband && state.ends_with("INIT")) return "start a subnet manager: opensm, or the switch's";
+  if (lacks_guid) return fabric::vf_guid_remedy(pf);
+  if (fabric::is_unserved_vf(*node.hca, port)) return fabric::unserved_vf_remedy(pf);
+  if (infiniband && state.ends_with("INIT")) {
+    return port.has_subnet_manager() ? "check that the subnet manager runs and knows the port's GUID (`sminfo`)"
+                                     : "start a subnet manager: opensm, or the switch's";
+  }
   if (phys.ends_with("Polling")) return "check cable, transceiver and the switch's port";
   const std::string netdev = printable(node.netdev.value_or("NETDEV"));
   if (!infiniband)
@@ -148,22 +167,59 @@ std::string remedy_of_port(const NodeHca& node, const Port& port) {
   return "check cable and the switch's port (`ibstat`)";
 }
 
+// Returns the netdev of the PF for a command line, or "PF" if it is not known.
+std::string netdev_of_pf(const NodeMap& map, const fabric::Hca* pf) {
+  const NodeHca* node = pf ? map.find(pf->name) : nullptr;
+  return node && node->netdev ? printable(*node->netdev) : "PF";
+}
+
+// Returns a note if the InfiniBand ports are of several subnets: there is no path between them.
+std::optional<Finding> check_subnets(const std::vector<const NodeHca*>& hcas) {
+  std::map<std::string, std::size_t> counts;
+  each_port(hcas, [&](const NodeHca&, const Port& port) {
+    const auto subnet = port.is_active() ? port.subnet_prefix() : std::nullopt;
+    if (subnet) ++counts[fabric::to_string(*subnet)];
+  });
+  if (counts.size() < 2) return std::nullopt;
+  std::vector<std::string> texts;
+  for (const auto& [subnet, count] : counts)
+    texts.push_back(fmt::format("{} in {}/64", count, subnet));
+  return Finding{Grade::kNote, fmt::format("{} InfiniBand subnets", counts.size()),
+                 fmt::format("there is no path between them: ports {}", base::join(texts, ", ")),
+                 "make a pool for each subnet, so that a container has HCAs of one"};
+}
+
 // An inactive port is a warning, because spare ports are common. The finding is `broken` only if no port is ACTIVE:
 // then no job can use RDMA.
-Check check_ports(const std::vector<const NodeHca*>& hcas) {
+Check check_ports(const NodeMap& map, const std::vector<const NodeHca*>& hcas) {
   Check check{"ports", {}, {}};
   std::size_t active = 0;
   each_port(hcas, [&](const NodeHca&, const Port& port) { active += port.is_active() ? 1 : 0; });
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
-    if (port.is_active()) return;
+    // The PF is often in no pool.
+    const fabric::Hca* pf = pf_of(map.by_rail(), *node.hca);
+    if (port.is_active()) {
+      if (port.is_ethernet() && node.hca->has_zero_guid())
+        check.add(Grade::kNote, port_object(*node.hca, port),
+                  "node GUID 0: NCCL does not need it, but RDMA_CM may refuse connections as stale",
+                  "run `ip link set PF vf N mac MAC`, then unbind and bind the VF");
+      return;
+    }
     const auto* state = std::get_if<std::string>(&port.state);
     const std::string phys = base::value_or(port.phys_state, std::string());
-    check.add(active == 0 ? Grade::kBroken : Grade::kWarning, port_object(*node.hca, port),
-              state ? fmt::format("is {}, not ACTIVE{}", printable(state->substr(state->find(' ') + 1)),
-                                  phys.empty() ? "" : fmt::format(" ({})", printable(phys.substr(phys.find(' ') + 1))))
-                    : "its state cannot be read",
-              remedy_of_port(node, port));
+    const bool lacks_guid = port.is_infiniband() && node.hca->has_zero_guid() && has_link(pf, port);
+    std::string message = "its state cannot be read";
+    if (state) {
+      message = fmt::format("is {}, not ACTIVE{}{}", printable(state->substr(state->find(' ') + 1)),
+                            phys.empty() ? "" : fmt::format(" ({})", printable(phys.substr(phys.find(' ') + 1))),
+                            lacks_guid           ? ": the VF has no GUID"
+                            : has_link(pf, port) ? ""
+                                                 : ", as its PF");
+    }
+    check.add(active == 0 ? Grade::kBroken : Grade::kWarning, port_object(*node.hca, port), std::move(message),
+              remedy_of_port(node, port, lacks_guid, netdev_of_pf(map, pf)));
   });
+  if (auto finding = check_subnets(hcas)) check.add(std::move(*finding));
   check.summary = fmt::format("{} ACTIVE in the pools", active);
   return check;
 }
@@ -203,7 +259,8 @@ Check check_rates(const std::vector<const NodeHca*>& hcas) {
               "check cable, transceiver, the switch's port and the PCIe width (`lspci -vv`: LnkSta); if the rate is "
               "intended, move the HCA to a separate pool");
   });
-  check.summary = base::join({rates.begin(), rates.end()}, ", ") + " Gb/s";
+  check.summary =
+      rates.empty() ? "no ACTIVE port in the pools" : base::join({rates.begin(), rates.end()}, ", ") + " Gb/s";
   return check;
 }
 
@@ -303,6 +360,22 @@ Check check_routes(const std::vector<const NodeHca*>& hcas, const Inventory& inv
   return check;
 }
 
+// Warns about rails without an address. Containers get addresses from the network of a pool, and those with VFs from a
+// CNI plugin.
+void check_missing_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& inventory, Check& check) {
+  for (const NodeHca* node : hcas) {
+    const Netdev* netdev = netdev_of(inventory, *node);
+    if (!netdev || !netdev->addresses.empty() || !node->is_active() || node->is_infiniband()) continue;
+    if (node->pool->network || node->hca->physfn || node->hca->is_iwarp()) continue;
+    check.add(Grade::kWarning, printable(node->name()),
+              fmt::format("its netdev {} has no address, and the pool has no network: the port has only the default "
+                          "GIDs of its MAC address, with which containers do not reach other nodes",
+                          printable(netdev->name)),
+              fmt::format("run `ip address add ADDRESS/LENGTH dev {}`, or add a \"network\" to the pool",
+                          printable(netdev->name)));
+  }
+}
+
 // If two netdevs have the same address, their GIDs are equal, and replies can use either netdev.
 Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& inventory) {
   Check check{"addresses", {}, {}};
@@ -326,6 +399,7 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
       if (std::ranges::find(names, netdev.name) == names.end()) names.push_back(netdev.name);
     }
   }
+  check_missing_addresses(hcas, inventory, check);
   std::size_t on_rails = 0;
   for (const auto& [address, names] : netdevs_of) {
     const bool of_rail = std::ranges::any_of(names, [&](const auto& name) { return rails.contains(name); });
@@ -386,7 +460,7 @@ std::vector<Check> check_rails(const Inventory& inventory, const Config& config,
   return {check_netns(inventory, config),
           check_pools(map, config),
           check_gid_tables(hcas),
-          check_ports(hcas),
+          check_ports(map, hcas),
           check_rates(hcas),
           check_mtus(hcas, inventory, config, active_mtus),
           check_routes(hcas, inventory),

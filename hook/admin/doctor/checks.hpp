@@ -91,6 +91,9 @@ struct RailQos {
   // Whether ECN is on for at least one priority. Only MLNX_OFED's mlx5 has this in sysfs. nullopt: unknown.
   std::optional<bool> ecn;
   std::vector<MarkQos> marks = {};  // the values of NCCL_IB_TC for containers with this rail
+  std::string hca = {};             // the HCA of the rail
+  // mlx5's global traffic class of the HCA, "236"; only MLNX_OFED has it. Empty: none, or unknown.
+  std::string global_class = {};
 };
 
 // Returns the priorities that are on in the line "prio-pfc 0:off 3:on" of `dcb pfc show`; nullopt if the text has no

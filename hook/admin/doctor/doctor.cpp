@@ -102,7 +102,7 @@ std::vector<RailQos> roce_rails(const Inventory& inventory, const Config& config
       has_own = has_own && network.env.contains("NCCL_IB_TC");
     }
     if (!has_own) add(node->pool->env);
-    RailQos& rail = rails.emplace_back(RailQos{*node->netdev, {}, {}});
+    RailQos& rail = rails.emplace_back(RailQos{*node->netdev, {}, {}, {}, node->name()});
     for (const unsigned one : classes)
       rail.marks.push_back({one});
   }

@@ -27,6 +27,14 @@ std::optional<bool> read_ecn(const std::string& root, const std::string& netdev)
   return on;
 }
 
+// Returns the number in the text "Global tclass=236" of mlx5's global traffic class, empty if there is none.
+std::string read_global_class(const std::string& root, const std::string& hca) {
+  constexpr std::string_view kPrefix = "Global tclass=";
+  const auto text = base::read_attribute(fmt::format("{}/sys/class/infiniband/{}/tc/1/traffic_class", root, hca));
+  const std::string value = base::value_or(text, std::string());
+  return value.starts_with(kPrefix) ? value.substr(kPrefix.size()) : std::string();
+}
+
 constexpr unsigned kEcnBits = 2;  // the lower bits of a traffic class
 
 // Returns the text after the key up to the end of the line, empty if the key is missing.
@@ -44,6 +52,19 @@ bool may_map_without_entry(const std::string& root, const std::string& netdev) {
   const auto trust = base::read_attribute(fmt::format("{}/sys/class/net/{}/qos/trust", root, netdev));
   const auto* text = std::get_if<std::string>(&trust);
   return text ? text->find("pcp") == std::string::npos : !base::is_absent(base::error_of(trust));
+}
+
+// Adds a note for each rail with a global traffic class, unless config.json has NCCL_IB_TC for its containers.
+void check_global_classes(const std::vector<RailQos>& rails, Check& check) {
+  for (const RailQos& rail : rails) {
+    if (rail.global_class.empty() || !rail.marks.empty()) continue;
+    const std::string value = base::printable(rail.global_class);
+    check.add(Grade::kNote, base::printable(rail.hca),
+              fmt::format("the global traffic class {} does not reach queue pairs that are made by DevX (NCCL GIN, "
+                          "DeepEP, NVSHMEM's IBGDA)",
+                          value),
+              fmt::format("set \"env\": {{\"NCCL_IB_TC\": \"{}\"}} in the pool", value));
+  }
 }
 
 }  // namespace
@@ -98,6 +119,7 @@ std::vector<RailQos> read_qos(const std::string& root, std::vector<RailQos> rail
   };
   for (RailQos& rail : rails) {
     rail.ecn = read_ecn(root, rail.netdev);
+    rail.global_class = read_global_class(root, rail.hca);
     if (const auto text = ask({"pfc", "show", "dev", rail.netdev})) rail.pfc = parse_dcb_pfc(*text);
     if (rail.marks.empty()) continue;
     if (const auto text = ask({"-N", "app", "show", "dev", rail.netdev}))
@@ -135,6 +157,7 @@ Check check_qos(const std::vector<RailQos>& rails) {
                             mark.traffic_class >> kEcnBits, rail.pfc->front()));
     }
   }
+  check_global_classes(rails, check);
   check.looked = !with.empty() || !without.empty();
   check.summary = check.looked ? fmt::format("PFC or ECN on {}", base::join(with, ", "))
                                : "neither `dcb` nor sysfs reports PFC or ECN of a rail";

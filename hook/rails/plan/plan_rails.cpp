@@ -99,7 +99,8 @@ Result<void> check_child(const Subject& subject, const fabric::Inventory& invent
     return refusal(fmt::format("`{}`: the RDMA subsystem is in exclusive mode, in which a container cannot use the HCA "
                                "of a child netdev",
                                subject.hca_name()),
-                   "set `options ib_core netns_mode=1` in /etc/modprobe.d and reboot, or use mode exclusive");
+                   "set `options ib_core netns_mode=1` in /etc/modprobe.d, rebuild the initramfs if it has ib_core, "
+                   "and reboot; or use mode exclusive");
   }
   if ((subject.kind == RailKind::kIpoib) != subject.is_infiniband()) {
     return refusal(

@@ -208,7 +208,7 @@ TEST(RdmaSysfs, PrefersRdmaNetlinkToNamesInSysfs) {
   const TempDir root;
   lay_out(rails(2), root.path());
   const Inventory tree = read_tree(root.path());
-  fabric::rdma_sysfs::PortNetdevs answer{{"mlx5_0", "mlx5_1"}, {{{"mlx5_0", 1}, "renamed"}}};
+  fabric::rdma_sysfs::PortNetdevs answer{{"mlx5_0", "mlx5_1"}, {{{"mlx5_0", 1}, "renamed"}}, {}};
   const auto netdev_of = [&](const char* name) {
     const fabric::rdma_sysfs::Classes classes(root / "sys");
     const fabric::rdma_sysfs::Scan scan{

@@ -49,6 +49,14 @@ TEST(Obstacles, HaveReasonAndRemedy) {
     node.hcas[0].abi_version = 6;
     node.hcas[0].provider = {"/usr/lib64/libibverbs/libbnxt_re-rdmav34.so", 1, 1};
   };
+  const std::string add_address = "assign an address to rail0 (`ip address add ADDRESS/LENGTH dev rail0`)";
+  const auto infiniband_vf = [&](Inventory& node) {
+    port(node) = test_support::infiniband_port();
+    port(node).state = "2: INIT";
+    node.hcas[0].node_guid = "0000:0000:0000:0000";
+    node.hcas[0].physfn = "0000:99:00.0";
+  };
+  const std::string vf_remedy = vf_guid_remedy("PF");
   const std::string no_netlink = "open netlink socket (protocol 0): Operation not permitted";
   const struct {
     const char* name;
@@ -92,6 +100,36 @@ TEST(Obstacles, HaveReasonAndRemedy) {
        [&](Inventory& node) { port(node).state = Unreadable{ENODEV}; }},
       {"armed is not active", Obstacle::kNotActive, "port state 3: ARMED (physical state 5: LinkUp)", kStateRemedy,
        [&](Inventory& node) { port(node).state = "3: ARMED"; }},
+      {"InfiniBand VF without GUID", Obstacle::kNoGuid,
+       "port state 2: INIT (physical state 5: LinkUp): the VF has no GUID", vf_remedy,
+       [&](Inventory& node) {
+         infiniband_vf(node);
+         port(node).sm_lid = "0x0";
+       }},
+      {"InfiniBand VF without GUID, and a subnet manager", Obstacle::kNoGuid,
+       "port state 2: INIT (physical state 5: LinkUp): the VF has no GUID, and a subnet manager runs", vf_remedy,
+       [&](Inventory& node) {
+         infiniband_vf(node);
+         port(node).sm_lid = "0x4";
+       }},
+      {"InfiniBand VF with GUID", Obstacle::kNotActive, "port state 2: INIT (physical state 5: LinkUp)", kStateRemedy,
+       [&](Inventory& node) {
+         infiniband_vf(node);
+         node.hcas[0].node_guid = "0000:0000:0000:0001";
+       }},
+      {"InfiniBand VF with GUID that the subnet manager does not serve", Obstacle::kNotActive,
+       "port state 1: DOWN (physical state 5: LinkUp)", fabric::unserved_vf_remedy("PF"),
+       [&](Inventory& node) {
+         infiniband_vf(node);
+         node.hcas[0].node_guid = "0000:0000:0000:0001";
+         port(node).state = "1: DOWN";
+       }},
+      {"RoCE VF without GUID that is down", Obstacle::kNotActive, "port state 1: DOWN (physical state 5: LinkUp)",
+       kStateRemedy,
+       [&](Inventory& node) {
+         node.hcas[0].node_guid = "0000:0000:0000:0000";
+         port(node).state = "1: DOWN";
+       }},
       {"link layer", Obstacle::kLinkLayer, "link layer Unspecified: neither InfiniBand nor Ethernet", "",
        [&](Inventory& node) { port(node).link_layer = "Unspecified"; }},
       {"link layer unreadable", Obstacle::kLinkLayer, "link layer EINVAL: neither InfiniBand nor Ethernet", "",
@@ -131,11 +169,36 @@ TEST(Obstacles, HaveReasonAndRemedy) {
        }},
       {"empty table", Obstacle::kNoNetdev, no_netdev, kNetdevRemedy, has_gids({}, 1)},
       {"zero GIDs are no GIDs", Obstacle::kNoNetdev, no_netdev, kNetdevRemedy, has_gids({v2(0, "::")}, 1)},
-      {"netdev without address", Obstacle::kNoNetdev, "no GID for an address of rail0", "assign an address to rail0",
+      {"netdev without address", Obstacle::kNoAddress, "rail0 has no address", add_address,
        [&](Inventory& node) {
          port(node).gids.clear();
          port(node).netdev = "rail0";
          node.netdevs[1].addresses.clear();
+       }},
+      {"netdev without a GID for its address", Obstacle::kNoAddress, "no GID for an address of rail0", add_address,
+       [&](Inventory& node) {
+         port(node).gids.clear();
+         port(node).netdev = "rail0";
+       }},
+      {"netdev without address, and a foreign address", Obstacle::kNoAddress,
+       "rail0 has no address: GID 2 is 10.1.0.1, of another network namespace", add_address,
+       [&](Inventory& node) {
+         port(node).netdev = "rail0";
+         node.netdevs[1].addresses.clear();
+       }},
+      {"netdev without address, by its name", Obstacle::kNoAddress,
+       "rail0 has no address: the port has only the default GIDs of its MAC address", add_address,
+       [&](Inventory& node) {
+         port(node).gids.resize(2);
+         port(node).gids[0].ndev = port(node).gids[1].ndev = base::Attr<std::string>("rail0");
+         node.netdevs[1].addresses.clear();
+       }},
+      {"a veth of that name without address", Obstacle::kNoNetdev, no_netdev, kNetdevRemedy,
+       [&](Inventory& node) {
+         port(node).gids.resize(2);
+         port(node).gids[0].ndev = port(node).gids[1].ndev = base::Attr<std::string>("rail0");
+         node.netdevs[1].addresses.clear();
+         node.netdevs[1].kind = "veth";
        }},
       {"foreign", Obstacle::kForeign, foreign, kNetdevRemedy, [](Inventory& node) { node.netdevs.resize(1); }},
       {"foreign although the name is ours", Obstacle::kForeign, foreign, kNetdevRemedy,
@@ -163,8 +226,8 @@ TEST(Obstacles, HaveReasonAndRemedy) {
        }},
       {"GID of the other end of a peer", Obstacle::kForeign, foreign, kNetdevRemedy,
        [&](Inventory& node) { only_address(node).peer = address("10.1.0.9"); }},
-      {"default GID without address", Obstacle::kNoAddress, "rail0 has no address: GID 0 is made of its MAC address",
-       "assign an address to rail0",
+      {"default GID without address", Obstacle::kNoAddress,
+       "rail0 has no address: GID 7 is 192.168.9.9, of another network namespace", add_address,
        [&](Inventory& node) {
          port(node).gids = {v1(0, "fe80::5054:ff:fe12:3456"), v2(7, "192.168.9.9")};
          node.netdevs[1].mac = "52:54:00:12:34:56";

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "support/inventories.hpp"
+#include "support/lines_of.hpp"
 
 namespace {
 
 using fabric::Inventory;
 using namespace init;
+using test_support::lines_of;
 using test_support::rails;
 
 using Names = std::vector<std::string>;
@@ -32,8 +34,9 @@ Chosen choose(const Inventory& node, const char* hcas = nullptr, const char* kep
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const bool taken =
         std::find(chosen.choice.ports.begin(), chosen.choice.ports.end(), i) != chosen.choice.ports.end();
-    EXPECT_EQ(taken, chosen.choice.drop_reasons[i].empty()) << "every dropped port has a reason, and no chosen one has";
-    if (!taken) chosen.reasons.push_back(candidates[i].name() + ": " + chosen.choice.drop_reasons[i]);
+    EXPECT_EQ(taken, chosen.choice.drops[i].message.empty())
+        << "every dropped port has a reason, and no chosen one has";
+    if (!taken) chosen.reasons.push_back(candidates[i].name() + ": " + chosen.choice.drops[i].message);
   }
   return chosen;
 }
@@ -92,7 +95,7 @@ TEST(Choice, SetsManagementFunctionsAside) {
   EXPECT_EQ(chosen.reasons[0],
             "mlx5_2:1: NVSwitch management function (four or more HCAs of one PCI slot); --hca selects it");
   EXPECT_EQ(
-      chosen.choice.warnings,
+      lines_of(chosen.choice.warnings),
       Names{
           "mlx5_2:1, mlx5_3:1, mlx5_4:1, mlx5_5:1 set aside as NVSwitch management functions (four or more HCAs of one "
           "PCI slot), though they have the link layer of the chosen ports and are no slower than these; --hca "
@@ -238,6 +241,63 @@ TEST(Choice, DropsTheNicOfTheDefaultRoute) {
   EXPECT_EQ(choose(bonded).ports, Names{"mlx5_1:1"}) << "the route of a bond is the route of its slave";
 }
 
+TEST(Choice, KeepsRailsBesideAFasterFrontEndNic) {
+  Inventory node = rails(4);
+  for (std::size_t i = 1; i < 4; ++i)
+    set_rate(node, i, "200 Gb/sec (4X HDR)");
+  EXPECT_EQ(choose(node).ports, Names{"mlx5_0:1"});
+  node.routes = {{"default", "rail0", 254}};
+  EXPECT_EQ(choose(node).ports, (Names{"mlx5_1:1", "mlx5_2:1", "mlx5_3:1"}));
+  for (std::size_t i = 1; i < 4; ++i)
+    set_rate(node, i, "100 Gb/sec (4X EDR)");
+  EXPECT_EQ(choose(node).ports, Names{"mlx5_0:1"}) << "the rails have less than the front-end NIC together";
+}
+
+TEST(Choice, ComparesLinkLayersByThePortsThatAreKept) {
+  Inventory node = rails(6);
+  make_infiniband(node, 0);
+  make_infiniband(node, 1, "200 Gb/sec (4X HDR)");
+  make_infiniband(node, 2, "200 Gb/sec (4X HDR)");
+  for (std::size_t i = 3; i < 6; ++i)
+    set_rate(node, i, "200 Gb/sec (4X HDR)");
+  EXPECT_EQ(choose(node).ports.size(), 3U) << "InfiniBand has 800 Gb/s, of which one port of 400 would be kept";
+  node.routes = {{"default", "rail3", 254}};
+  EXPECT_EQ(choose(node).ports, Names{"mlx5_0:1"}) << "the front-end NIC of Ethernet would be dropped";
+  node = rails(9);
+  set_rate(node, 0, "800 Gb/sec (4X XDR)");
+  for (std::size_t i = 1; i < 9; ++i)
+    make_infiniband(node, i);
+  EXPECT_EQ(choose(node).ports.size(), 8U) << "eight ports of 400 have more than one of 800";
+}
+
+TEST(Choice, KeepsOneInfinibandNetwork) {
+  Inventory node = rails(5);
+  const auto set_subnet = [&](std::size_t index, const char* gid) {
+    make_infiniband(node, index);
+    node.hcas[index].ports[0].gids = {test_support::v1(0, gid)};
+  };
+  for (std::size_t i = 0; i < 5; ++i)
+    set_subnet(i, i < 3 ? "fe80:0:0:1::9" : "fe80:0:0:2::9");
+  Chosen chosen = choose(node);
+  EXPECT_EQ(chosen.ports.size(), 3U);
+  EXPECT_EQ(lines_of(chosen.choice.warnings),
+            Names{"ports of 2 InfiniBand networks, between which there is no path: 3 in subnet fe80:0:0:1::/64, 2 in "
+                  "subnet fe80:0:0:2::/64; remedy: --hca selects the ports of another network"});
+  EXPECT_EQ(choose(node, "mlx5_*").ports.size(), 5U);
+  EXPECT_EQ(choose(node, "mlx5_3,mlx5_4").ports.size(), 2U);
+  set_subnet(2, "fe80:0:0:3::9");
+  EXPECT_EQ(choose(node).ports.size(), 5U) << "two networks are equal: parallel fabrics";
+  for (std::size_t i = 0; i < 5; ++i) {
+    set_subnet(i, "fe80::9");
+    node.hcas[i].ports[0].pkeys = {i < 3 ? "0x8001" : "0x8002"};
+  }
+  EXPECT_EQ(choose(node).ports.size(), 3U) << "partitions";
+  node.hcas[4].ports[0].pkeys = {"0x0001"};
+  EXPECT_EQ(choose(node).ports.size(), 4U) << "a limited member is in the partition";
+  node.hcas[4].ports[0].pkeys.reset();
+  EXPECT_EQ(choose(node).ports.size(), 5U) << "unknown P_Keys exclude no port";
+}
+
 TEST(Choice, IgnoresUnusablePortsOfAList) {
   Inventory node = rails(2);
   node.hcas[0].ports[0].state = "1: DOWN";
@@ -246,8 +306,8 @@ TEST(Choice, IgnoresUnusablePortsOfAList) {
   EXPECT_EQ(choose(node, nullptr, "=mlx5_0").reasons[1], "mlx5_1:1: excluded by NCCL_IB_HCA, which is already set");
 }
 
-// The order is usability, management, link layer, rate, software, default route, family. A later step ignores the ports
-// that an earlier one dropped.
+// The order is usability, management, link layer, software, rate, default route, family, network. A later step ignores
+// the ports that an earlier one dropped, and a comparison counts only ports that the later steps keep.
 TEST(Choice, AppliesTheStepsInOrder) {
   // The fast management functions do not affect the choice of the link layer.
   Inventory node = rails(8);
@@ -264,12 +324,12 @@ TEST(Choice, AppliesTheStepsInOrder) {
     make_infiniband(node, i, "200 Gb/sec (4X HDR)");
   EXPECT_EQ(choose(node).ports.size(), 4U);
 
-  // A software device with the highest rate wins over slower hardware: the rate is chosen before hardware.
+  // Slow hardware wins over a software device with the highest rate: the rate is compared among the hardware.
   node = rails(2);
   node.hcas[0].driver = "rdma_rxe";
   node.hcas[0].pci.reset();
   set_rate(node, 1, "100 Gb/sec (4X EDR)");
-  EXPECT_EQ(choose(node).ports, Names{"mlx5_0:1"});
+  EXPECT_EQ(choose(node).ports, Names{"mlx5_1:1"});
 
   // The family is counted over the ports that the rate left.
   node = with_addresses({{"10.0.0.1"}, {"fd00::2"}, {"fd00::3"}});

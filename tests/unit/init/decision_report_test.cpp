@@ -10,6 +10,7 @@
 #include "init/doctor.hpp"
 #include "init/topo.hpp"
 #include "support/inventories.hpp"
+#include "support/lines_of.hpp"
 
 namespace {
 
@@ -212,7 +213,7 @@ TEST(Checkup, NotesRdmaCmAndLagAndIsUnfitWithoutAPort) {
   EXPECT_TRUE(init::is_fit(checks)) << "NCCL does not need it";
 
   node.hcas[0].name = "mlx5_bond_0";
-  EXPECT_EQ(find(check_up(node), "lag")->verdict, Verdict::kNote);
+  EXPECT_EQ(find(check_up(node), "lag")->verdict, Verdict::kSlow);
   EXPECT_EQ(find(check_up(node, {{"NCCL_IB_QPS_PER_CONNECTION", {"2", "environment"}}}), "lag"), nullptr);
 
   node.hcas[0].accessible = false;
@@ -231,10 +232,16 @@ TEST(Checkup, JudgesRdmaCmByTheGidsOfThisNamespace) {
   EXPECT_EQ(find(check_up(node), "rdma_cm"), nullptr) << "its GID is no address";
 }
 
-TEST(Checkup, GradesWarningsAsNotesAndRefusalsAsBad) {
+TEST(Checkup, GradesAWarningByItsCertaintyAndRefusalsAsBad) {
   const Inventory node = rails(1);
-  const Settings settings = {{"NCCL_IB_GID_INDEX", {"9", "environment"}}};
-  EXPECT_EQ(find(check_up(node, settings), "warning")->verdict, Verdict::kNote);
+  Settings settings = {{"NCCL_IB_GID_INDEX", {"2", "environment"}}};
+  EXPECT_EQ(find(check_up(node, settings), "gid-index")->verdict, Verdict::kNote) << "RoCE v1 works in one subnet";
+  settings = {{"NCCL_IB_GID_INDEX", {"9", "environment"}}};
+  EXPECT_EQ(find(check_up(node, settings), "gid-index")->verdict, Verdict::kBad) << "the slot is empty";
+  EXPECT_EQ(find(check_up(node, settings), "ports")->verdict, Verdict::kNote);
+  const auto reports = decide(node, settings, {}).ports;
+  EXPECT_EQ(reports[0].reason, "NCCL uses GID 9, which is not an address of this port");
+  EXPECT_FALSE(reports[0].gid);
   init::Policy policy;
   policy.strict = true;
   const auto checks = init::check_up(node, settings, decide(node, settings, policy));
@@ -259,6 +266,99 @@ TEST(Doctor, ListsEveryPortWithItsReason) {
     for (const char* key : {"name", "verdict", "message", "remedy"})
       EXPECT_TRUE(check.contains(key)) << key;
   }
+}
+
+TEST(Doctor, PrintsTheOrderOfAttention) {
+  const auto decision = decide(rails(1), {}, {});
+  const std::vector<Check> checks = {{"ports", Verdict::kGood, "1 of 1 ports"},
+                                     {"a", Verdict::kNote, "odd"},
+                                     {"b", Verdict::kGood, "fine"},
+                                     {"c", Verdict::kSlow, "slow one"},
+                                     {"d", Verdict::kBad, "broken"}};
+  const auto is_in_order = [](const std::string& text, std::initializer_list<const char*> parts) {
+    std::size_t last = 0;
+    for (const char* part : parts) {
+      const std::size_t at = text.find(part);
+      if (at == std::string::npos || at < last) return false;
+      last = at;
+    }
+    return true;
+  };
+  const auto parts = {"NOT fit", "  ok    1 of 1", "  BAD   broken", "  slow  slow one", "  note  odd"};
+  EXPECT_TRUE(is_in_order(doctor_text(decision, checks, false), parts)) << doctor_text(decision, checks, false);
+  EXPECT_TRUE(is_in_order(doctor_json(decision, checks), {"ports", "broken", "slow one", "odd", "fine"}));
+  EXPECT_EQ(doctor_text(decision, checks, false).find("fine"), std::string::npos);
+  EXPECT_NE(doctor_text(decision, checks).find("  ok    fine"), std::string::npos);
+  EXPECT_NE(doctor_text(decision, {checks[0], checks[3]}).find(": fit for RDMA, but slow\n"), std::string::npos);
+}
+
+TEST(Doctor, HasAtMostTwelveLinesWithoutAFault) {
+  const Inventory node = rails(8);
+  const auto decision = decide(node, {}, {});
+  auto checks = init::check_up(node, {}, decision);
+  for (int i = 0; i < 9; ++i)
+    checks.push_back({"odd", Verdict::kNote, std::string(200, 'x'), "do this"});
+  const std::string text = doctor_text(decision, checks, false);
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 12) << text;
+  EXPECT_NE(text.find("With --all: "), std::string::npos) << text;
+}
+
+TEST(Bootstrap, NotesANetdevThatReachesNoOtherNode) {
+  Inventory node = rails(1);
+  const auto verdict = [&](const char* name) {
+    node.netdevs = {netdev(name, {name == std::string("lo") ? "127.0.0.1" : "10.0.0.1"})};
+    return find(check_up(node), "bootstrap")->verdict;
+  };
+  EXPECT_EQ(verdict("lo"), Verdict::kNote);
+  EXPECT_EQ(verdict("docker0"), Verdict::kNote);
+  EXPECT_EQ(verdict("eth0"), Verdict::kGood);
+}
+
+TEST(RailRoutes, NotesRailsThatReachTheirOwnNetworkOnly) {
+  Inventory node = rails(2);
+  const auto finds = [&](const Settings& settings = {}) {
+    const auto checks = check_up(node, settings);
+    const Check* found = find(checks, "rail-routes");
+    return found ? std::optional(*found) : std::nullopt;
+  };
+  for (std::size_t i = 0; i < 2; ++i)
+    node.netdevs[i + 1].addresses[0].prefix = 24;
+  EXPECT_FALSE(finds()) << "the routes are not known";
+  node.routes = {{"default", "eth0"}, {"10.1.0.0/24", "rail0"}};
+  EXPECT_FALSE(finds()) << "the routes are not complete";
+  node.routes->push_back({"10.1.1.0/24", "rail1", 101});
+  ASSERT_TRUE(finds());
+  EXPECT_TRUE(finds()->message.starts_with("rail0 has no route to the network of rail1")) << finds()->message;
+  EXPECT_FALSE(finds({{"NCCL_CROSS_NIC", {"0", "environment"}}}));
+  node.routes->push_back({"0.0.0.0/0", "rail0", 100});
+  EXPECT_TRUE(finds()->message.starts_with("rail1 has no route to the network of rail0")) << finds()->message;
+  node.routes->push_back({"10.1.0.0/16", "rail1", 101});
+  EXPECT_FALSE(finds());
+}
+
+TEST(HcaChecks, NoteSharedPortsGuidsTransportsAndHcasBesideEfa) {
+  const auto names = [](const Inventory& node, const Settings& settings = {}) {
+    std::string text;
+    for (const Check& check : check_hcas(node, {}, decide(node, settings, {})))
+      text += std::string(check.name) + " ";
+    return text;
+  };
+  Inventory node = rails(3);
+  EXPECT_EQ(names(node), "");
+  node.hcas[1].physfn = node.hcas[2].physfn = "0000:99:00.0";
+  EXPECT_EQ(names(node), "shared-port ") << "two VFs of one PF";
+  node.hcas[0].pci = "0000:99:00.0";
+  EXPECT_EQ(names(node), "shared-port ") << "the PF, too";
+  node.hcas[2].ports[0].state = node.hcas[0].ports[0].state = "1: DOWN";
+  EXPECT_EQ(names(node), "") << "one function is used";
+  node.hcas[1].node_guid = "0000:0000:0000:0000";
+  node.hcas[1].driver = "ionic";
+  EXPECT_EQ(names(node), "no-guid ucx-transports ");
+  node = rails(2);
+  node.hcas[0].driver = "efa";
+  EXPECT_EQ(names(node), "");
+  node.hcas[1].accessible = false;
+  EXPECT_EQ(names(node), "beside-efa ");
 }
 
 TEST(Doctor, NamesRdmaPingIfPortsAreUsed) {
@@ -361,8 +461,8 @@ TEST(Reports, HaveNoControlCharacters) {
     EXPECT_FALSE(shows_a_control(topo_text(node, decision)));
     EXPECT_FALSE(shows_a_control(doctor_text(decision, init::check_up(node, one, decision))));
     EXPECT_FALSE(shows_a_control(decision.summary + decision.remedy));
-    for (const auto* lines : {&decision.warnings, &decision.notes, &decision.asides}) {
-      for (const std::string& line : *lines)
+    for (const auto& lines : {lines_of(decision.warnings), decision.notes, lines_of(decision.asides)}) {
+      for (const std::string& line : lines)
         EXPECT_FALSE(shows_a_control(line)) << line;
     }
   }

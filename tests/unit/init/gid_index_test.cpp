@@ -305,7 +305,7 @@ TEST(CommonIndex, IsInEveryPortReport) {
   const Inventory node = node_with_children(3, true);
   const Decision decision = init::decide(node, {}, {});
   expect_gids(decision, {{13, "10.2.0.1"}, {13, "10.2.1.1"}, {13, "10.2.2.1"}});
-  EXPECT_EQ(decision.status, init::Status::kOk) << decision.warnings.front();
+  EXPECT_EQ(decision.status, init::Status::kOk) << decision.warnings.front().message;
   EXPECT_EQ(value_of(decision, "NCCL_IB_GID_INDEX"), "13");
   EXPECT_EQ(value_of(decision, "UCX_IB_GID_INDEX"), "13");
   EXPECT_EQ(value_of(decision, "UCX_NET_DEVICES"), "mlx5_0:1,mlx5_1:1,mlx5_2:1,net0,net1,net2");
@@ -320,7 +320,7 @@ TEST(CommonIndex, ServesOldNcclAndOtherLibraries) {
   init::Policy old;
   old.nccl_version = {2, 20, 5};
   const Decision for_old = init::decide(node_with_children(3, false), {}, old);
-  EXPECT_TRUE(for_old.warnings.empty()) << for_old.warnings.front();
+  EXPECT_TRUE(for_old.warnings.empty()) << for_old.warnings.front().message;
   EXPECT_EQ(value_of(for_old, "NCCL_IB_GID_INDEX"), "13");
   init::Policy policy;
   policy.exports = {"ucx"};

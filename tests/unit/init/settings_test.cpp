@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "support/lines_of.hpp"
 #include "support/temp_dir.hpp"
 
 namespace {
@@ -141,8 +142,9 @@ TEST(NcclConf, CutsLongValuesAsNcclDoes) {
   EXPECT_EQ(settings.at("NCCL_LONG").value, fits);
   EXPECT_FALSE(settings.at("NCCL_FITS").had_cr) << "the buffer has no room for the CR";
   EXPECT_TRUE(settings.at("NCCL_CR").had_cr);
-  EXPECT_EQ(init::cut_values(settings), Problems{"NCCL_LONG (/etc/rccl.conf): NCCL reads only the first 1023 bytes of "
-                                                 "this value; the environment has no such limit"});
+  EXPECT_EQ(lines_of(init::cut_values(settings)),
+            Problems{"NCCL_LONG (/etc/rccl.conf): NCCL reads only the first 1023 bytes of "
+                     "this value; the environment has no such limit"});
 }
 
 TEST(ReadConfFiles, SkipsMissingFiles) {

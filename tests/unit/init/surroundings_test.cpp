@@ -59,8 +59,8 @@ TEST(SurroundingsCheck, HasOneFindingPerProperty) {
       {"DMA-BUF", with([](auto& a) { a.nvidia = a.open_module = true, a.kernel = "5.12.0"; }), 1, "gpudirect",
        Verdict::kGood, "by DMA-BUF (Linux 5.12.0"},
       {"too old for DMA-BUF", with([](auto& a) { a.nvidia = a.open_module = true, a.kernel = "5.4.0-150"; }), 1,
-       "gpudirect", Verdict::kNote, "GPUDirect RDMA was not detected"},
-      {"closed module", with([](auto& a) { a.nvidia = true, a.kernel = "6.1"; }), 1, "gpudirect", Verdict::kNote,
+       "gpudirect", Verdict::kSlow, "GPUDirect RDMA was not detected"},
+      {"closed module", with([](auto& a) { a.nvidia = true, a.kernel = "6.1"; }), 1, "gpudirect", Verdict::kSlow,
        "through the host's memory"}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
@@ -119,7 +119,7 @@ TEST(SurroundingsCheck, NotesDataDirectDevicesAndAMissingImexChannel) {
   const auto names = [&](const Settings& settings = {}) {
     std::string text;
     for (const Check& one : check(node, around, settings))
-      text += one.name + " ";
+      (text += one.name) += " ";
     return text;
   };
   EXPECT_EQ(names(), "data-direct ");
@@ -136,6 +136,20 @@ TEST(SurroundingsCheck, NotesDataDirectDevicesAndAMissingImexChannel) {
   EXPECT_EQ(names(), "data-direct ");
   node.hcas.clear();
   EXPECT_EQ(names(), "") << "NCCL uses no HCA";
+}
+
+TEST(SurroundingsCheck, NotesAGlobalTrafficClass) {
+  const TempDir root;
+  write_file(root / "sys/class/infiniband/mlx5_0/tc/1/traffic_class", "Global tclass=236\n");
+  write_file(root / "sys/class/infiniband/mlx5_1/tc/1/traffic_class", "\n");
+  const Surroundings around = init::read_surroundings(root.path());
+  const fabric::Inventory node = test_support::rails(2);
+  const auto found = check(node, around);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].name, "devx-traffic-class");
+  EXPECT_NE(found[0].message.find("traffic class 236 of mlx5_0 does"), std::string::npos) << found[0].message;
+  EXPECT_EQ(found[0].remedy, "set NCCL_IB_TC=236 and NVSHMEM_IB_TRAFFIC_CLASS=236");
+  EXPECT_TRUE(check(node, around, {{"NCCL_IB_TC", {"236", "environment"}}}).empty());
 }
 
 TEST(SurroundingsRead, ReadsTheNeedsOfGpus) {
@@ -288,7 +302,7 @@ TEST_F(ImageFiles, AreNotedWithUcxWithoutVerbs) {
     write_file(root_ / "usr/lib64/ucx/" + module, library());
   const auto found = checks();
   ASSERT_EQ(found.size(), 2U);
-  EXPECT_EQ(found[1].verdict, Verdict::kNote);
+  EXPECT_EQ(found[1].verdict, Verdict::kSlow);
   EXPECT_EQ(found[1].message,
             "/usr/lib64/ucx has modules of UCX, but no libuct_ib.so: this UCX uses no HCA, and reports no error");
   write_file(root_ / "usr/lib64/ucx/libuct_ib_mlx5.so.0", library());
@@ -303,7 +317,7 @@ TEST_F(ImageFiles, AreNotedWithLibfabricAndWithoutLocalhost) {
   write_file(root_ / "usr/lib64/libfabric.so.1", library());
   const auto found = checks();
   ASSERT_EQ(found.size(), 2U);
-  EXPECT_EQ(found[1].verdict, Verdict::kNote);
+  EXPECT_EQ(found[1].verdict, Verdict::kSlow);
   EXPECT_EQ(found[1].message,
             "`localhost` does not resolve here: /usr/lib64/libfabric.so.1 reports no verbs;ofi_rxm, without an error");
   const std::pair<const char*, const char*> resolved[] = {

@@ -120,9 +120,7 @@ TEST(NcclChoice, HasAProblemWithoutQueuePairs) {
     return nccl_choice(rails(1), settings_of({{"NCCL_IB_QPS_PER_CONNECTION", pairs}}), nccl::kNewest).rails[0].problem;
   };
   EXPECT_EQ(problem("0").layer, Layer::kVerbs);
-  EXPECT_EQ(problem("0").detail,
-            "NCCL_IB_QPS_PER_CONNECTION: NCCL makes 1 to 128 queue pairs for a connection, and with 0 no connection "
-            "works");
+  EXPECT_EQ(problem("0").detail, "NCCL_IB_QPS_PER_CONNECTION: 1 to 128 is the range, and with 0 no connection works");
   EXPECT_FALSE(problem("128").failed());
 }
 

@@ -271,7 +271,7 @@ TEST(Referee, RankThatRestartsInTheMeetingComesAgain) {
 
 TEST(Referee, DropsRankThatBreaksTheProtocol) {
   const Message wrong[] = {Go{1, {1}},       Results{1, {{}}}, Contacts{9, {{}}},
-                           Connected{1, {}}, Round{},          Verdict{0, "", ""}};
+                           Connected{1, {}}, Round{},          ping::Verdict{0, "", ""}};
   for (const Message& message : wrong) {
     FabricModel model(rules_for(3), 1, {});
     for (const unsigned rank : {0U, 1U, 2U})

@@ -64,7 +64,7 @@ TEST(Seal, AcceptsMessagesInOrder) {
 }
 
 TEST(Seal, RefusesMessageThatIsForgedOrFromElsewhere) {
-  const Verdict good{0, "good", ""};
+  const ping::Verdict good{0, "good", ""};
   const Seals own = make_seals("token", "hello", "challenge");
   const std::string first = sealed(own.rank0, {good});
   const struct {
@@ -87,7 +87,7 @@ TEST(Seal, RefusesMessageThatIsForgedOrFromElsewhere) {
 }
 
 TEST(Seal, RefusesEachChangedByte) {
-  const std::string frame = sealed(Peers().own.rank0, {Verdict{1, "bad", "read"}});
+  const std::string frame = sealed(Peers().own.rank0, {ping::Verdict{1, "bad", "read"}});
   for (std::size_t at = 4; at < frame.size(); ++at) {
     std::string changed = frame;
     changed[at] = static_cast<char>(changed[at] ^ 1);

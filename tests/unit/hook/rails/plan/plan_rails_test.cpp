@@ -241,7 +241,9 @@ TEST(PlanRails, RefusesRailsThatTheNetworkCannotProvide) {
       {{"children in exclusive mode", scene(Mode::kShared),
         [](Scene& one) { one.inventory.netns_mode = fabric::NetnsMode::kExclusive; },
         "`mlx5_0`: the RDMA subsystem is in exclusive mode, in which a container cannot use the HCA of a child netdev; "
-        "set `options ib_core netns_mode=1` in /etc/modprobe.d and reboot, or use mode exclusive"},
+        "set `options ib_core netns_mode=1` in /etc/modprobe.d, rebuild the initramfs if it has ib_core, and reboot; "
+        "or "
+        "use mode exclusive"},
        {"macvlan of IPoIB", infiniband(Mode::kShared), [](Scene& one) { one.network().child = "macvlan"; },
         "`mlx5_0`: its netdev `rail0` is IPoIB, which takes no macvlan children; set \"child\": \"ipoib\" in network "
         "`n`"},
