@@ -15,33 +15,6 @@
 namespace base {
 
 template <typename T>
-void pack(std::string& out, const T& value);
-template <typename T>
-bool unpack(std::string_view& bytes, T& value);
-
-// Writes the members of a described struct.
-class RecordPacker {
- public:
-  explicit RecordPacker(std::string& out) : out_(out) {}
-  void operator()(const char* /*name*/, const auto& value) { pack(out_, value); }
-
- private:
-  std::string& out_;
-};
-
-// Reads the members of a described struct, up to the first one that is not complete.
-class RecordUnpacker {
- public:
-  explicit RecordUnpacker(std::string_view& bytes) : bytes_(bytes) {}
-  void operator()(const char* /*name*/, auto& value) { is_read_ = is_read_ && unpack(bytes_, value); }
-  bool is_read() const { return is_read_; }
-
- private:
-  std::string_view& bytes_;
-  bool is_read_ = true;
-};
-
-template <typename T>
 void pack(std::string& out, const T& value) {
   if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
     out.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -60,7 +33,7 @@ void pack(std::string& out, const T& value) {
         pack(out, element);
     }
   } else {
-    RecordPacker members(out);
+    auto members = [&](const char* /*name*/, const auto& member) { pack(out, member); };
     describe(members, const_cast<T&>(value));  // NOLINT(cppcoreguidelines-pro-type-const-cast): changes nothing
   }
 }
@@ -102,9 +75,10 @@ bool unpack(std::string_view& bytes, T& value) {
       return true;
     }
   } else {
-    RecordUnpacker members(bytes);
+    bool is_read = true;
+    auto members = [&](const char* /*name*/, auto& member) { is_read = is_read && unpack(bytes, member); };
     describe(members, value);
-    return members.is_read();
+    return is_read;
   }
 }
 

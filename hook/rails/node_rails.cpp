@@ -14,11 +14,6 @@
 
 namespace hook {
 
-struct NodeRails::OpenRecord {
-  NetworkRecordStore store;
-  NetworkRecord record;
-};
-
 NodeRails::NodeRails(std::string ledger_directory, IpamHelper* ipam, std::string root)
     : directory_(std::move(ledger_directory)), ipam_(ipam), root_(std::move(root)) {}
 
@@ -27,7 +22,7 @@ Result<std::optional<NodeRails::OpenRecord>> NodeRails::find_record(const std::s
   if (TRY(NetworkRecordStore::read_presence(directory_, key)) == Presence::kAbsent) return std::optional<OpenRecord>();
   auto store = TRY(NetworkRecordStore::open(directory_));
   auto record = TRY(store.read(key));
-  return record ? std::optional(OpenRecord{std::move(store), *std::move(record)}) : std::nullopt;
+  return record ? std::optional(OpenRecord(std::move(store), *std::move(record))) : std::nullopt;
 }
 
 Result<void> NodeRails::release_except(const std::string& key, const std::vector<PlannedHca>& held,
@@ -35,7 +30,7 @@ Result<void> NodeRails::release_except(const std::string& key, const std::vector
   constexpr FailureReason kNetwork = FailureReason::kNetwork;
   released_.erase(key);
   if (auto found = TRY(about(kNetwork, find_record(key)))) {
-    const NetworkRecord& record = found->record;
+    const NetworkRecord& record = found->second;
     released_.emplace(key, record);
     // A rail stays if a user of the grant still has its HCA, by its device: the HCA can have been renamed between the
     // starts of two users.
@@ -51,7 +46,7 @@ Result<void> NodeRails::release_except(const std::string& key, const std::vector
     if (!leaving.empty() || staying.empty()) {  // if both are empty, the record has no rail and is removed
       auto node = TRY(about(kNetwork, open_node_sockets()));
       RailRestorer restorer(std::move(node), record, deadline_, warnings_);
-      TRY_VOID(about(kNetwork, restorer.restore_rails(leaving, found->store, root_ + "/proc")));
+      TRY_VOID(about(kNetwork, restorer.restore_rails(leaving, found->first, root_ + "/proc")));
       TRY_VOID(about(kNetwork, remove_rails(*std::move(found), std::move(leaving), std::move(staying))));
     }
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.hpp"
@@ -16,6 +17,7 @@ namespace hook {
 
 class IpamHelper;
 class Ledger;
+class NetworkRecordStore;
 
 // The rails of grants, as the ledger releases them.
 class NodeRails : public GrantEffects {
@@ -45,7 +47,7 @@ class NodeRails : public GrantEffects {
   std::vector<std::string> take_warnings() const;
 
  private:
-  struct OpenRecord;
+  using OpenRecord = std::pair<NetworkRecordStore, NetworkRecord>;
   Result<std::optional<OpenRecord>> find_record(const std::string& key) const;
   Result<void> remove_rails(OpenRecord found, std::vector<RailRecord> leaving, std::vector<RailRecord> staying) const;
   Result<void> check_left(const std::vector<PlannedHca>& held, const StoredGrant& grant) const;
