@@ -33,7 +33,7 @@
 //   release One rename moves the grant to pending/. From here on the HCAs are free, and the file lists the index
 //           entries to remove. Then remove these entries, then that file. If the entries were removed first, a process
 //           killed half-way would leave an owner with a grant of an HCA that the index shows as free.
-//   leave   Write the grant without the user, or release it as above. Both first end the effects of the grant beyond
+//   leave   Write the grant without the user, or release it as above. Both first end the effects of the grant outside
 //           the ledger (GrantEffects): until these have ended, the grant is held.
 //   bind    Write the marker of the new owner. Rename the token's grant as for release. Write the grant of the new
 //           owner with the steps, then the index (a rename replaces an exclusive link). Finish the release. If the
