@@ -41,6 +41,10 @@ bool Address::is_link_local() const {
   return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
 }
 
+bool Address::is_ipv4_link_local() const {
+  return is_ipv4() && bytes[12] == 169 && bytes[13] == 254;
+}
+
 bool Address::is_loopback() const {
   constexpr Address kOne{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   return is_ipv4() ? bytes[12] == 127 : *this == kOne;

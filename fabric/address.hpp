@@ -21,7 +21,9 @@ struct Address {
   bool is_zero() const;
   bool is_ipv4() const;        // an IPv4 address has the form ::ffff:A.B.C.D
   bool is_link_local() const;  // fe80::/10; not 169.254/16, because NCCL and the kernel use it as any IPv4 address
-  bool is_loopback() const;    // loopback addresses are ::1 and 127.0.0.0/8
+  // Returns true for 169.254.0.0/16 (RFC 3927), which usually belongs to a service of the node.
+  bool is_ipv4_link_local() const;
+  bool is_loopback() const;  // loopback addresses are ::1 and 127.0.0.0/8
   Family family() const { return is_ipv4() ? Family::kIpv4 : Family::kIpv6; }
 
   friend bool operator==(const Address&, const Address&) = default;

@@ -202,11 +202,6 @@ Check explain_no_match(const std::vector<SocketAddress>& seen, const Setting& na
       fmt::format("set NCCL_SOCKET_IFNAME to ={}", printable(labelled->name()))};
 }
 
-// Returns true for an IPv4 link-local address (RFC 3927), which usually belongs to a service of the node.
-bool is_ipv4_link_local(const fabric::Address& address) {
-  return address.is_ipv4() && address.bytes[12] == 169 && address.bytes[13] == 254;
-}
-
 // Returns true if no other node reaches the address: the loopback netdev has it, or a bridge for the containers or
 // virtual machines of this node.
 bool reaches_no_other_node(const SocketAddress& used) {
@@ -230,7 +225,7 @@ Check check_bootstrap(const Inventory& inventory, const Settings& settings, cons
     const Netdev* down = find_bootstrap(inventory, settings, decision.nccl_version.value_or(nccl::kTakesDown)).netdev;
     const bool takes_down = down && !down->is_up();
     const Netdev* taken = takes_down ? down : used.netdev;
-    const bool local = is_ipv4_link_local(used.own->address);
+    const bool local = used.own->address.is_ipv4_link_local();
     if (taken != route && (takes_down || local || is_rail(inventory, decision, *taken))) {
       return {"bootstrap", Verdict::kNote,
               fmt::format("NCCL {} {}, {}, for its bootstrap, and the default route uses {}",

@@ -64,6 +64,14 @@ TEST(AddressClass, DetectsZeroIpv4LinkLocalAndLoopback) {
   }
 }
 
+TEST(AddressClass, DetectsIpv4LinkLocal) {
+  const std::pair<const char*, bool> rows[] = {
+      {"169.254.0.0", true},   {"169.254.255.255", true}, {"169.253.255.255", false}, {"169.255.0.0", false},
+      {"10.169.254.1", false}, {"fe80::a9fe:1", false},   {"::169.254.1.1", false},   {"fe80::", false}};
+  for (const auto& [text, expected] : rows)
+    EXPECT_EQ(address(text).is_ipv4_link_local(), expected) << text;
+}
+
 TEST(ParseCidr, ReadsNetworksAndSingleAddresses) {
   // `printed` is nullptr where the text is refused.
   const std::tuple<const char*, const char*, unsigned> rows[] = {
