@@ -207,13 +207,12 @@ bool is_list_of_other_task(const Deciding& d, const Setting& list) {
   return list.own && !std::ranges::all_of(nccl::parse_hca_list(list.value).entries, opens);
 }
 
-// Chooses the ports. If the user has set NCCL_IB_HCA (a kept value), checks it against the choice. is_of_other_task:
-// the result of is_list_of_other_task() for this list.
-void choose(Deciding& d, bool is_of_other_task) {
+// Chooses the ports. If the user has set NCCL_IB_HCA (a kept value), checks it against the choice.
+void choose(Deciding& d) {
   std::optional<nccl::HcaList> kept_hcas;
   if (const Setting* setting = d.kept.in_effect("NCCL_IB_HCA")) {
     kept_hcas = nccl::parse_hca_list(setting->value, d.version());
-  } else if (const Setting* wrong = d.kept.find("NCCL_IB_HCA"); wrong && !is_of_other_task) {
+  } else if (const Setting* wrong = d.kept.find("NCCL_IB_HCA"); wrong && !d.has_list_of_other_task) {
     kept_hcas = d.meant = meaning_of(wrong->value, d.candidates);
   }
   d.choice =
@@ -231,7 +230,7 @@ void choose(Deciding& d, bool is_of_other_task) {
         kept_hcas->matches(d.candidates[i].hca->name, d.candidates[i].port->number)) {
       d.kept.keep("NCCL_IB_HCA", Problem{fmt::format("selects {}: {}", d.list({i}), why)}, "hca-list");
       // With --override the ports that the user meant replace the list, so the choice is made again.
-      if (!d.kept.in_effect("NCCL_IB_HCA")) choose(d, is_of_other_task);
+      if (!d.kept.in_effect("NCCL_IB_HCA")) choose(d);
       return;
     }
   }
@@ -286,8 +285,8 @@ void keep_gid_indices(Deciding& d) {
 // unusable: the user did not mean the other ports.
 void check_list_and_choose(Deciding& d) {
   const Setting* list = d.kept.find("NCCL_IB_HCA");
-  const bool is_of_other_task = list && is_list_of_other_task(d, *list);
-  if (is_of_other_task) {
+  d.has_list_of_other_task = list && is_list_of_other_task(d, *list);
+  if (d.has_list_of_other_task) {
     d.kept.keep("NCCL_IB_HCA", Problem{"has an HCA that does not open here"}, "hca-list");
     if (std::ranges::none_of(d.candidates, &Candidate::usable)) d.kept.hold("NCCL_IB_HCA");
   } else if (list) {
@@ -299,7 +298,7 @@ void check_list_and_choose(Deciding& d) {
     };
     if (std::ranges::none_of(d.candidates, is_meant)) d.kept.hold("NCCL_IB_HCA");
   }
-  choose(d, is_of_other_task);
+  choose(d);
 }
 
 // Checks the kept values and chooses the ports. Returns false if no port is chosen.

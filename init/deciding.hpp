@@ -25,7 +25,8 @@ struct Deciding {
   const Policy& policy;
   Kept kept;
   std::vector<Candidate> candidates;
-  std::vector<Candidate> all = {};  // the candidates before values of the user narrowed them; empty: not narrowed
+  std::vector<Candidate> all = {};      // the candidates before values of the user narrowed them; empty: not narrowed
+  bool has_list_of_other_task = false;  // the result of is_list_of_other_task() for NCCL_IB_HCA
   std::optional<nccl::HcaList> meant = {};  // the ports that the user's wrong NCCL_IB_HCA means, if they replace it
   Choice choice = {};
   IndexPlan plan = {};
