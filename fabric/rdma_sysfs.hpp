@@ -70,8 +70,8 @@ namespace rdma_sysfs {
 // An answer of RDMA netlink about HCAs and their ports.
 struct PortNetdevs {
   std::set<std::string> hcas;  // HCAs that netlink lists
-  std::map<std::pair<std::string, unsigned>, std::string>
-      netdevs;  // names of the netdevs of this namespace, by HCA and port
+  // Names of the netdevs of this namespace, by HCA and port.
+  std::map<std::pair<std::string, unsigned>, std::string> netdevs;
   // The prefixes of InfiniBand subnets by HCA and port: 8 bytes in network byte order.
   std::map<std::pair<std::string, unsigned>, std::string> subnets;
 };

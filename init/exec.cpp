@@ -19,8 +19,9 @@
 namespace init {
 namespace {
 
-constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // confstr(_CS_PATH), which execvp() uses if PATH is unset
-constexpr std::size_t kNameShown = 256;                     // a name may have 128 KiB, and a message must stay short
+// confstr(_CS_PATH), which execvp() uses if PATH is unset.
+constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
+constexpr std::size_t kNameShown = 256;  // a name may have 128 KiB, and a message must stay short
 
 bool is_entry_of(const char* entry, std::string_view name) {
   return std::strncmp(entry, name.data(), name.size()) == 0 && entry[name.size()] == '=';
@@ -93,8 +94,8 @@ std::size_t exec_space() {
 
 // Explains E2BIG: one string above the limit, or all strings together.
 std::string too_big(char* const argv[], char* const envp[]) {
-  const std::size_t one_string =
-      32 * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // the kernel's limit MAX_ARG_STRLEN
+  // The kernel's limit MAX_ARG_STRLEN.
+  const std::size_t one_string = 32 * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   std::size_t total = 0;
   for (char* const* list : {argv, envp}) {
     for (char* const* each = list; *each != nullptr; ++each) {
