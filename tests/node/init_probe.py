@@ -47,27 +47,13 @@ def leave_group():
     report_signals(1)
 
 
-def make_orphan(last_act):
-    """Leaves a grandchild, which gets the process id of its former parent."""
-    middle = os.fork()
-    if middle == 0:
-        middle = os.getpid()
-        if os.fork() == 0:
-            last_act(middle)
-        os._exit(0)
-    os.waitpid(middle, 0)
-
-
 def report_orphans(count):
-    """Makes count orphans, one after the other, and counts them; then stays until stdin ends, and exits with 42."""
+    """Makes count orphans, five at a time, and counts them; then stays until stdin ends, and exits with 42. A shell makes them, because
+    its fork takes a third of the time of Python's."""
     read_end, write_end = os.pipe()
-
-    def live_shortly(_):
-        os.write(write_end, b".")
-        os._exit(3)
-
-    for _ in range(int(count)):
-        make_orphan(live_shortly)
+    script = 'for five in $(seq $(($0 / 5))); do (for orphan in 1 2 3 4 5; do { printf .; exit 3; } & done); done'
+    shell = os.posix_spawn("/bin/sh", ["sh", "-c", script, count], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)])
+    os.waitpid(shell, 0)
     lived = 0
     while lived < int(count):
         lived += len(os.read(read_end, 65536))
@@ -78,13 +64,16 @@ def report_orphans(count):
 
 def report_adoption():
     """One orphan that stays and reports its new parent. Ends with 42 itself when stdin ends."""
-    def report_new_parent(middle):
+    middle = os.fork()
+    if middle == 0:
+        middle = os.getpid()
+        if os.fork() != 0:
+            os._exit(0)
         while os.getppid() == middle:
             time.sleep(0.001)
         report(orphan=os.getpid(), parent=os.getppid())
         signal.pause()
-
-    make_orphan(report_new_parent)
+    os.waitpid(middle, 0)
     sys.stdin.buffer.read()
     sys.exit(42)
 
