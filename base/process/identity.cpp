@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <string>
 
+#include "base/process/root_lock.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 
@@ -40,6 +41,10 @@ std::optional<Stat> parse_stat(std::string_view text) {
   const auto start_time = parse_number<std::uint64_t>(fields[kStartTime]);
   if (!parent || !threads || !start_time) return std::nullopt;
   return Stat{.state = fields[kState][0], .parent = *parent, .threads = *threads, .start_time = *start_time};
+}
+
+bool has_first_thread_ended(const Stat& stat) {
+  return stat.state == 'Z' || stat.state == 'X' || stat.state == 'x';
 }
 
 Error no_procfs() {
@@ -98,8 +103,18 @@ Result<Presence> read_presence(const ProcessIdentity& process) {
   const auto stat = read_stat(process.pid);
   if (!stat) return stat.error().code == ESRCH ? Result<Presence>(Presence::kAbsent) : stat.error();
   if (stat->start_time != process.start_time) return Presence::kAbsent;
-  const bool ended = stat->state == 'Z' || stat->state == 'X' || stat->state == 'x';
-  return ended && stat->threads <= 1 ? Presence::kAbsent : Presence::kPresent;
+  return has_first_thread_ended(*stat) && stat->threads <= 1 ? Presence::kAbsent : Presence::kPresent;
+}
+
+bool last_threads_end_within(const ProcessIdentity& process, std::chrono::milliseconds time) {
+  const auto end_of_threads = [&] {
+    const auto stat = read_stat(process.pid);
+    if (!stat) return stat.error().code;
+    if (stat->start_time != process.start_time) return ESRCH;
+    if (!has_first_thread_ended(*stat)) return EBUSY;
+    return stat->threads <= 1 ? ESRCH : EAGAIN;
+  };
+  return acquire(end_of_threads, time, {}) == ESRCH;
 }
 
 }  // namespace base

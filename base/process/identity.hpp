@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -30,6 +31,9 @@ bool is_above_me(const ProcessIdentity& process);
 // Looks up a process. Returns kPresent if it still lives. A zombie counts as gone. But a process whose first thread
 // alone has ended is present: its other threads keep devices open. Errors: those of identify(), except ESRCH.
 Result<Presence> read_presence(const ProcessIdentity& process);
+// Waits at most `time` for the other threads of a process whose first thread has ended: a killed process ends thread by
+// thread. Returns true if the process has ended. Returns false at once if its first thread lives or a lookup fails.
+bool last_threads_end_within(const ProcessIdentity& process, std::chrono::milliseconds time);
 
 // Describes the members for records (base/json/record.hpp).
 void describe(auto& members, ProcessIdentity& process) {

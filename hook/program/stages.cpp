@@ -3,10 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
+#include <vector>
 
 #include "base/failure.hpp"
 #include "base/json/json.hpp"
+#include "base/process/identity.hpp"
 #include "fabric/inventory.hpp"
 #include "hook/apply/live/own_cgroup.hpp"
 #include "hook/apply/live/run_steps.hpp"
@@ -23,6 +26,7 @@ namespace {
 // A runtime writes the state at once. Without this limit, a broken runtime would block the hook and the container for
 // ever.
 constexpr int kStdinTimeoutMs = 10000;
+constexpr std::chrono::seconds kTimeOfThreads(2);  // the threads of a killed process end within milliseconds
 
 // Reads the state from stdin and sets the container in the call, so that all later messages name it.
 Result<OciState> read_state(Call& call) {
@@ -65,24 +69,41 @@ bool is_user(const GrantUser& user, const OciState& state) {
   return same.has_value() && *same;
 }
 
-// Releases the container's own grant and its part of its pod's grant. The OCI state does not name the runtime's state
-// directory, so a container of another runtime can have the same id and bundle. Therefore only users that have ended
-// are removed.
-Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) {
+// Releases the container's own grant and its part of its pod's grant. Users that have not ended stay, and are added to
+// `staying`.
+Result<void> leave_if_ended(const Ledger& ledger, const OciState& state, std::vector<GrantUser>& staying) {
   const Owner own = container_owner(state.id, state.bundle);
-  bool passed_over = false;
-  auto left = ledger.leave(own, own.key, &passed_over);
+  auto left = ledger.leave(own, own.key);
   Ledger::Unread unread;
   for (const Grant& grant : TRY(ledger.find_by_id(state.id, &unread))) {
-    for (const GrantUser& user : grant.users)
+    for (const GrantUser& user : grant.users) {
+      bool passed_over = false;
       if (is_user(user, state)) keep_first(left, ledger.leave(grant.owner, user.key, &passed_over));
+      if (passed_over) staying.push_back(user);
+    }
   }
-  if (passed_over)
+  // A grant that cannot be read could be this container's, so it is an error. An error in `left` is returned first.
+  return left && !unread.empty() ? unread.front() : left;
+}
+
+// Releases the container's grants. The OCI state does not name the runtime's state directory, so a container of another
+// runtime can have the same id and bundle. Therefore only users that have ended are removed. runc calls poststop as
+// soon as the first thread of the container's init is a zombie, so the other threads get time to end.
+Result<void> leave(const Ledger& ledger, const OciState& state, const Log& log) {
+  std::vector<GrantUser> staying;
+  auto left = leave_if_ended(ledger, state, staying);
+  const auto ends = [](const GrantUser& user) {
+    return user.process && base::last_threads_end_within(*user.process, kTimeOfThreads);
+  };
+  if (std::ranges::any_of(staying, ends)) {
+    staying.clear();
+    left = leave_if_ended(ledger, state, staying);
+  }
+  if (!staying.empty())
     log.info(
         "a container of this id and bundle has not ended and keeps its HCAs: this poststop is for another container or "
         "a killed runtime; `rdma-hook recover` releases these HCAs after the container ends");
-  // A grant that cannot be read could be this container's, so it is an error. An error in `left` is returned first.
-  return left && !unread.empty() ? unread.front() : left;
+  return left;
 }
 
 // Returns the grants of the container: its own, its pod's, and a grant that rdma-nri made. Users that rdma-nri recorded

@@ -196,6 +196,30 @@ TEST(ProcessIdentity, IsPresentAfterFirstThreadEnds) {
   EXPECT_EQ(sight(base::read_presence(identity)), "gone");
 }
 
+// A runtime calls poststop when the first thread is a zombie.
+TEST(ProcessIdentity, WaitsForThreadsThatOutliveTheFirstOne) {
+  const auto ends = [](const auto& process, int ms) {
+    return base::last_threads_end_within(process, std::chrono::milliseconds(ms));
+  };
+  const pid_t child = fork();
+  if (child == 0) {
+    std::thread([] {
+      usleep(200000);
+      _exit(0);
+    }).detach();
+    usleep(50000);
+    syscall(SYS_exit, 0);
+  }
+  const auto identity = must(base::identify(child));
+  while (sight(base::read_presence(identity)) == "present" && !ends(identity, 60000))
+    usleep(1000);
+  EXPECT_EQ(sight(base::read_presence(identity)), "gone");
+  EXPECT_TRUE(ends(identity, 0));
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(ends(identity, 0));
+  EXPECT_FALSE(ends(must(base::identify(getpid())), 60000)) << "its first thread lives, so there is no wait";
+}
+
 TEST(ProcessIdentity, RefusesInvalidPids) {
   for (const pid_t pid : {0, -1, 4194304})
     EXPECT_EQ(base::identify(pid).error().code, ESRCH) << pid;

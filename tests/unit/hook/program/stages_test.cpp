@@ -4,10 +4,12 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "base/failure.hpp"
 #include "base/json/json.hpp"
@@ -159,6 +161,32 @@ TEST_F(StagesTest, PoststopReleasesAfterBundleIsRemoved) {
   EXPECT_FALSE(Ledger::open(node_.ledger)->find(own().key).value());
   EXPECT_TRUE(run(poststop, removed)) << "a second call is no error";
   EXPECT_TRUE(outcome_.released.empty());
+}
+
+// runc calls poststop when the first thread of the killed init is a zombie; the other threads may still end.
+TEST_F(StagesTest, PoststopReleasesAfterLastThreadOfKilledInit) {
+  const pid_t init = ::fork();
+  if (init == 0) {
+    std::thread([] {
+      ::usleep(300000);
+      ::_exit(0);
+    }).detach();
+    ::syscall(SYS_exit, 0);
+  }
+  const auto identity = base::identify(init).value();
+  const auto is_zombie = [&] {
+    return test_support::read_file(fmt::format("/proc/{}/stat", init)).find(") Z ") != std::string::npos;
+  };
+  while (!is_zombie())
+    ::usleep(1000);
+  const auto ledger = Ledger::open(node_.ledger);
+  const GrantUser user{own().key, "web-1", identity, directory_ / "bundle"};
+  ASSERT_TRUE(test_support::book(*ledger, own(), {test_support::kAlone}, user));
+  ASSERT_TRUE(ledger->settle(own().key));
+  const auto done = run(poststop, state(0));
+  EXPECT_TRUE(done) << done.error().message;
+  EXPECT_FALSE(ledger->find(own().key).value());
+  ::waitpid(init, nullptr, 0);
 }
 
 // The program that booked can have received a link to the bundle; runtimes pass the directory.
