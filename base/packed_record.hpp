@@ -58,7 +58,6 @@ bool unpack(std::string_view& bytes, T& value) {
     if constexpr (std::same_as<T, std::string>) {
       value = bytes.substr(0, size);
       bytes.remove_prefix(size);
-      return true;
     } else {
       for (; size > 0; --size) {
         // The elements of a map have constant keys, so they are read as pairs.
@@ -72,8 +71,8 @@ bool unpack(std::string_view& bytes, T& value) {
         if (!unpack(bytes, element)) return false;
         value.insert(value.end(), std::move(element));
       }
-      return true;
     }
+    return true;
   } else {
     bool is_read = true;
     auto members = [&](const char* /*name*/, auto& member) { is_read = is_read && unpack(bytes, member); };
