@@ -9,7 +9,7 @@ import sys
 
 import chart
 import document
-from scene import MOST, enter_own_machine, harness
+from scene import MOST, detach_other_mounts, enter_own_machine, harness
 import counts_scene
 from counts_trace import OF_THE_LIBRARY
 
@@ -224,6 +224,7 @@ def main():
     if not harness.GROUP:
         enter_own_machine(counts_scene.requirement(), "nothing counted")
     harness.first_process()
+    detach_other_mounts()
     harness.hide_the_machine()
     skipped, missing = {}, why_no_instructions(parsed.check)
     if parsed.write and missing:
