@@ -69,6 +69,19 @@ std::string vf_guid_remedy(std::string_view pf) {
       pf);
 }
 
+// The states "INIT" and "Polling" are words of the files `state` and `phys_state` in sysfs (Linux 6.12
+// drivers/infiniband/core/sysfs.c).
+std::string inactive_port_remedy(const Port& port, std::string_view netdev) {
+  if (port.is_infiniband() && value_or(port.state, std::string()).ends_with("INIT")) {
+    return port.has_subnet_manager() ? "check that the subnet manager runs and knows the port's GUID (`sminfo`)"
+                                     : "start a subnet manager: opensm, or the switch's";
+  }
+  if (value_or(port.phys_state, std::string()).ends_with("Polling"))
+    return "check cable, transceiver and the switch's port";
+  if (port.is_infiniband()) return "check cable and the switch's port (`ibstat`)";
+  return fmt::format("run `ip link set {0} up`; then check cable and the switch's port (`ethtool {0}`)", netdev);
+}
+
 bool is_unserved_vf(const Hca& hca, const Port& port) {
   return hca.physfn && !hca.has_zero_guid() && port.is_infiniband() && port.has_subnet_manager() &&
          value_or(port.state, std::string()).ends_with("DOWN") &&

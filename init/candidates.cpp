@@ -125,6 +125,11 @@ std::optional<Block> blocked_node(const Hca& hca) {
   const std::string node =
       hca.uverbs ? fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs) : "/dev/infiniband/uverbs*";
   const int error = hca.access_error.value_or(0);
+  if (hca.is_efa() && (error == 0 || error == ENOENT)) {
+    return Block{
+        Obstacle::kNoNode, fmt::format("no device node {} here", node),
+        fmt::format("request EFA for the pod (vpc.amazonaws.com/efa), or start the container with --device={}", node)};
+  }
   if (error == EPERM && hca.is_elsewhere) {
     return Block{Obstacle::kRefused,
                  fmt::format("{}: the HCA is in another network namespace (exclusive RDMA mode)", node),
@@ -164,7 +169,13 @@ std::optional<Block> blocked_by_netdev(const Inventory& inventory, const Netdev*
                  "allow AF_NETLINK sockets in the seccomp profile"};
   }
   const auto down = [](const Netdev& netdev, std::string reason) {
-    return Block{Obstacle::kNetdevDown, std::move(reason), fmt::format("ip link set {} up", printable(netdev.name))};
+    // The kernel reads the carrier only of a netdev that is up.
+    const int* carrier = std::get_if<int>(&netdev.carrier);
+    const std::string name = printable(netdev.name);
+    return Block{Obstacle::kNetdevDown, std::move(reason),
+                 carrier && *carrier == 0
+                     ? fmt::format("check cable and switch port of {}{}", name, netdev.slaves ? "'s slaves" : "")
+                     : fmt::format("ip link set {} up", name)};
   };
   if (const auto& [gid, netdev, own] = use.on_down_netdev; gid) {
     return down(*netdev, fmt::format("GID {} is {} of {}, which is down or has no carrier", gid->index,
@@ -204,8 +215,10 @@ std::optional<Block> blocked_by_table(const Port& port, const PortUse& use) {
                  "switch the HCA to RoCE v2"};
   }
   if (use.unreadable) {
-    return Block{Obstacle::kTypeUnreadable, fmt::format("type of GID {} ({}) cannot be read", use.unreadable->index,
-                                                        to_string(use.unreadable->gid))};
+    return Block{Obstacle::kTypeUnreadable,
+                 fmt::format("type of GID {} ({}) cannot be read, so it may be of RoCE v1", use.unreadable->index,
+                             to_string(use.unreadable->gid)),
+                 "let the container read all of /sys (ports/N/gid_attrs/types has the type)"};
   }
   if (!port.gids_error) return std::nullopt;
   return Block{Obstacle::kTableUnreadable,
@@ -228,11 +241,14 @@ Block blocked_by_state(const Inventory& inventory, const Hca& hca, const Port& p
             fmt::format("{}: the VF has no GUID{}", reason, managed ? ", and a subnet manager runs" : ""),
             fabric::vf_guid_remedy("PF")};
   }
-  if (has_link && fabric::is_unserved_vf(hca, port))
-    return {Obstacle::kNotActive, std::move(reason), fabric::unserved_vf_remedy("PF")};
+  if (has_link && fabric::is_unserved_vf(hca, port)) {
+    return {Obstacle::kNotActive, reason + ": the VF has no LID, although a subnet manager runs",
+            fabric::unserved_vf_remedy("PF")};
+  }
   if (!has_link) reason += fmt::format("; its PF has the state {}", text_of(of_pf->state));
+  const auto netdev = port.netdev ? port.netdev : netdev_on_node(hca, port);
   return {Obstacle::kNotActive, std::move(reason),
-          "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)"};
+          fabric::inactive_port_remedy(port, printable(netdev.value_or("NETDEV")))};
 }
 
 // Returns the obstacle of a port with its own netdev here, and without a GID for an address of this netdev. GIDs of

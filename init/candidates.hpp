@@ -96,8 +96,8 @@ std::string_view cause_of(Obstacle obstacle);
 
 // Remedy for an HCA whose provider the image lacks (Obstacle::kProvider).
 inline constexpr const char* kProviderRemedy =
-    "install in the image the provider of the node's driver: from the package of the driver's vendor (Broadcom, AMD) "
-    "in the driver's release, or from the distribution for a driver of the kernel";
+    "install in the image the provider of the node's driver: from the package of the driver's vendor in "
+    "the driver's release, or from the distribution for a driver of the kernel";
 
 struct Candidate {
   const fabric::Hca* hca = nullptr;

@@ -165,8 +165,8 @@ class Chooser {
     choice_.warnings.push_back(
         {"management", Verdict::kNote,
          fmt::format(
-             "{} set aside as NVSwitch management functions (four or more HCAs of one PCI slot), though they have the "
-             "link layer of the chosen ports and are no slower than these; --hca selects them",
+             "{} left out, because four or more HCAs of one PCI slot are usually NVSwitch management functions, though "
+             "they have the link layer of the chosen ports and are no slower than these; --hca selects them",
              base::join(names, ", "))});
   }
 
@@ -329,7 +329,7 @@ class Chooser {
       choice_.warnings.push_back(
           {"networks", Verdict::kNote,
            fmt::format("ports of {} InfiniBand networks, between which there is no path: {}", counts.size(),
-                       base::join(counts, ", ")),
+                       base::join(counts, "; ")),
            drops ? "--hca selects the ports of another network"
                  : "set NCCL_CROSS_NIC=0, so that NCCL connects equal rails only, or select one network with --hca"});
     }

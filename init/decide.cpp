@@ -259,7 +259,7 @@ void keep_gid_indices(Deciding& d) {
     std::optional<Problem> problem;
     if (!read) problem = Problem{"is no number, auto or inf, and UCX refuses it", Verdict::kBad};
     if (name.starts_with("UCX_") && index == kHighestUcxIndex) {
-      problem = Problem{"is `inf` to UCX, and no port has that GID; UCX chooses itself with `auto`"};
+      problem = Problem{"is `inf` to UCX (write `auto` to let UCX choose), and no port has that GID"};
     } else if (index >= 0) {
       problem = check_gid_index(index, chosen, d.decision.needs_full);
     }
@@ -356,10 +356,12 @@ void drop_wrong_ports(Deciding& d) {
     d.kept.keep("NCCL_IB_HCA", Problem{fmt::format("selects {}: {}", ports, why), Verdict::kBad}, "hca-list");
   }
   d.warn("gid-index", Verdict::kSlow, fmt::format("not used: {}: {}", ports, why),
-         "set \"align_gids\": true for the network of the rails");
+         "set \"align_gids\": true for the network of the rails in rdma-hook's config.json on the node");
   if (d.policy.strict) {
     d.refuse(fmt::format("--strict: would drop {}: {}", ports, why),
-             "set \"align_gids\": true for the network of the rails, or leave the port out with --hca");
+             "set \"align_gids\": true for the network of the rails in rdma-hook's config.json on the node, or leave "
+             "the port "
+             "out with --hca");
   }
   for (const std::size_t i : d.plan.wrong) {
     d.choice.drops[i] = {"gid-index", Verdict::kNote, why};

@@ -45,9 +45,9 @@ base::Error explain_missing(const Deciding& d) {
     if (!candidate.usable() && (!nearest || candidate.obstacle > nearest->obstacle)) nearest = &candidate;
   }
   if (!nearest) return {};
-  const auto alike = std::ranges::count(d.candidates, nearest->obstacle, &Candidate::obstacle);
+  const auto alike = std::ranges::count_if(d.candidates, [](const Candidate& c) { return !c.usable(); });
   const std::string others =
-      alike > 1 ? fmt::format(" (and {} more port{} alike)", alike - 1, alike == 2 ? "" : "s") : "";
+      alike > 1 ? fmt::format(" (and {} more unusable port{})", alike - 1, alike == 2 ? "" : "s") : "";
   return {fmt::format("{}: {}{}", printable(nearest->name()), nearest->reason, others), 0, nearest->remedy};
 }
 
@@ -73,7 +73,9 @@ base::Error explain_none(const Deciding& d) {
             "select from " + d.list(usable)};
   }
   const std::size_t first = usable.front();
-  return {fmt::format("no port is left to use: {}: {}", printable(d.at(first).name()), d.choice.drops[first].message)};
+  const Check& drop = d.choice.drops[first];
+  return {fmt::format("no port is left to use: {}: {}", printable(d.at(first).name()), drop.message), 0,
+          drop.name == "list" && d.kept.find("NCCL_IB_HCA") ? "correct or unset NCCL_IB_HCA" : drop.remedy};
 }
 
 bool is_exported(const Deciding& d, std::string_view name) {
@@ -97,7 +99,8 @@ void warn_about_difference(Deciding& d, const std::vector<WantedGid>& gids) {
                                    ? fmt::format("{} chooses", nccl::to_string(*named))
                                    : "2.26 and later choose";
   d.warn("index-per-port", Verdict::kNote,
-         fmt::format("NCCL_IB_GID_INDEX is left unset because the ports differ ({}); NCCL {} the right one per port{}",
+         fmt::format("NCCL_IB_GID_INDEX {} because the ports differ ({}); NCCL {} the right one per port{}",
+                     d.kept.in_effect("NCCL_IB_GID_INDEX") ? "keeps its value" : "is left unset",
                      base::join(indices, ", "), versions, d.plan.range ? " with the exported NCCL_IB_ADDR_RANGE" : ""));
 }
 
@@ -111,7 +114,7 @@ void warn_about_hidden_slots(Deciding& d, const std::vector<WantedGid>& gids, co
     if (std::ranges::count_if(one.candidate->port->gids, is_before) < one.gid.index) ports.push_back(one.port);
   }
   if (ports.empty()) return;
-  d.warn("hidden-slots", Verdict::kNote,
+  d.warn("hidden-slots", Verdict::kSlow,
          fmt::format("NCCL {} fails on {} if the empty slots before its GID belong to other containers (NVIDIA's OFED "
                      "drivers hide them); NCCL 2.26 and later do not",
                      nccl::to_string(version), d.list(ports)));
@@ -238,13 +241,14 @@ void warn_about_node_gids(Deciding& d) {
     return netdev.is_here() && std::ranges::any_of(netdev.addresses, leaves);
   });
   d.warn("node-gids", Verdict::kNote,
-         fmt::format("uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}{}",
-                     one ? "" : "es", base::join(uses, ", "), one ? "it" : "them",
-                     is_alone ? "; only lo has an address here, so that a job cannot span nodes" : ""));
+         fmt::format(
+             "RDMA uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}{}",
+             one ? "" : "es", base::join(uses, ", "), one ? "it" : "them",
+             is_alone ? "; only lo has an address here, so that a job cannot span nodes" : ""));
 }
 
 // Returns true if the HCA belongs to this container and does not work. An HCA that does not open belongs to it if its
-// netdev is here. With the host's network all netdevs are here, so a stated number of HCAs decides instead.
+// netdev is here. With the host's network all netdevs are here, so a list or a stated number of HCAs decides instead.
 bool is_broken(const Deciding& d, std::size_t i) {
   const Candidate& candidate = d.at(i);
   switch (candidate.obstacle) {
@@ -252,8 +256,8 @@ bool is_broken(const Deciding& d, std::size_t i) {
       return d.choice.drops[i].name == "link-local" || d.choice.drops[i].name == "gid-index";
     case Obstacle::kNoNode:
     case Obstacle::kRefused:
-      return d.policy.require == 0 && d.policy.require_used == 0 && candidate.port->is_ethernet() &&
-             candidate.port->is_active() && !candidate.netdevs.empty();
+      return d.policy.require == 0 && d.policy.require_used == 0 && !d.kept.in_effect("NCCL_IB_HCA") &&
+             candidate.port->is_ethernet() && candidate.port->is_active() && !candidate.netdevs.empty();
     case Obstacle::kProvider:
       return candidate.port->is_infiniband() || !candidate.netdevs.empty();
     case Obstacle::kNotActive:
@@ -319,10 +323,10 @@ void warn_about_unused_rails(Deciding& d) {
   if (unused.empty()) return;
   const Check& first = d.choice.drops[unused.front()];
   d.warn("unused-rails", Verdict::kSlow,
-         fmt::format("{} of {} equal rails are not used ({}: {}): NCCL hangs or is slow if the counts of the ranks "
+         fmt::format("{} of {} equal rails {} not used ({}: {}): NCCL hangs or is slow if the counts of the ranks "
                      "differ; --require-used {} refuses such a container",
-                     unused.size(), d.decision.equal_rails, printable(d.at(unused.front()).name()), first.message,
-                     d.decision.equal_rails));
+                     unused.size(), d.decision.equal_rails, unused.size() == 1 ? "is" : "are",
+                     printable(d.at(unused.front()).name()), first.message, d.decision.equal_rails));
 }
 
 // Warns about chosen ports that work with restrictions.

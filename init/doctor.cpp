@@ -35,8 +35,10 @@ std::string bytes_text(std::uint64_t bytes) {
 Check check_ports(const Decision& decision) {
   if (decision.efa) return {"ports", Verdict::kNote, decision.summary};
   if (decision.status == Status::kNone) return {"ports", Verdict::kBad, decision.summary, decision.remedy};
-  // A warning about the ports that certainly breaks the job follows.
-  const bool is_wrong = std::ranges::find(decision.warnings, Verdict::kBad, &Check::verdict) != decision.warnings.end();
+  // A warning that certainly breaks the job, or about the GID index of these ports, follows.
+  const bool is_wrong = std::ranges::any_of(decision.warnings, [](const Check& warning) {
+    return warning.verdict == Verdict::kBad || warning.name == "gid-index";
+  });
   return {"ports", is_wrong ? Verdict::kNote : Verdict::kGood, decision.summary};
 }
 
@@ -277,8 +279,8 @@ std::optional<Check> check_rdma_cm(const Inventory& inventory, const Decision& d
   });
   if (!infiniband || ipoib) return std::nullopt;
   return Check{"rdma_cm", Verdict::kNote,
-               "no IPoIB netdev with an address in this network namespace: RDMA_CM cannot resolve addresses (it "
-               "needs the host's network and address); NCCL does not need it"};
+               "no IPoIB netdev of this network namespace is up and has an address: RDMA_CM cannot resolve addresses; "
+               "NCCL does not need it"};
 }
 
 std::optional<Check> check_lag(const Settings& settings, const Decision& decision) {
@@ -468,6 +470,19 @@ std::string variables_text(const Decision& decision) {
   return text;
 }
 
+// Returns the verdict of the first line.
+std::string verdict_text(const Decision& decision, const std::vector<Check>& checks) {
+  if (!is_fit(checks)) return "NOT fit for RDMA";
+  if (decision.unused_rails != 0) {
+    return fmt::format("fit, but {} of {} equal rails {} not used", decision.unused_rails, decision.equal_rails,
+                       decision.unused_rails == 1 ? "is" : "are");
+  }
+  const auto is_off = [](const Check& check) { return check.name == "rdma-off" || check.name == "beside-efa"; };
+  if (std::ranges::any_of(checks, is_off)) return "fit, but a library uses no RDMA";
+  const bool is_slow = std::ranges::find(checks, Verdict::kSlow, &Check::verdict) != checks.end();
+  return is_slow ? "fit for RDMA, but slow" : "fit for RDMA";
+}
+
 }  // namespace
 
 std::optional<std::string> bootstrap_netdev(const Inventory& inventory, const Settings& settings,
@@ -520,15 +535,10 @@ std::string doctor_text(const Decision& decision, const std::vector<Check>& foun
   constexpr std::array kMarks = {"  ok", "  note", "  slow", "  BAD"};
   constexpr long kFewLines = 9;  // with the last lines, the report of a container without fault has at most 12
   const std::vector<Check> checks = by_attention(found);
-  const bool fit = is_fit(checks);
-  const bool is_slow = std::ranges::find(checks, Verdict::kSlow, &Check::verdict) != checks.end();
-  const std::string verdict = !fit                         ? "NOT fit for RDMA"
-                              : decision.unused_rails != 0 ? fmt::format("fit, but {} of {} equal rails are not used",
-                                                                         decision.unused_rails, decision.equal_rails)
-                                                           : fmt::format("fit for RDMA{}", is_slow ? ", but slow" : "");
-  std::string text = base::wrapped(fmt::format("rdma-init {}: {}", RDMA_INIT_VERSION, verdict)) + "\nChecks\n";
-  std::size_t hidden = 0;
-  std::size_t notes = 0;  // the notes among the hidden checks
+  std::string text = fmt::format("rdma-init {}: {}", RDMA_INIT_VERSION, verdict_text(decision, checks));
+  text = base::wrapped(text) + "\nChecks\n";
+  std::size_t good = 0;   // the hidden checks without a fault
+  std::size_t notes = 0;  // the hidden notes
   bool has_note = false;
   for (const Check& check : checks) {
     // The refusal of --require ends with the same cause.
@@ -536,20 +546,24 @@ std::string doctor_text(const Decision& decision, const std::vector<Check>& foun
     std::string lines = base::help_lines(kMarks[static_cast<std::size_t>(check.verdict)], check.message, 8);
     if (!check.remedy.empty()) lines += base::help_lines({}, "remedy: " + check.remedy, 8);
     const auto count = std::ranges::count(text, '\n') + std::ranges::count(lines, '\n');
-    const bool is_note = check.verdict == Verdict::kNote && (!has_note || count <= kFewLines);
-    const bool is_shown = all || is_note || check.verdict >= Verdict::kSlow || check.name == "ports";
+    const bool is_note = check.verdict == Verdict::kNote;
+    const bool is_shown = all || check.verdict >= Verdict::kSlow || check.name == "ports" ||
+                          (is_note && (!has_note || count <= kFewLines));
     has_note |= is_note;
-    if (is_shown) text += lines;
-    hidden += is_shown ? 0 : 1;
-    notes += !is_shown && check.verdict == Verdict::kNote ? 1 : 0;
+    if (is_shown)
+      text += lines;
+    else
+      ++(is_note ? notes : good);
   }
+  const bool fit = is_fit(checks);
   if (all || !fit || decision.unused_rails != 0) text += ports_text(decision, checks, all);
   if (all) text += variables_text(decision);
   const bool is_used = decision.uses([](const PortReport&) { return true; });
   if (fit && is_used) text += "\nNot tested: the fabric. rdma-ping tests it between the ranks of a job.\n";
   if (!all) {
     const std::string odd = notes == 0 ? "" : fmt::format("{} more note{}, ", notes, notes == 1 ? "" : "s");
-    text += fmt::format("With --all: {}{} checks without a fault, all ports and the variables.\n", odd, hidden - notes);
+    text += fmt::format("With --all: {}{} check{} without a fault, all ports and the variables.\n", odd, good,
+                        good == 1 ? "" : "s");
   }
   return text;
 }

@@ -26,7 +26,9 @@ std::string pkey_problem(Deciding& d, std::size_t i, unsigned index) {
   const auto pkey = port.pkey_at(index);
   if (!port.pkeys || pkey > fabric::kFullMember) return {};
   d.decision.needs_full |= index >= port.pkeys->size();
-  if (pkey.value_or(0) == 0) return fmt::format("{} has no P_Key at index {}: no connection works", name, index);
+  if (pkey.value_or(0) == 0)
+    return fmt::format("{} has no P_Key at the index {}, and NCCL_IB_PKEY is an index: no connection works", name,
+                       index);
   return fmt::format(
       "{} has the P_Key {:#x} at index {}: it is a limited member there, and two limited members cannot "
       "connect",

@@ -117,8 +117,8 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
                 fmt::format("cannot read the GID table: {}", std::strerror(*port.gids_error)),
                 "run doctor as root on the node itself");
     // Only on a RoCE port the kernel adds a GID for each IP address, so only the table of such a port can fill up.
-    // iWARP has one slot, for the MAC.
-    if (!port.is_ethernet() || node.hca->is_iwarp() || !port.gid_tbl_len || *port.gid_tbl_len == 0) return;
+    // iWARP has one slot, for the MAC. A table of one slot by design, as that of erdma, is always full.
+    if (!port.is_ethernet() || node.hca->is_iwarp() || !port.gid_tbl_len || *port.gid_tbl_len <= 1) return;
     const std::size_t used = port.gids.size();
     const std::size_t percent = used * 100 / *port.gid_tbl_len;
     most = std::max(most, percent);
@@ -148,23 +148,12 @@ bool has_link(const fabric::Hca* pf, const Port& port) {
                                      [&](const Port& own) { return own.number == port.number && !own.is_active(); });
 }
 
-// The states "INIT" and "Polling" are words of the files `state` and `phys_state` in sysfs (Linux 6.12
-// drivers/infiniband/core/sysfs.c).
 std::string remedy_of_port(const NodeHca& node, const Port& port, bool lacks_guid, std::string_view pf) {
-  const std::string phys = base::value_or(port.phys_state, std::string());
-  const std::string state = base::value_or(port.state, std::string());
-  const bool infiniband = port.is_infiniband();
   if (lacks_guid) return fabric::vf_guid_remedy(pf);
   if (fabric::is_unserved_vf(*node.hca, port)) return fabric::unserved_vf_remedy(pf);
-  if (infiniband && state.ends_with("INIT")) {
-    return port.has_subnet_manager() ? "check that the subnet manager runs and knows the port's GUID (`sminfo`)"
-                                     : "start a subnet manager: opensm, or the switch's";
-  }
-  if (phys.ends_with("Polling")) return "check cable, transceiver and the switch's port";
-  const std::string netdev = printable(node.netdev.value_or("NETDEV"));
-  if (!infiniband)
-    return fmt::format("run `ip link set {0} up`; then check cable and the switch's port (`ethtool {0}`)", netdev);
-  return "check cable and the switch's port (`ibstat`)";
+  // The node's netdev can be that of another port of the HCA.
+  const auto netdev = port.netdev ? port.netdev : node.hca->ports.size() == 1 ? node.netdev : std::nullopt;
+  return fabric::inactive_port_remedy(port, printable(netdev.value_or("NETDEV")));
 }
 
 // Returns the netdev of the PF for a command line, or "PF" if it is not known.
@@ -183,9 +172,9 @@ std::optional<Finding> check_subnets(const std::vector<const NodeHca*>& hcas) {
   if (counts.size() < 2) return std::nullopt;
   std::vector<std::string> texts;
   for (const auto& [subnet, count] : counts)
-    texts.push_back(fmt::format("{} in {}/64", count, subnet));
+    texts.push_back(fmt::format("{} port{} in {}/64", count, count == 1 ? "" : "s", subnet));
   return Finding{Grade::kNote, fmt::format("{} InfiniBand subnets", counts.size()),
-                 fmt::format("there is no path between them: ports {}", base::join(texts, ", ")),
+                 fmt::format("there is no path between them: {}", base::join(texts, ", ")),
                  "make a pool for each subnet, so that a container has HCAs of one"};
 }
 
@@ -212,9 +201,11 @@ Check check_ports(const NodeMap& map, const std::vector<const NodeHca*>& hcas) {
     if (state) {
       message = fmt::format("is {}, not ACTIVE{}{}", printable(state->substr(state->find(' ') + 1)),
                             phys.empty() ? "" : fmt::format(" ({})", printable(phys.substr(phys.find(' ') + 1))),
-                            lacks_guid           ? ": the VF has no GUID"
-                            : has_link(pf, port) ? ""
-                                                 : ", as its PF");
+                            lacks_guid                                ? ": the VF has no GUID"
+                            : !has_link(pf, port)                     ? ", as its PF"
+                            : fabric::is_unserved_vf(*node.hca, port) ? ": the VF has no LID, although a subnet "
+                                                                        "manager runs"
+                                                                      : "");
     }
     check.add(active == 0 ? Grade::kBroken : Grade::kWarning, port_object(*node.hca, port), std::move(message),
               remedy_of_port(node, port, lacks_guid, netdev_of_pf(map, pf)));
@@ -234,10 +225,12 @@ struct Kin {
   }
 };
 
-// VFs count as a separate model: their rate can differ from that of a physical function.
+// VFs count as a separate model: their rate can differ from that of a physical function. A snapshot may lack the model;
+// the driver then separates the vendors.
 Kin kin_of(const NodeHca& node, const Port& port) {
+  const fabric::Hca& hca = *node.hca;
   return {node.pool, base::value_or(port.link_layer, std::string()),
-          node.hca->device_id.value_or("") + node.hca->vendor.value_or("") + (node.hca->physfn ? " VF" : "")};
+          hca.device_id.value_or(hca.driver.value_or("")) + hca.vendor.value_or("") + (hca.physfn ? " VF" : "")};
 }
 
 // A collective runs at the rate of its slowest rail, so one slow port slows every job of the node.
@@ -253,9 +246,11 @@ Check check_rates(const std::vector<const NodeHca*>& hcas) {
   });
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
     const double rate = port.rate_gbps();
-    if (!port.is_active() || rate <= 0 || rate >= best[kin_of(node, port)]) return;
+    // Software HCAs have the rate of their netdev, and no cable.
+    if (!port.is_active() || node.hca->is_software() || rate <= 0 || rate >= best[kin_of(node, port)]) return;
     check.add(Grade::kWarning, port_object(*node.hca, port),
-              fmt::format("has {:g} Gb/s, other ports of its model {:g}", rate, best[kin_of(node, port)]),
+              fmt::format("has {:g} Gb/s, other ports of its {} {:g}", rate, node.hca->device_id ? "model" : "driver",
+                          best[kin_of(node, port)]),
               "check cable, transceiver, the switch's port and the PCIe width (`lspci -vv`: LnkSta); if the rate is "
               "intended, move the HCA to a separate pool");
   });
@@ -388,10 +383,10 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
     for (const fabric::InterfaceAddress& own : netdev.addresses) {
       const fabric::Address& address = own.address;
       if (own.dad_failed && rails.contains(netdev.name)) {
-        check.add(
-            Grade::kWarning, fabric::to_string(address),
-            fmt::format("of {} is on another host too (dadfailed), and its GID is of no use", printable(netdev.name)),
-            fmt::format("assign another address to {}", printable(netdev.name)));
+        check.add(Grade::kWarning, fabric::to_string(address),
+                  fmt::format("is an address of {} and of another host (dadfailed), so its GID is of no use",
+                              printable(netdev.name)),
+                  fmt::format("assign another address to {}", printable(netdev.name)));
       }
       // Loopback and link-local addresses are valid only on one host or link, so duplicates do no harm.
       if (address.is_loopback() || address.is_link_local()) continue;

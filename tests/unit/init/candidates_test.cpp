@@ -18,7 +18,7 @@ using namespace test_support;
 constexpr const char* kNetdevRemedy =
     "attach a netdev of this HCA to the container (macvlan, SR-IOV or host-device network), or use the host's network";
 constexpr const char* kStateRemedy =
-    "check cable, switch port, subnet manager (InfiniBand) or `ip link set NETDEV up` (RoCE)";
+    "run `ip link set NETDEV up`; then check cable and the switch's port (`ethtool NETDEV`)";
 
 TEST(Obstacles, HaveReasonAndRemedy) {
   const auto only_address = [](Inventory& node) -> fabric::InterfaceAddress& {
@@ -112,13 +112,15 @@ TEST(Obstacles, HaveReasonAndRemedy) {
          infiniband_vf(node);
          port(node).sm_lid = "0x4";
        }},
-      {"InfiniBand VF with GUID", Obstacle::kNotActive, "port state 2: INIT (physical state 5: LinkUp)", kStateRemedy,
+      {"InfiniBand VF with GUID", Obstacle::kNotActive, "port state 2: INIT (physical state 5: LinkUp)",
+       "check that the subnet manager runs and knows the port's GUID (`sminfo`)",
        [&](Inventory& node) {
          infiniband_vf(node);
          node.hcas[0].node_guid = "0000:0000:0000:0001";
        }},
       {"InfiniBand VF with GUID that the subnet manager does not serve", Obstacle::kNotActive,
-       "port state 1: DOWN (physical state 5: LinkUp)", fabric::unserved_vf_remedy("PF"),
+       "port state 1: DOWN (physical state 5: LinkUp): the VF has no LID, although a subnet manager runs",
+       fabric::unserved_vf_remedy("PF"),
        [&](Inventory& node) {
          infiniband_vf(node);
          node.hcas[0].node_guid = "0000:0000:0000:0001";
@@ -206,11 +208,12 @@ TEST(Obstacles, HaveReasonAndRemedy) {
          port(node).gids[3].ndev = base::Attr<std::string>("eth0");
          node.netdevs.resize(1);
        }},
-      {"no carrier", Obstacle::kNetdevDown, down, "ip link set rail0 up",
+      {"no carrier", Obstacle::kNetdevDown, down, "check cable and switch port of rail0",
        [](Inventory& node) { node.netdevs[1].carrier = 0; }},
       {"down netdev", Obstacle::kNetdevDown, down, "ip link set rail0 up",
        [](Inventory& node) { node.netdevs[1].carrier = Unreadable{EINVAL}; }},
-      {"type unreadable", Obstacle::kTypeUnreadable, "type of GID 3 (10.1.0.1) cannot be read", "",
+      {"type unreadable", Obstacle::kTypeUnreadable, "type of GID 3 (10.1.0.1) cannot be read, so it may be of RoCE v1",
+       "let the container read all of /sys (ports/N/gid_attrs/types has the type)",
        has_gids({unreadable(3, "10.1.0.1", EINVAL)}, 2)},
       {"duplicate", Obstacle::kAddress, "GID 3 is 10.1.0.1 of rail0, which another host has too (dadfailed)",
        "assign another address to rail0",

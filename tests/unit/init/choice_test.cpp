@@ -96,10 +96,9 @@ TEST(Choice, SetsManagementFunctionsAside) {
             "mlx5_2:1: NVSwitch management function (four or more HCAs of one PCI slot); --hca selects it");
   EXPECT_EQ(
       lines_of(chosen.choice.warnings),
-      Names{
-          "mlx5_2:1, mlx5_3:1, mlx5_4:1, mlx5_5:1 set aside as NVSwitch management functions (four or more HCAs of one "
-          "PCI slot), though they have the link layer of the chosen ports and are no slower than these; --hca "
-          "selects them"});
+      Names{"mlx5_2:1, mlx5_3:1, mlx5_4:1, mlx5_5:1 left out, because four or more HCAs of one PCI slot are usually "
+            "NVSwitch management functions, though they have the link layer of the chosen ports and are no slower than "
+            "these; --hca selects them"});
   EXPECT_EQ(choose(node, "mlx5_*").ports.size(), 6U) << "a list of ports to use overrides the heuristic";
   EXPECT_EQ(choose(node, "^mlx5_0").ports, Names{"mlx5_1:1"}) << "a list of ports to exclude does not";
   EXPECT_EQ(choose(node, nullptr, "=mlx5_2:1,mlx5_3:1").ports, (Names{"mlx5_2:1", "mlx5_3:1"}));
@@ -281,7 +280,7 @@ TEST(Choice, KeepsOneInfinibandNetwork) {
   Chosen chosen = choose(node);
   EXPECT_EQ(chosen.ports.size(), 3U);
   EXPECT_EQ(lines_of(chosen.choice.warnings),
-            Names{"ports of 2 InfiniBand networks, between which there is no path: 3 in subnet fe80:0:0:1::/64, 2 in "
+            Names{"ports of 2 InfiniBand networks, between which there is no path: 3 in subnet fe80:0:0:1::/64; 2 in "
                   "subnet fe80:0:0:2::/64; remedy: --hca selects the ports of another network"});
   EXPECT_EQ(choose(node, "mlx5_*").ports.size(), 5U);
   EXPECT_EQ(choose(node, "mlx5_3,mlx5_4").ports.size(), 2U);

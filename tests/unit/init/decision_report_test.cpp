@@ -409,12 +409,12 @@ TEST(Doctor, PrintsASharedRemedyOnceAndWrapsLines) {
   const std::string text = doctor_text(decision, {{"x", Verdict::kNote, std::string(73, 'm') + " word", "do this"}});
   for (const char* part :
        {"  mlx5_0:1              used      Ethernet  400 Gb/s  GID 3", "xx:1\n                        not used",
-        "\n  6 ports:              remedy: check cable, switch port,", "remedy: replace it\n", "  note  mmm",
+        "\n  6 ports:              remedy: run `ip link set NETDEV up`;", "remedy: replace it\n", "  note  mmm",
         "m\n        word\n        remedy: do this\n", "aaa, b\n",
         "  NCCL_IB_HCA=mlx5_1,mlx5_2\n      (environment): it is wrong"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-  EXPECT_EQ(text.find("remedy: check"), text.rfind("remedy: check")) << text;
-  EXPECT_LT(text.find("remedy: replace"), text.find("remedy: check")) << "the remedy of one port follows its row";
+  EXPECT_EQ(text.find("remedy: run"), text.rfind("remedy: run")) << text;
+  EXPECT_LT(text.find("remedy: replace"), text.find("remedy: run")) << "the remedy of one port follows its row";
   decision.ports[7].remedy = "do this";
   const std::string again = doctor_text(decision, {{"x", Verdict::kBad, "message", "do this"}});
   EXPECT_EQ(again.find("do this"), again.rfind("do this")) << "a check has the remedy\n" << again;

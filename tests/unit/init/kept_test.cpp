@@ -282,7 +282,7 @@ TEST(Pkeys, WarnIfTheIndexHasNoFullMember) {
             "mlx5_0:1 has the P_Key 0x7fff at index 0: it is a limited member there, and two limited members cannot "
             "connect; remedy: set NCCL_IB_PKEY to 1 (0x8001)");
   EXPECT_EQ(about_pkeys(node, environment({{"NCCL_IB_PKEY", "1"}})), "");
-  EXPECT_NE(about_pkeys(node, environment({{"NCCL_IB_PKEY", "5"}})).find("mlx5_0:1 has no P_Key at index 5"),
+  EXPECT_NE(about_pkeys(node, environment({{"NCCL_IB_PKEY", "5"}})).find("mlx5_0:1 has no P_Key at the index 5"),
             std::string::npos);
   second = {"0x7fff", "0x0000", "0x8001"};
   EXPECT_NE(

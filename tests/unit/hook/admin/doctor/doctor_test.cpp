@@ -82,15 +82,15 @@ TEST(Doctor, WarnsAboutAnAddressThatAnotherHostHas) {
   const auto checks = check_rails(node, Config{}, {});
   const auto& findings = std::ranges::find(checks, "addresses", &Check::name)->findings;
   ASSERT_EQ(findings.size(), 1U);
-  EXPECT_EQ(findings[0].message, "of rail0 is on another host too (dadfailed), and its GID is of no use");
+  EXPECT_EQ(findings[0].message, "is an address of rail0 and of another host (dadfailed), so its GID is of no use");
   EXPECT_EQ(findings[0].remedy, "assign another address to rail0");
 }
 
 TEST(Doctor, KnowsThatIwarpHasOneGid) {
   fabric::Inventory node = test_support::rails(1);
   fabric::Hca& hca = node.hcas[0];
-  hca.ports[0].gids = {test_support::v1(0, "202:0:de::")};
-  hca.ports[0].gid_tbl_len = 1;
+  hca.ports[0].gids = {test_support::v1(0, "202:0:de::"), test_support::v1(1, "202:0:df::")};
+  hca.ports[0].gid_tbl_len = 2;
   const auto has_full_table = [&] {
     const auto checks = check_rails(node, Config{}, {});
     return !std::ranges::find(checks, "gids", &Check::name)->findings.empty();
@@ -98,6 +98,10 @@ TEST(Doctor, KnowsThatIwarpHasOneGid) {
   EXPECT_TRUE(has_full_table());
   hca.node_type = "4: RNIC";
   EXPECT_FALSE(has_full_table());
+  hca.node_type = "1: CA";
+  hca.ports[0].gids.pop_back();
+  hca.ports[0].gid_tbl_len = 1;
+  EXPECT_FALSE(has_full_table()) << "a table of one slot by design";
 }
 
 TEST(Doctor, JsonHasNoBidirectionalControls) {
