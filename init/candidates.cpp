@@ -135,7 +135,7 @@ std::optional<Block> blocked_node(const Hca& hca) {
                  fmt::format("{}: the HCA is in another network namespace (exclusive RDMA mode)", node),
                  "use the host's network (enroot: without ENROOT_UNSHARE_NET), or let rdma-hook move the HCA"};
   }
-  if (error == EPERM) return Block{Obstacle::kRefused, node + ": the device cgroup refuses open", kNodeRemedy};
+  if (error == EPERM) return Block{Obstacle::kRefused, node + ": the device cgroup refuses open", kCgroupRemedy};
   if (error == EACCES) {
     return Block{Obstacle::kRefused, node + ": no permission to open it as this user",
                  "make the node's mode 0666, or run as its owner"};

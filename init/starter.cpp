@@ -23,11 +23,18 @@ bool is_set(std::initializer_list<const char*> names) {
   });
 }
 
-// Returns true for the mount of enroot's lock file (enroot 4.1, src/runtime.sh), which no other engine has.
-bool has_lock_of_enroot() {
+// Returns true if the regular file is a mount. otherwise: the result if the kernel does not tell (before Linux 5.8).
+bool is_mount(const char* path, bool otherwise) {
   struct statx info {};
-  return ::statx(AT_FDCWD, "/.lock", AT_SYMLINK_NOFOLLOW, STATX_TYPE, &info) == 0 && S_ISREG(info.stx_mode) &&
-         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+  if (::statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &info) != 0 || !S_ISREG(info.stx_mode)) return false;
+  if ((info.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) == 0) return otherwise;
+  return (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
+// Returns true for the mounts that Apptainer 1.4 and Charliecloud 0.38 make by default. A job that was submitted from
+// such a container has the variables of the engine too, but not its mounts.
+bool has_mounts_of_user() {
+  return is_mount("/etc/passwd", true) || is_mount("/etc/group", true) || is_mount("/etc/resolv.conf", true);
 }
 
 const char* bind_remedy(Engine engine) {
@@ -49,9 +56,12 @@ const char* bind_remedy(Engine engine) {
 Starter find_starter(const std::string& rootfs, bool has_rdma) {
   Starter starter;
   // `apptainer exec --cleanenv` sets its variables too.
-  if (!rootfs.empty() || (has_rdma && has_lock_of_enroot())) starter.engine = Engine::kEnroot;
-  if (is_set({"CH_RUNNING"})) starter.engine = Engine::kCharliecloud;
-  if (is_set({"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"})) starter.engine = Engine::kApptainer;
+  const bool is_apptainer = is_set({"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"});
+  const bool is_charliecloud = is_set({"CH_RUNNING"});
+  if ((is_apptainer || is_charliecloud) && rootfs.empty() && has_mounts_of_user())
+    starter.engine = is_apptainer ? Engine::kApptainer : Engine::kCharliecloud;
+  // The lock file of enroot (enroot 4.1, src/runtime.sh), which no other engine has.
+  if (!rootfs.empty() || (has_rdma && is_mount("/.lock", false))) starter.engine = Engine::kEnroot;
   starter.slurm = is_set({"SLURM_JOB_ID"});
   struct statfs info {};
   starter.hides_hcas =
@@ -61,6 +71,7 @@ Starter find_starter(const std::string& rootfs, bool has_rdma) {
 
 std::string remedy_for(const Starter& starter, std::string remedy) {
   if (remedy == kNodeRemedy) return bind_remedy(starter.engine);
+  if (remedy == kCgroupRemedy && starter.slurm) return "request the HCAs of this job, such as --gres=rdma:1";
   if (remedy == kSysRemedy && starter.engine == Engine::kApptainer) {
     return "start the container with `--bind /sys`, or without `--no-mount sys`";
   }

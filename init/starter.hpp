@@ -10,6 +10,8 @@ namespace init {
 inline constexpr const char* kNodeRemedy =
     "if this is a container, add the device: rdma-hook, CDI, a device plugin, --device=/dev/infiniband or --bind "
     "/dev/infiniband";
+inline constexpr const char* kCgroupRemedy =
+    "if this is a container, allow the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
 inline constexpr const char* kSysRemedy = "mount /sys into the container";
 inline constexpr const char* kDriverRemedy = "load the HCA's driver on the node, if the node has an HCA";
 inline constexpr const char* kMemlockRemedy =
@@ -27,8 +29,9 @@ struct Starter {
   bool hides_hcas = false;  // a file system covers /sys/class/infiniband, as that of enroot's 99-mellanox.sh
 };
 
-// Reads the environment of this process, and with has_rdma its mounts: without RDMA in the kernel, no remedy depends on
-// them. rootfs: the root of a container that enroot prepares; empty: this container.
+// Reads the environment of this process, and the mounts that prove the engine of a variable. With has_rdma it reads
+// other mounts too: without RDMA in the kernel, no remedy depends on them. rootfs: the root of a container that enroot
+// prepares; empty: this container.
 Starter find_starter(const std::string& rootfs, bool has_rdma = true);
 
 // Returns the remedy for a container of this starter: another one in place of the remedies above. Pure.

@@ -335,6 +335,29 @@ class Hook(EnrootCase):
         self.assertEqual((found["NCCL_IB_HCA"], found["Y"], found.get("NCCL_IB_SL")), (ALL, "y" * 100000, None))
 
 
+class Starter(EnrootCase):
+    """The variables of an engine name its remedy only in a container of this engine, because a job that was submitted from one keeps them."""
+
+    def remedy(self, mounts, **variables):
+        show = f'mount -t tmpfs none /dev/infiniband; {mounts} exec "$0" env'
+        result = subprocess.run(["unshare", "--mount", "sh", "-c", show, PROGRAM], env={"PATH": harness.PATH} | variables, capture_output=True,
+                                text=True, check=False)
+        return result.stderr.replace("\n ", "")
+
+    def test_engine_has_variable_and_mount(self):
+        bind = "mount --bind /etc/hostname /etc/passwd;"
+        for name in ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "CH_RUNNING"):
+            self.assertIn("start the container with `--bind /dev/infiniband`", self.remedy(bind, **{name: "image"}))
+            self.assertIn("if this is a container, add the device", self.remedy("", **{name: "image"}))
+        self.assertIn("if this is a container, add the device", self.remedy(bind))
+
+    def test_lock_of_enroot_precedes_variable_of_job(self):
+        self.use_entrypoint("/run/rdma-init", "env")
+        put(self.image / "etc/environment", "PATH=/usr/bin:/bin\nAPPTAINER_CONTAINER=image\n")
+        put(self.etc / "mounts.d/50.fstab", "/etc/hostname /etc/passwd none bind 0 -1\n")
+        self.assertIn("leave ENROOT_RESTRICT_DEV", self.start([], ENROOT_RESTRICT_DEV="y").stderr.replace("\n ", ""))
+
+
 class TaskProlog(EnrootCase):
     def run_prolog(self, program=PROGRAM, **job):
         script = put(self.work / "task-prolog", (SAMPLES / "task-prolog").read_text().replace("/usr/bin/rdma-init", program), 0o755)

@@ -78,7 +78,7 @@ TEST(Obstacles, HaveReasonAndRemedy) {
        cannot_open(std::nullopt)},
       {"no node, said by open", Obstacle::kNoNode, "no device node /dev/infiniband/uverbs0 here", kNodeRemedy,
        cannot_open(ENOENT)},
-      {"cgroup", Obstacle::kRefused, "/dev/infiniband/uverbs0: the device cgroup refuses open", kNodeRemedy,
+      {"cgroup", Obstacle::kRefused, "/dev/infiniband/uverbs0: the device cgroup refuses open", kCgroupRemedy,
        cannot_open(EPERM)},
       {"another netns in exclusive mode", Obstacle::kRefused,
        "/dev/infiniband/uverbs0: the HCA is in another network namespace (exclusive RDMA mode)",

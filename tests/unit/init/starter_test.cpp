@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 namespace {
@@ -10,7 +11,18 @@ namespace {
 using namespace init;
 using Engine = Starter::Engine;
 
-TEST(Starter, IsFoundByItsVariables) {
+// Returns true if this machine has one of the mounts of Apptainer and Charliecloud, as a container of Docker has.
+bool has_mounts_of_user() {
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    for (const char* file : {" /etc/passwd ", " /etc/group ", " /etc/resolv.conf "}) {
+      if (line.find(file) != line.npos) return true;
+    }
+  }
+  return false;
+}
+
+TEST(Starter, IsFoundByItsVariablesAndMounts) {
   for (const char* name : {"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "CH_RUNNING", "SLURM_JOB_ID"})
     ::unsetenv(name);
   EXPECT_EQ(find_starter("").engine, Engine::kOther);
@@ -22,9 +34,11 @@ TEST(Starter, IsFoundByItsVariables) {
     return starter;
   };
   EXPECT_EQ(found("APPTAINER_CONTAINER", "").engine, Engine::kOther);
-  EXPECT_EQ(found("APPTAINER_CONTAINER", "/image.sif").engine, Engine::kApptainer);
-  EXPECT_EQ(found("SINGULARITY_CONTAINER", "/image.sif").engine, Engine::kApptainer);
-  EXPECT_EQ(found("CH_RUNNING", "Weird Al Yankovic").engine, Engine::kCharliecloud);
+  // A job that was submitted from such a container has only the variable. slurm.enroot makes the mounts too.
+  const bool is_engine = has_mounts_of_user();
+  EXPECT_EQ(found("APPTAINER_CONTAINER", "/image.sif").engine, is_engine ? Engine::kApptainer : Engine::kOther);
+  EXPECT_EQ(found("SINGULARITY_CONTAINER", "/image.sif").engine, is_engine ? Engine::kApptainer : Engine::kOther);
+  EXPECT_EQ(found("CH_RUNNING", "Weird Al Yankovic").engine, is_engine ? Engine::kCharliecloud : Engine::kOther);
   EXPECT_TRUE(found("SLURM_JOB_ID", "7").slurm);
 }
 
@@ -37,6 +51,8 @@ TEST(Starter, HasRemediesOfItsOwn) {
               {{Engine::kApptainer}, kNodeRemedy, "start the container with `--bind /dev/infiniband`"},
               {{Engine::kCharliecloud}, kNodeRemedy, "start the container with `--bind /dev/infiniband`"},
               {{Engine::kEnroot}, kNodeRemedy, "ENROOT_RESTRICT_DEV"},
+              {{Engine::kOther}, kCgroupRemedy, "--device=/dev/infiniband"},
+              {{Engine::kEnroot, true}, kCgroupRemedy, "--gres=rdma:1"},
               {{Engine::kApptainer}, kSysRemedy, "`--bind /sys`"},
               {{Engine::kEnroot}, kSysRemedy, kSysRemedy},
               {{Engine::kEnroot, false, true}, kDriverRemedy, "MELLANOX_VISIBLE_DEVICES"},
