@@ -7,9 +7,18 @@
  * and is not put over the job's. The last task continues the process of the container, which then ends.
  *
  * The user sees no output of enroot and its hooks, unless the start fails or --container-entrypoint-log is used.
- * Without
- * --container-entrypoint, /etc/rc.local of the image keeps /etc/rc from executing the ENTRYPOINT. The process of the
- * container is the child that executes enroot, because enroot only executes further programs.
+ * Without --container-entrypoint, /etc/rc.local of the image keeps /etc/rc from executing the ENTRYPOINT. The process of
+ * the container is the child that executes enroot, because enroot only executes further programs.
+ *
+ * Behaviour that earlier versions of this plugin lacked, and its function in pyxis_slurmstepd.c of NVIDIA/pyxis:
+ *   one start of enroot for all tasks of a step on a node            enroot_start_once(), enroot_stop_once()
+ *   names with ENROOT_ are passed to enroot but for a fixed list     enroot_deny_env, try_import_env()
+ *   output of enroot and its hooks is shown only after a failure     enroot_container_start(), enroot_print_log_ctx()
+ *   /etc/rc.local of the image, which is never removed               enroot_create_start_config()
+ *   the wait for the stop of the own child, of no other process      enroot_container_start()
+ *   --container-env by a line of the --conf file, if it has a value  enroot_create_start_config()
+ *   --container-env keeps an empty value of the job                  spank_import_container_env()
+ *   LANG, LANGUAGE and LC_ALL of the job are not inherited           container_deny_env
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -142,7 +151,7 @@ static void write_conf(const char* path) {
   fputs("environ() {\n  :\n", conf);
   for (const char* name = kept_names; *name != '\0';) {
     int length = (int)strcspn(name, ",");
-    fprintf(conf, "  [ -z \"${%.*s+x}\" ] || echo \"%.*s=${%.*s}\"\n", length, name, length, name, length, name);
+    fprintf(conf, "  [ -z \"${%.*s-}\" ] || echo \"%.*s=${%.*s}\"\n", length, name, length, name, length, name);
     name += length + (name[length] == ',');
   }
   fputs("}\n", conf);
