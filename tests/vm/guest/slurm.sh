@@ -1,5 +1,5 @@
 # Slurm of a release of Debian in one guest: munge and slurmctld in the first namespace, and two nodes, each a slurmd in the namespace of a
-# rank of make_fabric, with one HCA. 24.11 is the guest's own; 22.05 is below /opt and has the guest's /etc, /run and devices
+# rank of make_fabric, with one HCA. 24.11 is the guest's own; 22.05 and 26.05 are below /opt and have the guest's /etc, /run and devices
 # there.
 
 readonly slurm_home=/run/lab/slurm
@@ -35,8 +35,7 @@ start_slurm() {
 write_slurm_conf() {
   # Slurm 22.05 expects the slice of systemd.
   mkdir -p "$slurm_home"/{state,node-a,node-b} /etc/slurm /sys/fs/cgroup/system.slice
-  grep -q "^[^:]*:x:$slurm_user:" /etc/passwd || echo "user:x:$slurm_user:$slurm_user::/tmp:/bin/bash" >> /etc/passwd
-  grep -q "^[^:]*:x:$slurm_user:" /etc/group || echo "user:x:$slurm_user:" >> /etc/group
+  add_user
   echo head > /proc/sys/kernel/hostname
   printf '%s\n' '127.0.0.1 localhost' '10.99.0.1 node-a' '10.99.0.2 node-b' '10.99.0.254 head' > /etc/hosts
   # A name without an address takes 10 s: the guest has no name server, and Slurm asks ten times.
@@ -72,6 +71,11 @@ END
   cp /run/lab/out/in/slurm/enroot /run/lab/bin/
   echo "required /usr/local/lib/spank_pyxis.so" > /etc/slurm/plugstack.conf
   printf '%s\n' IgnoreSystemd=yes "${slurm_cgroup_lines[@]}" > /etc/slurm/cgroup.conf
+}
+# Adds the user of the jobs, unless the guest has it.
+add_user() {
+  grep -q "^[^:]*:x:$slurm_user:" /etc/passwd || echo "user:x:$slurm_user:$slurm_user::/tmp:/bin/bash" >> /etc/passwd
+  grep -q "^[^:]*:x:$slurm_user:" /etc/group || echo "user:x:$slurm_user:" >> /etc/group
 }
 # Prints the lines NAME=VALUE, of each name only the first.
 defaults() { printf '%s\n' "$@" | awk -F= '!seen[$1]++'; }
@@ -135,6 +139,10 @@ make_image() {
   # A container of enroot belongs to its user. pyxis writes /etc/rc.local in it.
   chown "$slurm_user" "$root" "$root/etc"
 }
+
+# use_entrypoint NAME WORD...: the image has these words as its ENTRYPOINT: /etc/rc, as `enroot import` writes it.
+# shellcheck disable=SC2016 # /etc/rc expands it
+use_entrypoint() { echo '[ ! -s /etc/rc.local ] || . /etc/rc.local; exec '"${*:2}"' "$@"' > "$slurm_home/images/$1/etc/rc"; }
 
 nodes_are() { ! slurm sinfo --noheader --Node --format %T | grep -qvix "$1"; }
 state_of() { slurm sinfo --noheader --nodes "$1" --format %T; }
