@@ -23,18 +23,11 @@ bool is_set(std::initializer_list<const char*> names) {
   });
 }
 
-// Returns true if the regular file is a mount. otherwise: the result if the kernel does not tell (before Linux 5.8).
-bool is_mount(const char* path, bool otherwise) {
+// Returns true if the regular file is a mount. Before Linux 5.8 it returns false.
+bool is_mount(const char* path) {
   struct statx info {};
-  if (::statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &info) != 0 || !S_ISREG(info.stx_mode)) return false;
-  if ((info.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) == 0) return otherwise;
-  return (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
-}
-
-// Returns true for the mounts that Apptainer 1.4 and Charliecloud 0.38 make by default. A job that was submitted from
-// such a container has the variables of the engine too, but not its mounts.
-bool has_mounts_of_user() {
-  return is_mount("/etc/passwd", true) || is_mount("/etc/group", true) || is_mount("/etc/resolv.conf", true);
+  return ::statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &info) == 0 && S_ISREG(info.stx_mode) &&
+         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
 const char* bind_remedy(Engine engine) {
@@ -55,13 +48,14 @@ const char* bind_remedy(Engine engine) {
 
 Starter find_starter(const std::string& rootfs, bool has_rdma) {
   Starter starter;
-  // `apptainer exec --cleanenv` sets its variables too.
-  const bool is_apptainer = is_set({"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"});
-  const bool is_charliecloud = is_set({"CH_RUNNING"});
-  if ((is_apptainer || is_charliecloud) && rootfs.empty() && has_mounts_of_user())
-    starter.engine = is_apptainer ? Engine::kApptainer : Engine::kCharliecloud;
+  // `apptainer exec --cleanenv` sets its variables too. A job that was submitted from such a container has the
+  // variables of the engine too, but not the mounts that Apptainer 1.4 and Charliecloud 0.38 make by default.
+  if (is_set({"CH_RUNNING"})) starter.engine = Engine::kCharliecloud;
+  if (is_set({"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"})) starter.engine = Engine::kApptainer;
+  if (starter.engine != Engine::kOther && !is_mount("/etc/passwd") && !is_mount("/etc/resolv.conf"))
+    starter.engine = Engine::kOther;
   // The lock file of enroot (enroot 4.1, src/runtime.sh), which no other engine has.
-  if (!rootfs.empty() || (has_rdma && is_mount("/.lock", false))) starter.engine = Engine::kEnroot;
+  if (!rootfs.empty() || (has_rdma && is_mount("/.lock"))) starter.engine = Engine::kEnroot;
   starter.slurm = is_set({"SLURM_JOB_ID"});
   struct statfs info {};
   starter.hides_hcas =

@@ -11,7 +11,7 @@ inline constexpr const char* kNodeRemedy =
     "if this is a container, add the device: rdma-hook, CDI, a device plugin, --device=/dev/infiniband or --bind "
     "/dev/infiniband";
 inline constexpr const char* kCgroupRemedy =
-    "if this is a container, allow the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
+    "allow the device: rdma-hook, CDI, a device plugin or --device=/dev/infiniband";
 inline constexpr const char* kSysRemedy = "mount /sys into the container";
 inline constexpr const char* kDriverRemedy = "load the HCA's driver on the node, if the node has an HCA";
 inline constexpr const char* kMemlockRemedy =
