@@ -40,11 +40,13 @@ int print(const Log& log, std::string_view text) {
   return kExitFailure;
 }
 
-// Returns the first warning as a value of RDMA_INIT_NOTE. Characters that a shell obeys are replaced: printable() would
+// Returns the warnings as a value of RDMA_INIT_NOTE. Characters that a shell obeys are replaced: printable() would
 // escape them, and enroot removes quotes.
 std::string note_of(const Decision& decision) {
   const bool none = decision.status == Status::kNone;
-  std::string note = none ? decision.summary : decision.warnings.empty() ? "" : line_of(decision.warnings.front());
+  std::string note = none ? decision.summary : "";
+  for (const Check& warning : decision.warnings)
+    if (!none) note += (note.empty() ? "" : "; ") + line_of(warning);
   if (none && !decision.remedy.empty()) note += "; remedy: " + decision.remedy;
   constexpr std::string_view kFrom = "();`$|&<>'\"";
   constexpr std::string_view kTo = "[],        ";
@@ -91,7 +93,7 @@ void add_for_later_runs(const Options& options, Decision& decision) {
 }
 
 // Adds the variables for a container whose environment is --environ FILE: those of the job that FILE lacks, because an
-// entrypoint sees FILE only, and the first warning, because nothing else shows it to the user.
+// entrypoint sees FILE only, and the warnings, because nothing else shows them to the user.
 void add_for_container(const Options& options, Decision& decision) {
   const auto has = [&](std::string_view name) {
     return std::ranges::find(decision.env, name, &Variables::value_type::first) != decision.env.end();

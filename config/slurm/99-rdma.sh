@@ -6,7 +6,7 @@
 # A variable that the job, the image or the site has set keeps its value. An ENTRYPOINT sees only the container's variables, so the
 # job's values of the libraries, and its RDMA_INIT_*, are added too. With MELLANOX_VISIBLE_DEVICES `void` or `none` nothing else is
 # added: 99-mellanox.sh then hides no HCA. The container starts after a failure, with a warning, but not if RDMA_INIT_REQUIRE,
-# _REQUIRE_USED or _STRICT refuses it. pyxis shows the messages only then, so the container gets the first warning as RDMA_INIT_NOTE.
+# _REQUIRE_USED or _STRICT refuses it. pyxis shows the messages only then, so the container gets the warnings as RDMA_INIT_NOTE.
 rdma_init=/usr/bin/rdma-init
 
 # The hook's own environment is that of the job, and precedes the container's as in 99-mellanox.sh; the last line of the file counts.
