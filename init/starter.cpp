@@ -73,6 +73,7 @@ std::string remedy_for(const Starter& starter, std::string remedy) {
     return "request HCAs for this container; with enroot, name them in MELLANOX_VISIBLE_DEVICES, or set it to void: "
            "its 99-mellanox.sh hides all others, and knows only mlx4 and mlx5";
   }
+  if (remedy == kDriverRemedy && starter.engine == Engine::kEnroot) remedy += "; or leave ENROOT_UNSHARE_NET unset";
   if (remedy != kMemlockRemedy && remedy != kRootlessMemlockRemedy) return remedy;
   if (starter.slurm) {
     return "set LimitMEMLOCK=infinity in slurmd.service, and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf: "

@@ -56,6 +56,7 @@ TEST(Starter, HasRemediesOfItsOwn) {
               {{Engine::kApptainer}, kSysRemedy, "`--bind /sys`"},
               {{Engine::kEnroot}, kSysRemedy, kSysRemedy},
               {{Engine::kEnroot, false, true}, kDriverRemedy, "MELLANOX_VISIBLE_DEVICES"},
+              {{Engine::kEnroot}, kDriverRemedy, "or leave ENROOT_UNSHARE_NET unset"},
               {{Engine::kEnroot}, kDriverRemedy, kDriverRemedy},
               {{Engine::kOther}, kMemlockRemedy, "crio.conf"},
               {{Engine::kOther, true}, kMemlockRemedy, "LimitMEMLOCK=infinity in slurmd.service"},
