@@ -45,8 +45,8 @@ int print(const Log& log, std::string_view text) {
 std::string note_of(const Decision& decision) {
   const bool none = decision.status == Status::kNone;
   std::string note = none ? decision.summary : "";
-  for (const Check& warning : decision.warnings)
-    if (!none) note += (note.empty() ? "" : "; ") + line_of(warning);
+  for (const Check& warning : decision.warnings)  // none if no port is used
+    note += (note.empty() ? "" : "; ") + line_of(warning);
   if (none && !decision.remedy.empty()) note += "; remedy: " + decision.remedy;
   constexpr std::string_view kFrom = "();`$|&<>'\"";
   constexpr std::string_view kTo = "[],        ";
