@@ -115,10 +115,14 @@ class Naming {
   // --- Problems that a rank has reported, or that it is silent.
 
   void add_problems(const Member& one, std::size_t member) {
+    if (one.lost_with) return;  // the relay is the cause
     if (one.problem.failed()) {
       const Share share = share_of(member);
+      const auto lost = std::ranges::count(outcome_.members, std::optional(one.rank), &Member::lost_with);
+      const std::string relayed =
+          lost == 0 ? "" : fmt::format("; {} reported through it", count_of(static_cast<std::size_t>(lost), "rank"));
       set(add(Kind::kRank, one.problem.layer,
-              fmt::format("{}: {}; {}", name_of(one), describe(one.problem), results_of(share))),
+              fmt::format("{}: {}; {}{}", name_of(one), describe(one.problem), results_of(share), relayed)),
           share)
           .rank = one.rank;
       return;
@@ -304,11 +308,9 @@ class Naming {
   void add_untested() {
     const std::size_t untested = evidence_->count_untested();
     if (untested == 0) return;
-    const std::size_t members = outcome_.members.size();
-    Cause& cause =
-        add(Kind::kLink, Layer::kUntested,
-            fmt::format("{} of {} tests did not run{}", untested, members * (members - 1) / 2 * outcome_.rails,
-                        outcome_.out_of_time ? ": the time budget ended" : ""));
+    Cause& cause = add(Kind::kLink, Layer::kUntested,
+                       fmt::format("{} of {} tests did not run{}", untested, outcome_.count_pairs() * outcome_.rails,
+                                   outcome_.out_of_time ? ": the time budget ended" : ""));
     cause.remedy = causes_.size() == 1 ? "run rdma-ping again" : "repair the other causes and run rdma-ping again";
   }
 

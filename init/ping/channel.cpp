@@ -44,8 +44,7 @@ Result<UniqueFd> connect_to(const SocketAddress& address, double deadline) {
   socklen_t length = sizeof error;
   if (wait_for(fd.get(), POLLOUT, deadline)) ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   if (error != 0) return sys_error(error, "connect to {}", to_string(address));
-  const int on = 1;
-  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  set_options(fd.get());
   return fd;
 }
 
@@ -61,6 +60,15 @@ Result<UniqueFd> connect_once(const std::string& host, std::uint16_t port, doubl
 }
 
 }  // namespace
+
+void set_options(int socket) {
+  const auto set = [&](int level, int option, int value) { ::setsockopt(socket, level, option, &value, sizeof value); };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 2);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
 
 std::string to_string(const SocketAddress& address) {
   std::array<char, NI_MAXHOST> host{};
@@ -95,10 +103,10 @@ Result<std::string> random_nonce() {
   return std::string(nonce->data(), nonce->size());
 }
 
-Result<Channel> Channel::connect(const std::string& host, std::uint16_t port, double deadline) {
+Result<Channel> Channel::connect(const std::string& host, std::uint16_t port, double deadline, std::string peer) {
   for (;;) {
     auto socket = connect_once(host, port, deadline);
-    if (socket) return Channel(std::move(*socket));
+    if (socket) return Channel(std::move(*socket), std::move(peer));
     if (clock_seconds() + kPauseSeconds >= deadline) return std::move(socket).error();
     constexpr timespec kPause{0, static_cast<long>(kPauseSeconds * 1e9)};
     ::nanosleep(&kPause, nullptr);
@@ -110,6 +118,16 @@ void Channel::use(const Seals& seals) {
   inbox_.require(seals.rank0);
 }
 
+SocketAddress Channel::own_address() const {
+  SocketAddress own;
+  own.length = sizeof own.storage;
+  auto* const raw = reinterpret_cast<sockaddr*>(&own.storage);
+  if (::getsockname(socket_.get(), raw, &own.length) != 0) own.length = 0;
+  // The port is at the same place in an IPv4 and in an IPv6 address.
+  reinterpret_cast<sockaddr_in*>(raw)->sin_port = 0;
+  return own;
+}
+
 Result<void> Channel::send(Message message, double deadline) {
   const std::string frame = encode(std::move(message), seal_ ? &*seal_ : nullptr);
   deadline = std::min(deadline, clock_seconds() + kSendSeconds);
@@ -118,9 +136,9 @@ Result<void> Channel::send(Message message, double deadline) {
     if (count >= 0) {
       sent += static_cast<std::size_t>(count);
     } else if (errno == EAGAIN) {
-      if (!wait_for(socket_.get(), POLLOUT, deadline)) return sys_error(ETIMEDOUT, "send to rank 0");
+      if (!wait_for(socket_.get(), POLLOUT, deadline)) return sys_error(ETIMEDOUT, "send to {}", peer_);
     } else if (errno != EINTR) {
-      return sys_error(errno, "send to rank 0");
+      return sys_error(errno, "send to {}", peer_);
     }
   }
   return {};
@@ -129,13 +147,13 @@ Result<void> Channel::send(Message message, double deadline) {
 Result<Message> Channel::receive(double deadline) {
   for (;;) {
     auto message = TRY(inbox_.next());
-    if (clock_seconds() >= deadline) return sys_error(ETIMEDOUT, "receive from rank 0");
+    if (clock_seconds() >= deadline) return sys_error(ETIMEDOUT, "receive from {}", peer_);
     if (message) return std::move(*message);
-    if (!wait_for(socket_.get(), POLLIN, deadline)) return sys_error(ETIMEDOUT, "receive from rank 0");
+    if (!wait_for(socket_.get(), POLLIN, deadline)) return sys_error(ETIMEDOUT, "receive from {}", peer_);
     std::array<char, 4096> bytes{};
     const ssize_t count = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (count == 0) return sys_error(ECONNRESET, "receive from rank 0");
-    if (count < 0 && errno != EAGAIN && errno != EINTR) return sys_error(errno, "receive from rank 0");
+    if (count == 0) return sys_error(ECONNRESET, "receive from {}", peer_);
+    if (count < 0 && errno != EAGAIN && errno != EINTR) return sys_error(errno, "receive from {}", peer_);
     if (count > 0) inbox_.add(bytes.data(), static_cast<std::size_t>(count));
   }
 }

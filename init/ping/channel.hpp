@@ -1,4 +1,4 @@
-// The connection of a rank to rank 0: messages in both directions, with a deadline for each wait.
+// The connection of a rank to rank 0, or to its relay: messages in both directions, with a deadline for each wait.
 #pragma once
 
 #include <netinet/in.h>
@@ -27,25 +27,42 @@ base::Result<std::vector<SocketAddress>> resolve_host(const std::string& host, s
 // Returns kNonce random bytes. Errors: the kernel gives none.
 base::Result<std::string> random_nonce();
 
+// Sends messages without a delay, and makes the kernel end the connection within seconds if the peer's node fails.
+void set_options(int socket);
+
 class Channel {
  public:
-  explicit Channel(base::UniqueFd socket) : socket_(std::move(socket)) {}
-  // Connects to rank 0. Until the deadline, repeats the look-up of the name and the connection: rank 0 may start later.
-  // deadline: clock_seconds(). Errors: the last failure.
-  static base::Result<Channel> connect(const std::string& host, std::uint16_t port, double deadline);
+  // peer: for messages.
+  explicit Channel(base::UniqueFd socket, std::string peer = "rank 0")
+      : socket_(std::move(socket)), peer_(std::move(peer)) {}
+  // Connects to the peer. Until the deadline, repeats the look-up of the name and the connection: the peer may start
+  // later. deadline: clock_seconds(). Errors: the last failure.
+  static base::Result<Channel> connect(const std::string& host, std::uint16_t port, double deadline,
+                                       std::string peer = "rank 0");
 
   // From now on all messages have codes, in both directions.
   void use(const Seals& seals);
-  // deadline: clock_seconds(). Errors: rank 0 has closed the connection, or does not read for 10 s or until the
+  // deadline: clock_seconds(). Errors: the peer has closed the connection, or does not read for 10 s or until the
   // deadline.
   base::Result<void> send(Message message, double deadline);
-  // Errors: ETIMEDOUT at the deadline, ECONNRESET if rank 0 has closed the connection, EBADMSG if a code is wrong, or
+  // Errors: ETIMEDOUT at the deadline, ECONNRESET if the peer has closed the connection, EBADMSG if a code is wrong, or
   // the bytes are no message.
   base::Result<Message> receive(double deadline);
-  int fd() const { return socket_.get(); }
+  // Returns the address of this end without a port.
+  SocketAddress own_address() const;
+  const std::string& peer() const { return peer_; }
+
+  // The parts of a channel, for a process that waits for several connections.
+  struct Parts {
+    base::UniqueFd socket;
+    Inbox inbox;
+    std::optional<Seal> seal;
+  };
+  Parts release() && { return {std::move(socket_), std::move(inbox_), std::move(seal_)}; }
 
  private:
   base::UniqueFd socket_;
+  std::string peer_;
   Inbox inbox_;
   std::optional<Seal> seal_;  // makes the codes of this rank's messages
 };

@@ -64,39 +64,63 @@ std::size_t cell_width(std::size_t members) {
 
 using Paths = std::array<std::string, kLayers>;
 
-// Returns the runs of equal cells above the diagonal. Good cells are the background.
+// A run of equal cells in a row.
+struct Run {
+  Layer layer = Layer::kGood;
+  std::size_t first = 0;
+  std::size_t end = 0;
+};
+
+// Returns the runs of equal cells above the diagonal, by row. Good cells are the background, unless the schedule is
+// sparse: then most cells have no test.
+std::vector<std::vector<Run>> find_runs(const Outcome& outcome) {
+  std::vector<std::vector<Run>> rows(outcome.members.size());
+  const auto add = [&](std::size_t row, std::size_t column) {
+    const Layer layer = worst_rail(outcome, row, column);
+    if (layer == Layer::kGood && !outcome.is_sparse()) return;
+    std::vector<Run>& runs = rows[row];
+    if (!runs.empty() && runs.back().layer == layer && runs.back().end == column)
+      ++runs.back().end;
+    else
+      runs.push_back({layer, column, column + 1});
+  };
+  for (const auto& [row, column] : outcome.pairs)
+    add(row, column);
+  for (std::size_t row = 0; row < rows.size() && !outcome.is_sparse(); ++row) {
+    for (std::size_t column = row + 1; column < rows.size(); ++column)
+      add(row, column);
+  }
+  return rows;
+}
+
 Paths draw_runs(const Outcome& outcome) {
-  const std::size_t members = outcome.members.size();
   Paths paths;
-  for (std::size_t row = 0; row < members; ++row) {
+  std::size_t row = 0;
+  for (const std::vector<Run>& runs : find_runs(outcome)) {
     std::array<std::size_t, kLayers> ends{};  // end of the last run of each layer in this row
-    for (std::size_t column = row + 1; column < members;) {
-      const Layer layer = worst_rail(outcome, row, column);
-      std::size_t end = column + 1;
-      while (end < members && worst_rail(outcome, row, end) == layer)
-        ++end;
-      if (layer != Layer::kGood) {
-        const auto index = static_cast<std::size_t>(layer);
-        paths[index] += ends[index] == 0 ? fmt::format("M{} {}.5h{}", column, row, end - column)
-                                         : fmt::format("m{} 0h{}", column - ends[index], end - column);
-        ends[index] = end;
-      }
-      column = end;
+    for (const Run& run : runs) {
+      const auto index = static_cast<std::size_t>(run.layer);
+      paths[index] += ends[index] == 0 ? fmt::format("M{} {}.5h{}", run.first, row, run.end - run.first)
+                                       : fmt::format("m{} 0h{}", run.first - ends[index], run.end - run.first);
+      ends[index] = run.end;
     }
+    ++row;
   }
   return paths;
 }
 
 // Returns the matrix in units of cells.
-std::string cells_svg(std::size_t members, std::size_t cell, const Paths& paths) {
+std::string cells_svg(const Outcome& outcome, std::size_t cell, const Paths& paths) {
+  const std::size_t members = outcome.members.size();
   std::string text = fmt::format("<g transform=\"translate({} {}) scale({})\">\n", kLeft, kTop, cell);
-  text += fmt::format("<path class=\"l0\" d=\"M0 {0}h{1}\" style=\"stroke-width:{1}\"/>\n",
-                      static_cast<double>(members) / 2, members);
+  if (!outcome.is_sparse())
+    text += fmt::format("<path class=\"l0\" d=\"M0 {0}h{1}\" style=\"stroke-width:{1}\"/>\n",
+                        static_cast<double>(members) / 2, members);
   text += "<g id=\"half\" shape-rendering=\"crispEdges\">\n";
   // Failures are drawn last, so that untested cells do not hide their edges.
   for (std::size_t i = kLayers; i-- > 0;) {
     if (paths[i].empty()) continue;
-    const bool is_small = cell < kLeastMark && static_cast<Layer>(i) != Layer::kUntested;
+    const bool is_small = cell < kLeastMark && static_cast<Layer>(i) != Layer::kUntested && i != 0;
     text += fmt::format("<path class=\"l{}\"{} d=\"{}\"/>\n", i,
                         is_small ? fmt::format(" style=\"stroke-width:{};stroke-linecap:square\"",
                                                static_cast<double>(kLeastMark) / static_cast<double>(cell))
@@ -218,7 +242,7 @@ std::string svg_report(const Outcome& outcome, const std::vector<Cause>& causes)
              "<text class=\"h\" x=\"16\" y=\"28\">{2}</text>\n"
              "<text class=\"s\" x=\"16\" y=\"46\">Each cell shows the worst rail between two ranks.</text>\n",
              width, y + 24, summary, members, style_svg()) +
-         cells_svg(members, cell, paths) + axes_svg(outcome, cell) + marks_svg(outcome, cell, causes) + legend + lines +
+         cells_svg(outcome, cell, paths) + axes_svg(outcome, cell) + marks_svg(outcome, cell, causes) + legend + lines +
          "</svg>\n";
 }
 

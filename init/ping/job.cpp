@@ -28,6 +28,7 @@
 #include "init/ping/referee.hpp"
 #include "init/ping/report.hpp"
 #include "init/ping/self.hpp"
+#include "init/ping/take_part.hpp"
 #include "init/ping/tester.hpp"
 #include "init/ping/totals.hpp"
 
@@ -40,18 +41,11 @@ namespace {
   Channel channel(std::move(socket));
   // The referee has the other end of the channel, and reports a failure.
   const auto welcome = greet(channel, self.place.token, self.join, clock_seconds() + longest);
-  if (welcome) static_cast<void>(follow(channel, *welcome, self.choice, longest).has_value());
-  ::_exit(0);
-}
-
-// Ends the child. The kernel may hold it in a call of a verb, so there is a limit.
-void end_child(pid_t child) {
-  constexpr int kTurns = 20;
-  constexpr timespec kPause{0, 50'000'000};
-  for (int turn = 0; turn < kTurns && ::waitpid(child, nullptr, WNOHANG) == 0; ++turn) {
-    if (turn == kTurns / 2) ::kill(child, SIGKILL);
-    ::nanosleep(&kPause, nullptr);
+  if (welcome) {
+    const double deadline = end_of_waits(*welcome, longest);
+    static_cast<void>(follow(channel, make_tester(self.choice, deadline), deadline).has_value());
   }
+  ::_exit(0);
 }
 
 // Writes the text to stdout. Returns kExitFailure after an error, or if the reader of a pipe takes nothing for
@@ -107,7 +101,10 @@ Verdict verdict_of(const Outcome& outcome, const std::vector<Cause>& causes) {
 }
 
 Rules rules_of(const Options& options, const Self& self) {
-  return {self.place.size, options.timeout, options.all_rails, options.bytes, options.bandwidth};
+  Rules rules{self.place.size, options.timeout, options.all_rails, options.bytes, options.bandwidth};
+  rules.all_pairs = options.all_pairs;
+  rules.seed = seed_of(self.place.token);
+  return rules;
 }
 
 Result<int> run_referee(const Options& options, Self& self, const Log& log) {
@@ -127,9 +124,9 @@ Result<int> run_referee(const Options& options, Self& self, const Log& log) {
   point.add(std::move(own));
   std::vector<Cause> causes;
   Verdict verdict;
-  point.run(referee, log, [&](const Outcome& outcome) {
-    causes = find_causes(outcome);
-    verdict = verdict_of(outcome, causes);
+  point.run(referee, log, [&] {
+    causes = find_causes(referee.outcome());
+    verdict = verdict_of(referee.outcome(), causes);
     return verdict;
   });
   end_child(child);
@@ -140,40 +137,28 @@ Result<int> run_referee(const Options& options, Self& self, const Log& log) {
 
 // --- Every other rank.
 
-// Joins at the meeting point. Another program may accept the connection and close it: rank 0 of a job that just ends,
-// or a proxy in front of rank 0.
-Result<std::pair<Channel, Welcome>> join(const Self& self, double deadline) {
-  constexpr timespec kPause{0, 200'000'000};
-  for (;;) {
-    Channel channel = TRY(Channel::connect(self.place.host, self.place.port, deadline));
-    auto welcome = greet(channel, self.place.token, self.join, deadline);
-    if (welcome) return std::pair(std::move(channel), std::move(*welcome));
-    const int code = welcome.error().code;
-    if ((code != ECONNRESET && code != EPIPE) || clock_seconds() >= deadline) return std::move(welcome).error();
-    ::nanosleep(&kPause, nullptr);
-  }
-}
-
 Result<int> run_rank(const Options& options, Self& self, const Log& log) {
-  // The own options limit the wait, because rank 0 may be broken. Rank 0 may measure bandwidth although this rank has
-  // no --bw.
+  // The own options limit the wait, because rank 0 may be broken. Rank 0 may measure bandwidth or test all pairs
+  // although this rank has no --bw and no --pairs.
   Rules rules = rules_of(options, self);
-  rules.bandwidth = true;
-  auto joined = join(self, clock_seconds() + options.timeout);
-  if (!joined) {
-    if (joined.error().hint.empty()) {
-      joined.error().hint =
+  rules.bandwidth = rules.all_pairs = true;
+  Part part{self.place.host,
+            self.place.port,
+            self.place.token,
+            self.join,
+            options.timeout,
+            longest_job(self.join.rails.size(), rules),
+            [&](double deadline) { return make_tester(self.choice, deadline); }};
+  auto taken = take_part(part, log);
+  if (!taken) {
+    if (taken.error().hint.empty()) {
+      taken.error().hint =
           "check that rank 0 runs, --master or MASTER_ADDR, and the firewall for this TCP port; NCCL's "
           "bootstrap needs the same network";
     }
-    return std::move(joined).error();
+    return std::move(taken).error();
   }
-  auto followed = follow(joined->first, joined->second, self.choice, longest_job(self.join.rails.size(), rules));
-  if (!followed) {
-    followed.error().hint = "read the log of rank 0, which has ended or does not answer";
-    return std::move(followed).error();
-  }
-  const Verdict& verdict = *followed;
+  const Verdict& verdict = *taken;
   const std::string text = base::one_line(verdict.text);
   if (verdict.code == 0) {
     log.info(text);

@@ -6,10 +6,6 @@
 
 namespace init::ping {
 
-inline constexpr int kExitFailure = 1;
-inline constexpr int kExitUsage = 2;
-inline constexpr int kExitNoRdma = 69;  // EX_UNAVAILABLE of sysexits.h
-
 // Returns the exit code. Returns only if there is no command to execute, or it cannot be executed.
 int run(const Options& options, char* const* environment, const Log& log);
 

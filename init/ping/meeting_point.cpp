@@ -1,7 +1,6 @@
 #include "init/ping/meeting_point.hpp"
 
 #include <fmt/core.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -10,6 +9,7 @@
 #include <cerrno>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/timing.hpp"
@@ -19,6 +19,7 @@ namespace {
 
 constexpr double kFarewellSeconds = 2;
 constexpr double kSeatSeconds = 5;            // limit for a connection to join, and for a rank to close its connection
+constexpr double kCheckSeconds = 0.25;        // time between two searches for connections that are late
 constexpr std::size_t kMostUnsent = 1 << 20;  // bytes that wait for a rank that does not read
 // Connections that are accepted before the open ones are read again: a flood of them must not push out a rank that has
 // sent its first message.
@@ -31,16 +32,6 @@ void watch(int events, int operation, int fd, int number, std::uint32_t which) {
   event.events = which;
   event.data.fd = number;
   ::epoll_ctl(events, operation, fd, &event);
-}
-
-// Keepalive probes end the connection of a failed node within seconds, so that a rank can come again.
-void set_options(int socket) {
-  const auto set = [&](int level, int option, int value) { ::setsockopt(socket, level, option, &value, sizeof value); };
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 2);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
 // Returns the bytes of an IPv4 address, or of the network of an IPv6 address: one host has many of its addresses.
@@ -99,8 +90,26 @@ void MeetingPoint::add(UniqueFd socket) {
   connections_.emplace(number, Connection{std::move(socket), "this process", ""});
 }
 
+int MeetingPoint::add_rank0(Channel::Parts parts) {
+  const int number = new_number();
+  watch(events_.get(), EPOLL_CTL_ADD, parts.socket.get(), number, EPOLLIN);
+  Connection connection{std::move(parts.socket), "rank 0", ""};
+  connection.stage = Stage::kKnown;
+  connection.inbox = std::move(parts.inbox);
+  connection.seal = std::move(parts.seal);
+  connections_.emplace(number, std::move(connection));
+  return number;
+}
+
+SocketAddress MeetingPoint::address() const {
+  SocketAddress own;
+  own.length = sizeof own.storage;
+  ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.length);
+  return own;
+}
+
 // Closes the connection of a stranger. Returns false if there is none.
-bool MeetingPoint::close_stranger(Referee& referee) {
+bool MeetingPoint::close_stranger(Desk& desk) {
   const auto is_less = [](const auto& left, const auto& right) {
     const std::size_t most = std::max(left.second.size(), kFairShare);
     const std::size_t other = std::max(right.second.size(), kFairShare);
@@ -108,7 +117,7 @@ bool MeetingPoint::close_stranger(Referee& referee) {
   };
   const auto network = std::ranges::max_element(strangers_, is_less);
   if (network == strangers_.end()) return false;
-  close(*network->second.begin(), referee);
+  close(*network->second.begin(), desk);
   return true;
 }
 
@@ -125,7 +134,7 @@ void MeetingPoint::leave() {
   events_.reset();
 }
 
-void MeetingPoint::accept_some(Referee& referee) {
+void MeetingPoint::accept_some(Desk& desk) {
   for (int count = 0; count < kAccepted; ++count) {
     SocketAddress from;
     from.length = sizeof from.storage;
@@ -133,10 +142,10 @@ void MeetingPoint::accept_some(Referee& referee) {
                               SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.ok()) {
       // The limit of open files of the container may be below that of the connections.
-      if (errno == EMFILE || errno == ENFILE) close_stranger(referee);
+      if (errno == EMFILE || errno == ENFILE) close_stranger(desk);
       return;
     }
-    if (connections_.size() >= most_ && !close_stranger(referee)) continue;
+    if (connections_.size() >= most_ && !close_stranger(desk)) continue;
     set_options(socket.get());
     const int number = new_number();
     watch(events_.get(), EPOLL_CTL_ADD, socket.get(), number, EPOLLIN);
@@ -147,41 +156,41 @@ void MeetingPoint::accept_some(Referee& referee) {
   }
 }
 
-void MeetingPoint::close(int number, Referee& referee) {
+void MeetingPoint::close(int number, Desk& desk) {
   const auto found = connections_.find(number);
   if (found == connections_.end()) return;
   forget_stranger(number, found->second.network);
   const bool is_known = found->second.stage == Stage::kKnown;
   connections_.erase(found);
-  if (is_known) referee.lose(number, clock_seconds());
+  if (is_known) desk.lose(number, clock_seconds());
 }
 
-void MeetingPoint::read_from(int number, Referee& referee) {
+void MeetingPoint::read_from(int number, Desk& desk) {
   Connection& connection = connections_.at(number);
   std::array<char, 16384> bytes{};
   const std::size_t most = connection.stage == Stage::kKnown ? bytes.size() : kLongestFirstFrame;
   const ssize_t count = ::recv(connection.socket.get(), bytes.data(), most, MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0) return close(number, referee);
+  if (count <= 0) return close(number, desk);
   if (!connection.is_last) connection.inbox.add(bytes.data(), static_cast<std::size_t>(count));
   // A message may close the connection.
   for (auto at = connections_.find(number); at != connections_.end() && !at->second.is_last;
        at = connections_.find(number)) {
     auto message = at->second.inbox.next();
     if (!message && message.error().code == EBADMSG && at->second.stage == Stage::kProof)
-      return refuse(number, "it has the token of another job", referee);
-    if (!message) return close(number, referee);
+      return refuse(number, "it has the token of another job", desk);
+    if (!message) return close(number, desk);
     if (!*message) return;
-    take(number, std::move(**message), referee);
+    take(number, std::move(**message), desk);
   }
 }
 
-void MeetingPoint::take(int number, Message message, Referee& referee) {
+void MeetingPoint::take(int number, Message message, Desk& desk) {
   Connection& connection = connections_.at(number);
   if (connection.stage == Stage::kKnown) {
-    referee.receive(number, connection.from, std::move(message), clock_seconds());
+    desk.receive(number, connection.from, std::move(message), clock_seconds());
     // The check of ends_at spares the later messages of a seated rank the search of all seats.
-    if (connection.ends_at > 0 && referee.has_seat(number)) {
+    if (connection.ends_at > 0 && desk.has_seat(number)) {
       connection.ends_at = 0;
       forget_stranger(number, connection.network);
     }
@@ -189,41 +198,41 @@ void MeetingPoint::take(int number, Message message, Referee& referee) {
     connection.stage = Stage::kKnown;
     connection.inbox.set_longest(kLongestFrame);
   } else if (auto* const hello = std::get_if<Hello>(&message); hello != nullptr && connection.stage == Stage::kHello) {
-    answer_hello(number, std::move(*hello), referee);
+    answer_hello(number, std::move(*hello), desk);
   } else {
-    close(number, referee);
+    close(number, desk);
   }
 }
 
-void MeetingPoint::answer_hello(int number, Hello hello, Referee& referee) {
+void MeetingPoint::answer_hello(int number, Hello hello, Desk& desk) {
   Connection& connection = connections_.at(number);
   connection.hello = std::move(hello);
-  if (connection.hello.protocol != kProtocol) return refuse(number, "it is another version of rdma-ping", referee);
+  if (connection.hello.protocol != kProtocol) return refuse(number, "it is another version of rdma-ping", desk);
   auto nonce = random_nonce();
-  if (!nonce) return refuse(number, nonce.error().message, referee);
+  if (!nonce) return refuse(number, nonce.error().message, desk);
   const std::string challenge = encode(Challenge{std::move(*nonce)});
   const Seals seals = make_seals(token_, encode(connection.hello), challenge);
   connection.inbox.require(seals.rank);
   connection.seal = seals.rank0;
   connection.stage = Stage::kProof;
   connection.unsent += challenge;
-  write_to(number, referee);
+  write_to(number, desk);
 }
 
-void MeetingPoint::refuse(int number, const std::string& reason, Referee& referee) {
+void MeetingPoint::refuse(int number, const std::string& reason, Desk& desk) {
   Connection& connection = connections_.at(number);
   connection.is_last = true;
-  referee.refuse(number, connection.from, connection.hello, reason);
+  desk.refuse(number, connection.from, connection.hello, reason);
 }
 
-void MeetingPoint::write_to(int number, Referee& referee) {
+void MeetingPoint::write_to(int number, Desk& desk) {
   Connection& connection = connections_.at(number);
   while (!connection.unsent.empty()) {
     const ssize_t count = ::send(connection.socket.get(), connection.unsent.data(), connection.unsent.size(),
                                  MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
-    if (count < 0) return close(number, referee);
+    if (count < 0) return close(number, desk);
     connection.unsent.erase(0, static_cast<std::size_t>(count));
   }
   // The connection is closed later: now the kernel would answer a message of this rank that is under way with a reset,
@@ -232,16 +241,18 @@ void MeetingPoint::write_to(int number, Referee& referee) {
     ::shutdown(connection.socket.get(), SHUT_WR);
     connection.ends_at = clock_seconds() + kSeatSeconds;
   }
+  const bool was_writing = std::exchange(connection.is_writing, !connection.unsent.empty());
+  if (was_writing == connection.is_writing) return;
   watch(events_.get(), EPOLL_CTL_MOD, connection.socket.get(), number,
-        connection.unsent.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+        connection.is_writing ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-// Writes the messages of the referee, which may produce more when a connection turns out to be closed.
-void MeetingPoint::deliver(Referee& referee) {
+// Writes the messages of the desk, which may produce more when a connection turns out to be closed.
+void MeetingPoint::deliver(Desk& desk) {
   for (;;) {
-    std::vector<Referee::Outgoing> outgoing = referee.take_outgoing();
+    std::vector<Desk::Outgoing> outgoing = desk.take_outgoing(clock_seconds());
     if (outgoing.empty()) return;
-    for (Referee::Outgoing& one : outgoing) {
+    for (Desk::Outgoing& one : outgoing) {
       const auto found = connections_.find(one.connection);
       if (found == connections_.end()) continue;
       // A Refusal has no code: the stranger may not have the keys.
@@ -249,26 +260,28 @@ void MeetingPoint::deliver(Referee& referee) {
       found->second.unsent += encode(std::move(one.message), is_plain ? nullptr : &*found->second.seal);
       found->second.is_last |= one.is_last;
       if (found->second.unsent.size() > kMostUnsent) {
-        close(one.connection, referee);
+        close(one.connection, desk);
       } else {
-        write_to(one.connection, referee);
+        write_to(one.connection, desk);
       }
     }
   }
 }
 
-void MeetingPoint::close_late(Referee& referee) {
+void MeetingPoint::close_late(Desk& desk) {
   const double now = clock_seconds();
+  if (now < check_at_) return;
+  check_at_ = now + kCheckSeconds;
   std::vector<int> late;
   for (const auto& [number, connection] : connections_) {
     if (connection.ends_at > 0 && now > connection.ends_at) late.push_back(number);
   }
   for (const int number : late)
-    close(number, referee);
+    close(number, desk);
 }
 
 // Waits for events until the deadline, and handles them.
-void MeetingPoint::exchange(Referee& referee, double deadline) {
+void MeetingPoint::exchange(Desk& desk, double deadline) {
   std::array<epoll_event, 64> events{};
   const double left = std::clamp(deadline - clock_seconds(), 0.0, kSeatSeconds);
   const int count = ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()),
@@ -276,34 +289,34 @@ void MeetingPoint::exchange(Referee& referee, double deadline) {
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     if (event.data.fd == kListener) {
-      accept_some(referee);
+      accept_some(desk);
       continue;
     }
-    if ((event.events & EPOLLOUT) != 0 && connections_.contains(event.data.fd)) write_to(event.data.fd, referee);
+    if ((event.events & EPOLLOUT) != 0 && connections_.contains(event.data.fd)) write_to(event.data.fd, desk);
     if ((event.events & ~static_cast<unsigned>(EPOLLOUT)) != 0 && connections_.contains(event.data.fd))
-      read_from(event.data.fd, referee);
+      read_from(event.data.fd, desk);
   }
-  close_late(referee);
+  close_late(desk);
 }
 
-void MeetingPoint::run(Referee& referee, const Log& log, const std::function<Verdict(const Outcome&)>& decide) {
-  while (!referee.is_finished()) {
-    exchange(referee, referee.deadline());
-    referee.pass(clock_seconds());
-    deliver(referee);
-    for (const std::string& line : referee.take_progress())
+void MeetingPoint::run(Desk& desk, const Log& log, const std::function<Verdict()>& decide) {
+  while (!desk.is_finished()) {
+    exchange(desk, desk.deadline());
+    desk.pass(clock_seconds());
+    deliver(desk);
+    for (const std::string& line : desk.take_progress())
       log.info(line);
   }
   // The trainer may use the same port. A quicker rank's trainer must not connect to this program.
   listener_.reset();
-  std::erase_if(connections_, [&](const auto& entry) { return !referee.has_seat(entry.first); });
+  std::erase_if(connections_, [&](const auto& entry) { return !desk.has_seat(entry.first); });
   strangers_.clear();
-  referee.announce(decide(referee.outcome()));
-  deliver(referee);
+  desk.announce(decide());
+  deliver(desk);
   const double end = clock_seconds() + kFarewellSeconds;
   const auto is_waiting = [](const auto& entry) { return entry.second.is_last; };
   while (std::ranges::any_of(connections_, is_waiting) && clock_seconds() < end)
-    exchange(referee, end);
+    exchange(desk, end);
   connections_.clear();
 }
 

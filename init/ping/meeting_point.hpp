@@ -1,7 +1,8 @@
-// The meeting point of the ranks: accepts their TCP connections on rank 0, and carries messages between them and the
-// referee. A connection counts as a stranger's until its peer has a place in the job. A stranger costs less than 1.5
-// KiB of this process, and closes after some seconds. If there are too many, the oldest of the network with most of
-// them closes: a rank tries again, and needs a place only for the time of its four first messages.
+// The meeting point of the ranks: accepts their TCP connections on rank 0 or on a relay, and carries messages between
+// them and its desk, the referee or the relay. A connection counts as a stranger's until its peer has a place in the
+// job. A stranger costs less than 1.5 KiB of this process, and closes after some seconds. If there are too many, the
+// oldest of the network with most of them closes: a rank tries again, and needs a place only for the time of its four
+// first messages.
 #pragma once
 
 #include <sys/resource.h>
@@ -16,7 +17,7 @@
 #include "base/unique_fd.hpp"
 #include "init/log.hpp"
 #include "init/ping/channel.hpp"
-#include "init/ping/referee.hpp"
+#include "init/ping/desk.hpp"
 
 namespace init::ping {
 
@@ -43,10 +44,14 @@ class MeetingPoint {
 
   // Adds the connection of a rank in this process.
   void add(base::UniqueFd socket);
+  // Adds the connection of this rank to rank 0. Returns its number.
+  int add_rank0(Channel::Parts parts);
+  // Returns the address at which it listens.
+  SocketAddress address() const;
   // Closes all descriptors in a child of this process: the port must be free when the parent ends.
   void leave();
-  // Runs the referee to its end, announces the verdict of decide(), and sends it for at most kFarewellSeconds.
-  void run(Referee& referee, const Log& log, const std::function<Verdict(const Outcome&)>& decide);
+  // Runs the desk to its end, announces the verdict of decide(), and sends it for at most kFarewellSeconds.
+  void run(Desk& desk, const Log& log, const std::function<Verdict()>& decide);
 
  private:
   enum class Stage { kHello, kProof, kKnown };  // the next message, and a peer that has proven the token
@@ -57,27 +62,28 @@ class MeetingPoint {
     Stage stage = Stage::kHello;
     Hello hello = {};
     Inbox inbox = Inbox(kLongestFirstFrame);
-    std::optional<Seal> seal = {};  // makes the codes of rank 0's messages
+    std::optional<Seal> seal = {};  // makes the codes of this end's messages
     std::string unsent = {};
-    bool is_last = false;  // send no more than `unsent`, and wait for the rank to close it
-    double ends_at = 0;    // time at which a connection without a seat, or after its last message, is closed; 0: never
+    bool is_writing = false;  // the kernel reports when it takes more of `unsent`
+    bool is_last = false;     // send no more than `unsent`, and wait for the rank to close it
+    double ends_at = 0;  // time at which a connection without a seat, or after its last message, is closed; 0: never
   };
 
   MeetingPoint(base::UniqueFd listener, base::UniqueFd events, unsigned size, std::string token)
       : listener_(std::move(listener)), events_(std::move(events)), most_(size + kSpare), token_(std::move(token)) {}
   int new_number();
-  void accept_some(Referee& referee);
-  void exchange(Referee& referee, double deadline);
-  void read_from(int number, Referee& referee);
-  void take(int number, Message message, Referee& referee);
-  void answer_hello(int number, Hello hello, Referee& referee);
-  void refuse(int number, const std::string& reason, Referee& referee);
-  void write_to(int number, Referee& referee);
-  void deliver(Referee& referee);
-  void close_late(Referee& referee);
-  bool close_stranger(Referee& referee);
+  void accept_some(Desk& desk);
+  void exchange(Desk& desk, double deadline);
+  void read_from(int number, Desk& desk);
+  void take(int number, Message message, Desk& desk);
+  void answer_hello(int number, Hello hello, Desk& desk);
+  void refuse(int number, const std::string& reason, Desk& desk);
+  void write_to(int number, Desk& desk);
+  void deliver(Desk& desk);
+  void close_late(Desk& desk);
+  bool close_stranger(Desk& desk);
   void forget_stranger(int number, const std::string& network);
-  void close(int number, Referee& referee);
+  void close(int number, Desk& desk);
 
   static constexpr int kListener = 0;
   base::UniqueFd listener_;
@@ -85,6 +91,7 @@ class MeetingPoint {
   unsigned most_;
   std::string token_;
   int last_ = kListener;  // number of the newest connection
+  double check_at_ = 0;   // time of the next search for late connections
   std::map<int, Connection> connections_;
   std::map<std::string, std::set<int>> strangers_;  // connections without a seat, by network
 };

@@ -176,7 +176,6 @@ void code(auto& codec, Refusal& refusal) {
 void code(auto& codec, Challenge& challenge) {
   codec.nonce(challenge.nonce);
 }
-void code(auto& /*codec*/, Proof& /*proof*/) {}
 void code(auto& codec, Join& join) {
   fields(codec, join.rank, join.size);
   codec.text(join.node, kLongestName);
@@ -211,6 +210,26 @@ void code(auto& codec, Verdict& verdict) {
   fields(codec, verdict.code, verdict.text, verdict.remedy);
 }
 
+template <typename T>
+concept IsEmpty = std::is_same_v<T, Proof> || std::is_same_v<T, BecomeRelay> || std::is_same_v<T, StayDirect> ||
+    std::is_same_v<T, Lost>;
+void code(auto& /*codec*/, IsEmpty auto& /*message*/) {}
+void code(auto& codec, RelayAt& at) {
+  fields(codec, at.host, at.port);
+}
+void code(auto& codec, MoveTo& move) {
+  fields(codec, move.relay, move.host, move.port);
+}
+void code(auto& codec, Attach& attach) {
+  code(codec, attach.rank);
+}
+void code(auto& codec, Bundle& bundle) {
+  codec.list(bundle.carried, Bundle::kMost, [&](Carried& carried) {
+    code(codec, carried.rank);
+    codec.text(carried.frame, kLongestFrame);
+  });
+}
+
 constexpr std::size_t kHeader = 4;
 constexpr std::uint8_t kKindOfHello = 0;
 constexpr std::uint8_t kKindOfRefusal = 1;
@@ -242,6 +261,14 @@ std::string encode(Message message, Seal* seal) {
     frame.append(sealed.begin(), sealed.end());
   }
   return frame;
+}
+
+base::Result<Message> decode(const std::string& frame) {
+  Inbox inbox;
+  inbox.add(frame.data(), frame.size());
+  auto message = TRY(inbox.next());
+  if (!message) return make_error("a message of {} bytes is incomplete", frame.size());
+  return std::move(*message);
 }
 
 base::Result<std::optional<Message>> Inbox::next() {

@@ -5,6 +5,9 @@
 // bytes, a list its length (1 byte) and its elements. Every length is checked against a limit, and a frame must end
 // with its last field: the peer may be any program that found the port.
 //
+// A rank can report through another one, a relay. Between rank 0 and a relay, a Bundle carries the messages of several
+// ranks, and the relay exchanges each of them with its rank.
+//
 // Versions differ in kProtocol, and name each other: Hello begins with the protocol, and Hello and Refusal have the
 // same kind and fields in all versions.
 #pragma once
@@ -24,7 +27,7 @@
 
 namespace init::ping {
 
-inline constexpr std::uint16_t kProtocol = 3;
+inline constexpr std::uint16_t kProtocol = 4;
 inline constexpr std::size_t kMostRails = 32;         // nccl::kMaxPorts
 inline constexpr std::size_t kLongestText = 400;      // limit of the details of failures
 inline constexpr std::size_t kLongestName = 64;       // limit of the names of hosts, devices and netdevs
@@ -129,13 +132,49 @@ struct Verdict {
   std::string text;       // verdict as one line
   std::string remedy;     // remedy as one line, may be empty
 };
+// Rank 0 to rank, before Prepare: become a relay. The rank answers with RelayAt or StayDirect.
+struct BecomeRelay {};
+// Rank to rank 0: it is a relay, and listens at this address.
+struct RelayAt {
+  std::string host;  // numeric
+  std::uint16_t port = 0;
+};
+// Rank 0 to rank, before Prepare: report through this relay. The rank sends Attach there, or answers with StayDirect.
+struct MoveTo {
+  unsigned relay = 0;  // rank
+  std::string host;
+  std::uint16_t port = 0;
+};
+// Rank to rank 0: it reports on this connection.
+struct StayDirect {};
+// Rank to relay after Proof, and from there to rank 0: the rank, which has joined, reports through this relay. The
+// answer is Welcome.
+struct Attach {
+  unsigned rank = 0;
+};
+// Relay to rank 0, as a message of a rank: its connection to the relay has ended.
+struct Lost {};
+// A message of a rank, or to it.
+struct Carried {
+  unsigned rank = 0;
+  std::string frame;  // without a code
+};
+// Between rank 0 and a relay. An empty one shows that the relay runs.
+struct Bundle {
+  static constexpr std::size_t kMost = 255;  // messages
+  std::vector<Carried> carried;
+};
 
-using Message = std::variant<Hello, Refusal, Prepare, Prepared, Round, Contacts, Connected, Go, Results, Verdict,
-                             Challenge, Proof, Join, Welcome>;
+using Message =
+    std::variant<Hello, Refusal, Prepare, Prepared, Round, Contacts, Connected, Go, Results, Verdict, Challenge, Proof,
+                 Join, Welcome, BecomeRelay, RelayAt, MoveTo, StayDirect, Attach, Lost, Bundle>;
 
 // Returns the frame of a message. Texts above their limit are cut; lists must not exceed theirs. seal: the sender's;
 // nullptr: the message has no code.
 std::string encode(Message message, Seal* seal = nullptr);
+
+// Returns the message of one frame without a code. Errors: the bytes are no message.
+base::Result<Message> decode(const std::string& frame);
 
 // Collects bytes from a stream and returns its messages.
 class Inbox {

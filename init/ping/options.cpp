@@ -22,9 +22,10 @@ Result<void> set_number(std::optional<unsigned>& target, std::string_view text, 
   return base::store(target, *number);
 }
 
-Result<void> set_rails(Options& options, std::string_view text) {
+// Reads "all", or the word of the default.
+Result<void> set_all(bool& target, std::string_view text, std::string_view usual) {
   const bool all = text == "all";
-  return base::expect(options.all_rails, all || text == "same" ? &all : nullptr, "same or all", text);
+  return base::expect(target, all || text == usual ? &all : nullptr, fmt::format("{} or all", usual), text);
 }
 
 // Reads a number of bytes with an optional K or M.
@@ -53,7 +54,11 @@ constexpr base::Option<Options> kOptions[] = {
      "where rank 0 listens (MASTER_ADDR and MASTER_PORT, or the first host of Slurm's list; 4792)",
      [](Options& o, std::string_view t) { return base::store(o.master, t); }},
     {"rails", "same|all", "all: also test two different rails, which is reported and never a failure (same)",
-     set_rails},
+     [](Options& o, std::string_view t) { return set_all(o.all_rails, t, "same"); }},
+    {"pairs", "auto|all",
+     "auto: from 128 nodes on, each meets about 2 log2(N) nodes in place of all; the report has the probability that "
+     "one bad pair is found (auto)",
+     [](Options& o, std::string_view t) { return set_all(o.all_pairs, t, "auto"); }},
     {"bytes", "N", "bytes of a write, up to 1M (64K)", set_bytes},
     {"bw", "", "write for one second per pair, and name pairs below 80 % of the median",
      [](Options& o, std::string_view t) { return base::set_switch(o.bandwidth, t); }},

@@ -11,6 +11,10 @@
 
 namespace init::ping {
 
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitNoRdma = 69;  // EX_UNAVAILABLE of sysexits.h
+
 enum class Command { kTest, kHelp, kVersion };
 
 struct Options {
@@ -19,6 +23,7 @@ struct Options {
   std::optional<unsigned> size;
   std::optional<std::string> master;  // HOST, HOST:PORT or [IPV6]:PORT
   bool all_rails = false;
+  bool all_pairs = false;
   std::uint32_t bytes = 64 << 10;
   bool bandwidth = false;
   double timeout = 30;  // seconds

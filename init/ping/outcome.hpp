@@ -1,9 +1,11 @@
-// The result of a test of all pairs of ranks. The referee fills it; causes.hpp and the reports read it. Pure.
+// The result of a test of pairs of ranks. The referee fills it; causes.hpp and the reports read it. Pure.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fabric/address.hpp"
@@ -34,6 +36,8 @@ struct Member {
   std::vector<Rail> rails;
   std::vector<std::string> unused;  // ports that NCCL does not use, one line each with the reason
   Failure problem = {};             // why the rank itself failed: it ended, is silent, or has no libibverbs
+  // The rank whose end or silence is the problem: this rank reports through it.
+  std::optional<unsigned> lost_with = {};
 };
 
 enum class Side : std::uint8_t { kUnknown, kFirst, kSecond };
@@ -57,6 +61,9 @@ struct Outcome {
   std::vector<std::string> unequal;
   std::vector<std::string> strangers;  // connections that were refused, one line each; at most kMostStrangers
   unsigned rails = 0;                  // rails of each member
+  // The pairs of members of a sparse schedule, as positions, the lower one first, ascending by the second and then the
+  // first one; empty: all pairs.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
   // The result of each pair and rail: cells[cell_of(first, second, rail)]. A rail that failed with several ranks is no
   // longer tested: its further cells are kUntested.
   std::vector<Layer> cells;
@@ -72,18 +79,27 @@ struct Outcome {
 
   std::size_t crossed_failed() const { return crossed.size() + crossed_dropped; }
 
-  // Returns the index of a pair and rail in `cells`. first < second.
-  std::size_t cell_of(std::size_t first, std::size_t second, unsigned rail) const {
-    return (second * (second - 1) / 2 + first) * rails + rail;
-  }
+  // Returns true if not all pairs meet.
+  bool is_sparse() const { return !pairs.empty(); }
+  // Returns the number of pairs that meet.
+  std::size_t count_pairs() const;
+  // Returns the index of a pair and rail in `cells`; an index behind the last cell of all pairs that meet if this pair
+  // is none of them. first < second.
+  std::size_t cell_of(std::size_t first, std::size_t second, unsigned rail) const;
+  // Adds pairs to those that meet. Keeps the results of all pairs. Call it with a sparse schedule only.
+  void add_pairs(const std::vector<std::pair<std::size_t, std::size_t>>& added);
   // Calls visit(first, second, rail, cell) for each cell, in the order of the cells.
   void for_each_cell(auto visit) const {
     std::size_t cell = 0;
-    for (std::size_t second = 1; second < members.size(); ++second) {
-      for (std::size_t first = 0; first < second; ++first) {
-        for (unsigned rail = 0; rail < rails; ++rail)
-          visit(first, second, rail, cell++);
-      }
+    const auto visit_pair = [&](std::size_t first, std::size_t second) {
+      for (unsigned rail = 0; rail < rails; ++rail)
+        visit(first, second, rail, cell++);
+    };
+    for (const auto& [first, second] : pairs)
+      visit_pair(first, second);
+    for (std::size_t second = 1; second < members.size() && !is_sparse(); ++second) {
+      for (std::size_t first = 0; first < second; ++first)
+        visit_pair(first, second);
     }
   }
 };

@@ -17,8 +17,20 @@ constexpr double kPrepareSeconds = 10;  // time to open the HCAs
 constexpr double kRoundSeconds = 2;     // share of the budget for each round, without bandwidth
 constexpr double kTroubleSeconds = 60;  // share of the budget for failures
 
-std::size_t rounds_in_all(std::size_t members, std::size_t rails, const Rules& rules) {
-  return rounds_of(members) * (rules.all_rails ? rails : 1);
+// Returns true if all pairs of so many members meet.
+bool is_complete(std::size_t members, const Rules& rules) {
+  return rules.all_pairs || members < kSparseFrom;
+}
+
+// Returns the rounds of at most so many members: nodes with several ranks can have fewer members than ranks.
+std::size_t most_rounds(std::size_t members, const Rules& rules) {
+  if (is_complete(members, rules)) return rounds_of(members);
+  return std::max(rounds_of(kSparseFrom - 1), sparse_rounds_of(members));
+}
+
+double seconds_of(std::size_t rounds, const Rules& rules) {
+  const double round = kRoundSeconds + (rules.bandwidth ? kBandwidthSeconds : 0);
+  return static_cast<double>(rounds) * round + kTroubleSeconds;
 }
 
 std::string named(const std::string& from, unsigned rank, const std::string& host) {
@@ -28,8 +40,7 @@ std::string named(const std::string& from, unsigned rank, const std::string& hos
 }  // namespace
 
 double test_budget(std::size_t members, std::size_t rails, const Rules& rules) {
-  const double round = kRoundSeconds + (rules.bandwidth ? kBandwidthSeconds : 0);
-  return static_cast<double>(rounds_in_all(members, rails, rules)) * round + kTroubleSeconds;
+  return seconds_of(most_rounds(members, rules) * (rules.all_rails ? rails : 1), rules);
 }
 
 double longest_job(std::size_t rails, const Rules& rules) {
@@ -43,7 +54,12 @@ Referee::Referee(const Rules& rules, double now) : rules_(rules), seats_(rules_.
   deadline_ = std::min(end_, progress_at_);
 }
 
-std::vector<Referee::Outgoing> Referee::take_outgoing() {
+double Referee::deadline() const {
+  return std::min(deadline_, bundles_.due());
+}
+
+std::vector<Desk::Outgoing> Referee::take_outgoing(double now) {
+  bundles_.take(std::exchange(is_complete_, false), now, outgoing_);
   return std::exchange(outgoing_, {});
 }
 
@@ -52,13 +68,17 @@ std::vector<std::string> Referee::take_progress() {
 }
 
 void Referee::send(std::size_t member, Message message) {
-  outgoing_.push_back({connections_[member], std::move(message), false});
+  const int connection = connections_[member];
+  if (connection >= 0) return outgoing_.push_back({connection, std::move(message), false});
+  const unsigned rank = outcome_.members[member].rank;
+  const auto branch = branches_.find(group_of(rank));
+  if (branch != branches_.end()) bundles_.add(branch->second.connection, rank, std::move(message));
 }
 
 // --- The meeting: every rank takes its seat.
 
 bool Referee::has_seat(int connection) const {
-  return std::ranges::find(seats_, connection, &Seat::connection) != seats_.end();
+  return rank_of_.contains(connection) || is_relay(connection);
 }
 
 std::string Referee::refusal_of(int connection, const Join& wanted) const {
@@ -84,17 +104,32 @@ void Referee::refuse(int connection, const std::string& from, const Hello& hello
   outgoing_.push_back({connection, Refusal{reason}, true});
 }
 
+// Returns the longest time in seconds until the verdict.
+double Referee::welcome_seconds(std::size_t rails, double now) const {
+  return end_ - now + kPrepareSeconds + test_budget(rules_.size, rails, rules_);
+}
+
 void Referee::join(int connection, const std::string& from, Join wanted, double now) {
   if (std::string reason = refusal_of(connection, wanted); !reason.empty()) {
     report_stranger(named(from, wanted.rank, wanted.host), reason);
     outgoing_.push_back({connection, Welcome{false, std::move(reason), 0}, true});
     return;
   }
-  const std::size_t rank = wanted.rank;
-  const double budget = test_budget(rules_.size, wanted.rails.size(), rules_);
-  outgoing_.push_back({connection, Welcome{true, "", milliseconds(end_ - now + kPrepareSeconds + budget)}, false});
-  seats_[rank] = {connection, std::move(wanted)};
-  if (++seated_ == seats_.size()) begin(now);
+  const unsigned rank = wanted.rank;
+  outgoing_.push_back({connection, Welcome{true, "", milliseconds(welcome_seconds(wanted.rails.size(), now))}, false});
+  seats_[rank] = {connection, false, std::move(wanted)};
+  rank_of_[connection] = rank;
+  ++seated_;
+  place(rank, now);
+}
+
+void Referee::unseat(unsigned rank) {
+  Seat& seat = seats_[rank];
+  if (!seat.connection) return;
+  rank_of_.erase(*seat.connection);
+  seat.connection.reset();
+  --seated_;
+  settled_ -= std::exchange(seat.is_settled, false) ? 1 : 0;
 }
 
 // --- The members: one rank of each node.
@@ -103,6 +138,7 @@ void Referee::join(int connection, const std::string& from, Join wanted, double 
 // itself.
 void Referee::make_members() {
   std::map<std::string, std::vector<std::size_t>> of_node;
+  member_of_.clear();
   for (Seat& seat : seats_) {
     std::vector<std::size_t>& there = of_node[seat.join.node];
     const auto same = std::ranges::find(there, seat.join.rails, [&](std::size_t member) -> const std::vector<Rail>& {
@@ -110,15 +146,34 @@ void Referee::make_members() {
     });
     if (same != there.end()) {
       outcome_.members[*same].waiting.push_back(seat.join.rank);
+      member_of_.push_back(*same);
       continue;
     }
     there.push_back(outcome_.members.size());
-    outcome_.members.push_back(
-        {seat.join.rank, std::move(seat.join.host), {}, std::move(seat.join.rails), std::move(seat.join.unused), {}});
-    member_of_[*seat.connection] = connections_.size();
+    member_of_.push_back(outcome_.members.size());
+    Member& member = outcome_.members.emplace_back();
+    member.rank = seat.join.rank;
+    member.host = std::move(seat.join.host);
+    member.rails = std::move(seat.join.rails);
+    member.unused = std::move(seat.join.unused);
     connections_.push_back(*seat.connection);
   }
   prepared_.resize(outcome_.members.size());
+  unprepared_ = outcome_.members.size();
+}
+
+// Chooses the schedule, and makes a cell for each of its tests.
+void Referee::make_pairs() {
+  schedule_ = Schedule(outcome_.members.size(), is_complete(outcome_.members.size(), rules_), rules_.seed);
+  rounds_ = schedule_.rounds() * (rules_.all_rails ? outcome_.rails : 1);
+  std::vector<Pair> all;
+  for (std::size_t round = 0; round < schedule_.rounds() && !schedule_.is_complete(); ++round) {
+    for (const Pair& pair : schedule_.pairs(round))
+      all.push_back(pair);
+  }
+  outcome_.add_pairs(all);
+  outcome_.cells.resize(outcome_.count_pairs() * outcome_.rails, Layer::kUntested);
+  if (rules_.bandwidth) outcome_.gbps.resize(outcome_.cells.size());
 }
 
 void Referee::begin(double now) {
@@ -126,21 +181,22 @@ void Referee::begin(double now) {
   const std::vector<Member>& members = outcome_.members;
   outcome_.unequal = compare_members(members);
   outcome_.rails = static_cast<unsigned>(members.front().rails.size());
-  const std::size_t pairs = members.size() * (members.size() - 1) / 2;
   if (!outcome_.unequal.empty()) return finish(now);
-  outcome_.cells.resize(pairs * outcome_.rails, Layer::kUntested);
-  if (outcome_.rails == 0 || pairs == 0) return finish(now);
-  if (rules_.bandwidth) outcome_.gbps.resize(outcome_.cells.size());
+  make_pairs();
+  if (outcome_.cells.empty()) return finish(now);
   rails_.assign(members.size(), std::vector<RailState>(outcome_.rails));
-  rounds_ = rounds_in_all(members.size(), outcome_.rails, rules_);
-  const double budget = test_budget(members.size(), outcome_.rails, rules_);
+  const double budget = seconds_of(rounds_, rules_);
   progress_.push_back(fmt::format("{} on {}, {} each: {}, at most {:.0f} s", count_of(rules_.size, "rank"),
                                   count_of(members.size(), "node"), count_of(outcome_.rails, "rail"),
                                   count_of(rounds_, "round"), kPrepareSeconds + budget));
   stage_ = Stage::kPreparing;
-  prepare_end_ = deadline_ = now + kPrepareSeconds;
+  prepare_end_ = now + kPrepareSeconds;
+  deadline_ = now + kCheckSeconds;
+  for (auto& [group, branch] : branches_)
+    branch.received_at = now;
   for (std::size_t member = 0; member < members.size(); ++member)
     send(member, Prepare{rules_.bytes});
+  is_complete_ = true;
 }
 
 void Referee::take_prepared(std::size_t member, Prepared prepared, double now) {
@@ -152,12 +208,25 @@ void Referee::take_prepared(std::size_t member, Prepared prepared, double now) {
   } else {
     drop(member, "its rails changed during the test");
   }
-  set_prepared(member, now);
+  set_prepared(member);
+  go_on(now);
 }
 
-void Referee::set_prepared(std::size_t member, double now) {
+void Referee::set_prepared(std::size_t member) {
+  if (prepared_[member]) return;
   prepared_[member] = true;
-  if (std::ranges::find(prepared_, false) == prepared_.end()) begin_rounds(now);
+  --unprepared_;
+}
+
+// Begins the next step if all members have made this one.
+void Referee::go_on(double now) {
+  if (stage_ != Stage::kPreparing) return end_stage_if_done(now);
+  if (unprepared_ > 0) return;
+  stage_ = Stage::kRounds;
+  started_ = now;
+  end_ = now + seconds_of(rounds_, rules_);
+  progress_at_ = now + kProgressSeconds;
+  next_round(now);
 }
 
 // The member cannot go on: it has ended, is silent, or breaks the protocol.
@@ -166,39 +235,54 @@ void Referee::drop(std::size_t member, std::string detail) {
   outcome_.members[member].problem = {Layer::kRank, std::move(detail)};
 }
 
+// Drops the member that tests for a rank whose connection has ended. with: the rank whose end is the cause, if it is
+// another one.
+void Referee::lose_rank(unsigned rank, const std::string& detail, std::optional<unsigned> with) {
+  const std::size_t member = member_of_[rank];
+  if (!is_usable(member)) return;
+  drop(member, detail);
+  if (with != outcome_.members[member].rank) outcome_.members[member].lost_with = with;
+  if (stage_ == Stage::kPreparing) return set_prepared(member);
+  if (const auto at = meeting_of_[member]) end_meeting(meetings_[*at]);
+}
+
 // --- Events.
 
 void Referee::receive(int connection, const std::string& from, Message message, double now) {
   if (auto* wanted = std::get_if<Join>(&message)) return join(connection, from, std::move(*wanted), now);
-  const auto found = member_of_.find(connection);
-  if (found == member_of_.end() || is_finished()) return;
-  if (auto* prepared = std::get_if<Prepared>(&message)) return take_prepared(found->second, std::move(*prepared), now);
-  if (stage_ == Stage::kPreparing) {
-    drop(found->second, "it sent a message that rank 0 does not expect");
-    return set_prepared(found->second, now);
+  if (is_finished()) return;
+  if (Branch* const branch = branch_of(connection)) {
+    branch->received_at = now;
+    if (const auto* bundle = std::get_if<Bundle>(&message)) return receive_bundle(*branch, *bundle, now);
   }
-  take_of_round(found->second, message, now);
+  if (std::holds_alternative<StayDirect>(message)) restore_direct(connection, now);
+  const auto found = rank_of_.find(connection);
+  if (found == rank_of_.end()) return;
+  const unsigned rank = found->second;
+  if (stage_ == Stage::kMeeting) return answer_place(rank, message, now);
+  const std::size_t member = member_of_[rank];
+  // A rank may have left its relay too late.
+  if (outcome_.members[member].rank != rank || std::holds_alternative<StayDirect>(message)) return;
+  if (auto* prepared = std::get_if<Prepared>(&message)) return take_prepared(member, std::move(*prepared), now);
+  if (stage_ != Stage::kPreparing) return take_of_round(member, std::move(message), now);
+  drop(member, "it sent a message that rank 0 does not expect");
+  set_prepared(member);
+  go_on(now);
 }
 
 void Referee::lose(int connection, double now) {
-  const auto seat = std::ranges::find(seats_, connection, &Seat::connection);
-  if (seat == seats_.end()) return;
-  seat->connection.reset();
-  if (stage_ == Stage::kMeeting) {
-    --seated_;  // the rank may come again after a restart of its container
-    return;
-  }
-  if (is_finished()) return;
-  const auto rank = static_cast<unsigned>(seat - seats_.begin());
-  for (std::size_t member = 0; member < connections_.size(); ++member) {
-    const Member& one = outcome_.members[member];
-    if (one.rank != rank && std::ranges::find(one.waiting, rank) == one.waiting.end()) continue;
-    drop(member, stage_ == Stage::kPreparing ? fmt::format("rank {} ended before the first round", rank)
-                                             : fmt::format("rank {} ended in round {} of {}", rank, next_, rounds_));
-    if (stage_ == Stage::kPreparing) return set_prepared(member, now);
-    if (const auto at = meeting_of_[member]) end_meeting(meetings_[*at]);
-    return end_stage_if_done(now);
-  }
+  former_.erase(connection);
+  if (Branch* const branch = branch_of(connection)) return lose_branch(*branch, "ended", now);
+  const auto found = rank_of_.find(connection);
+  if (found == rank_of_.end()) return;
+  const unsigned rank = found->second;
+  unseat(rank);  // the rank may come again after a restart of its container
+  if (stage_ == Stage::kMeeting || is_finished()) return;
+  lose_rank(rank,
+            stage_ == Stage::kPreparing ? fmt::format("rank {} ended before the first round", rank)
+                                        : fmt::format("rank {} ended in round {} of {}", rank, next_, rounds_),
+            std::nullopt);
+  go_on(now);
 }
 
 void Referee::report_progress(double now) {
@@ -222,18 +306,23 @@ void Referee::pass(double now) {
   if (stage_ == Stage::kMeeting) {
     deadline_ = std::min(end_, progress_at_);
     if (now < end_) return;
+    if (seated_ == seats_.size()) return begin(now);
     for (unsigned rank = 0; rank < seats_.size(); ++rank) {
       if (!seats_[rank].connection) outcome_.absent.push_back(rank);
     }
     return finish(now);
   }
+  pass_branches(now);
   if (stage_ == Stage::kPreparing) {
+    deadline_ = std::min(prepare_end_, now + kCheckSeconds);
     if (now < prepare_end_) return;
     for (std::size_t member = 0; member < prepared_.size(); ++member) {
       if (!prepared_[member]) drop(member, fmt::format("it does not answer for {:.0f} s", kPrepareSeconds));
     }
-    return begin_rounds(now);
+    unprepared_ = 0;
+    return go_on(now);
   }
+  if (is_finished()) return;
   if (now >= end_) {
     outcome_.out_of_time = stage_ != Stage::kCrossed;
     return finish(now);
@@ -242,8 +331,13 @@ void Referee::pass(double now) {
 }
 
 void Referee::announce(const Verdict& verdict) {
+  bundles_.take(true, 0, outgoing_);
+  for (const auto& [group, branch] : branches_) {
+    if (!branch.is_refused) outgoing_.push_back({branch.connection, verdict, true});
+  }
   for (const Seat& seat : seats_) {
-    if (seat.connection) outgoing_.push_back({*seat.connection, verdict, true});
+    const bool is_direct = seat.connection && *seat.connection >= 0 && !is_relay(*seat.connection);
+    if (is_direct) outgoing_.push_back({*seat.connection, verdict, true});
   }
 }
 

@@ -9,9 +9,8 @@
 namespace init::ping {
 namespace {
 
-constexpr double kTestSeconds = 6;      // limit of one test: one retransmission of NCCL's timeout (4.3 s) fits in
-constexpr double kAnswerSeconds = 9;    // limit of an answer; an address that does not resolve takes seconds as well
-constexpr double kCheckSeconds = 0.25;  // time between two checks of the deadlines of a round
+constexpr double kTestSeconds = 6;    // limit of one test: one retransmission of NCCL's timeout (4.3 s) fits in
+constexpr double kAnswerSeconds = 9;  // limit of an answer; an address that does not resolve takes seconds as well
 constexpr std::uint32_t kProbeBytes = 64;
 constexpr std::size_t kMostCrossed = 1000;  // failures of crossed rails that are kept
 
@@ -24,14 +23,6 @@ bool is_decisive(const TestResult& first, const TestResult& second) {
 }
 
 }  // namespace
-
-void Referee::begin_rounds(double now) {
-  stage_ = Stage::kRounds;
-  started_ = now;
-  end_ = now + test_budget(outcome_.members.size(), outcome_.rails, rules_);
-  progress_at_ = now + kProgressSeconds;
-  next_round(now);
-}
 
 bool Referee::is_testable(std::size_t member, unsigned rail) const {
   return is_usable(member) && !outcome_.members[member].rails[rail].problem.failed();
@@ -78,23 +69,24 @@ void Referee::start_meetings(const std::vector<Pair>& pairs, std::uint32_t bytes
     meetings_.push_back(std::move(meeting));
   }
   open_meetings_ = meetings_.size();
+  contacts_left_ = connected_left_ = 2 * open_meetings_;
+  is_complete_ = true;
   deadline_ = std::min(end_, now + kCheckSeconds);
 }
 
 // Starts the next round with tests. Returns false if there is none up to `end`.
 bool Referee::start_round(std::size_t end, double now) {
-  const std::size_t members = outcome_.members.size();
   while (next_ < end) {
     const std::size_t round = next_++;
-    shift_ = static_cast<unsigned>(round / rounds_of(members));
-    start_meetings(pairs_of_round(members, round % rounds_of(members)), rules_.bytes, now);
+    shift_ = static_cast<unsigned>(round / schedule_.rounds());
+    start_meetings(schedule_.pairs(round % schedule_.rounds()), rules_.bytes, now);
     if (open_meetings_ > 0) return true;
   }
   return false;
 }
 
 void Referee::next_round(double now) {
-  if (start_round(rounds_of(outcome_.members.size()), now)) return;
+  if (start_round(schedule_.rounds(), now)) return;
   if (stage_ == Stage::kRounds) {
     begin_probe(now);
   } else {
@@ -136,7 +128,9 @@ void Referee::begin_retest(double now) {
     if (is_usable(member) && works) good.push_back(member);
     if (is_usable(member) && !works && has_failed) suspects.push_back(member);
   }
-  start_meetings(pairs_of_retest(suspects, good), rules_.bytes, now);
+  const std::vector<Pair> pairs = pairs_of_retest(suspects, good);
+  if (outcome_.is_sparse()) outcome_.add_pairs(pairs);
+  start_meetings(pairs, rules_.bytes, now);
   if (open_meetings_ == 0) begin_resume(now);
 }
 
@@ -155,22 +149,42 @@ void Referee::finish(double now) {
 
 // --- The steps of a meeting.
 
-bool Referee::take_half(Meeting& meeting, Half& half, const Message& message) const {
+// Takes the message of one end. Returns false if rank 0 does not expect it.
+bool Referee::take_half(Meeting& meeting, int side, Message& message) {
+  Half& half = meeting.halves[side];
   const std::size_t tests = meeting.rails.size();
-  const auto take = [&](Step step, auto& target, const auto& values) {
-    if (meeting.step != step || target || values.size() != tests) return false;
-    target = values;
-    return true;
+  const auto note = [&](std::size_t test, const Failure& failure) {
+    if (!failure.failed()) return;
+    half.failures.resize(tests);
+    half.failures[test] = failure;
   };
-  if (const auto* contacts = std::get_if<Contacts>(&message))
-    return take(Step::kContacts, half.contacts, contacts->contacts);
-  if (const auto* connected = std::get_if<Connected>(&message))
-    return take(Step::kConnecting, half.connected, connected->failures);
-  if (const auto* results = std::get_if<Results>(&message)) return take(Step::kTesting, half.results, results->results);
-  return false;
+  if (auto* contacts = std::get_if<Contacts>(&message)) {
+    if (half.has_contacts || contacts->contacts.size() != tests) return false;
+    half.has_contacts = true;
+    if (--contacts_left_ == 0) is_complete_ = true;
+    for (std::size_t i = 0; i < tests; ++i)
+      note(i, contacts->contacts[i].failure);
+    // The peer has its Round already, because a connection keeps the order of messages.
+    send(meeting.halves[1 - side].member, std::move(*contacts));
+    return true;
+  }
+  if (auto* connected = std::get_if<Connected>(&message)) {
+    if (meeting.step != Step::kConnecting || half.has_connected || connected->failures.size() != tests) return false;
+    half.has_connected = true;
+    if (--connected_left_ == 0) is_complete_ = true;
+    for (std::size_t i = 0; i < tests; ++i)
+      note(i, connected->failures[i]);
+    return true;
+  }
+  auto* const results = std::get_if<Results>(&message);
+  const bool is_expected = meeting.step == Step::kTesting && !half.has_results;
+  if (results == nullptr || !is_expected || results->results.size() != tests) return false;
+  half.has_results = true;
+  half.results = std::move(results->results);
+  return true;
 }
 
-void Referee::take_of_round(std::size_t member, const Message& message, double now) {
+void Referee::take_of_round(std::size_t member, Message message, double now) {
   const auto round_of = [](const Message& any) -> std::optional<std::uint32_t> {
     if (const auto* contacts = std::get_if<Contacts>(&any)) return contacts->round;
     if (const auto* connected = std::get_if<Connected>(&any)) return connected->round;
@@ -184,8 +198,7 @@ void Referee::take_of_round(std::size_t member, const Message& message, double n
   const auto at = meeting_of_[member];
   Meeting* const meeting = at && round == number_ ? &meetings_[*at] : nullptr;
   if (meeting != nullptr && meeting->step == Step::kDone) return;
-  Half* const half = meeting == nullptr ? nullptr : &meeting->halves[meeting->halves[0].member == member ? 0 : 1];
-  if (half == nullptr || !take_half(*meeting, *half, message)) {
+  if (meeting == nullptr || !take_half(*meeting, meeting->halves[0].member == member ? 0 : 1, message)) {
     drop(member, "it sent a message that rank 0 does not expect");
     if (meeting != nullptr) end_meeting(*meeting);
   } else {
@@ -196,28 +209,27 @@ void Referee::take_of_round(std::size_t member, const Message& message, double n
 
 // Makes the next step if both members have made this one.
 void Referee::advance(Meeting& meeting, double now) {
-  const auto both = [&](auto part) { return (meeting.halves[0].*part) && (meeting.halves[1].*part); };
-  if (meeting.step == Step::kContacts && both(&Half::contacts)) {
-    for (const int side : {0, 1})
-      send(meeting.halves[side].member, Contacts{number_, *meeting.halves[1 - side].contacts});
+  const auto both = [&](auto part) { return meeting.halves[0].*part && meeting.halves[1].*part; };
+  if (meeting.step == Step::kContacts && both(&Half::has_contacts)) {
     meeting.step = Step::kConnecting;
     meeting.deadline = now + kAnswerSeconds;
-  } else if (meeting.step == Step::kConnecting && both(&Half::connected)) {
+  } else if (meeting.step == Step::kConnecting && both(&Half::has_connected)) {
     start_test(meeting);
     meeting.step = Step::kTesting;
     // A member measures the bandwidth after the test, and may then wait once more.
     meeting.deadline = now + kAnswerSeconds + (rules_.bandwidth ? kBandwidthSeconds + kTestSeconds : 0);
-  } else if (meeting.step == Step::kTesting && both(&Half::results)) {
+  } else if (meeting.step == Step::kTesting && both(&Half::has_results)) {
     record(meeting);
     end_meeting(meeting);
   }
 }
 
 void Referee::start_test(const Meeting& meeting) {
-  Go go{number_, {}};
-  for (std::size_t i = 0; i < meeting.rails.size(); ++i) {
-    const bool failed = (*meeting.halves[0].connected)[i].failed() || (*meeting.halves[1].connected)[i].failed();
-    go.connected.push_back(failed ? 0 : 1);
+  Go go{number_, std::vector<std::uint8_t>(meeting.rails.size(), 1)};
+  for (const Half& half : meeting.halves) {
+    for (std::size_t i = 0; i < half.failures.size(); ++i) {
+      if (half.failures[i].failed()) go.connected[i] = 0;
+    }
   }
   for (const Half& half : meeting.halves)
     send(half.member, go);
@@ -227,6 +239,11 @@ void Referee::end_meeting(Meeting& meeting) {
   if (meeting.step == Step::kDone) return;
   meeting.step = Step::kDone;
   --open_meetings_;
+  for (Half& half : meeting.halves) {
+    if (!half.has_contacts && --contacts_left_ == 0) is_complete_ = true;
+    if (!half.has_connected && --connected_left_ == 0) is_complete_ = true;
+    half.results = {};
+  }
 }
 
 void Referee::record(const Meeting& meeting) {
@@ -237,9 +254,8 @@ void Referee::record(const Meeting& meeting) {
 // Returns the result of one end. A queue pair that is not there, or not connected, is a failure whatever the result
 // says.
 TestResult Referee::result_of(const Half& half, std::size_t at) {
-  TestResult result = (*half.results)[at];
-  if (!result.failure.failed()) result.failure = (*half.connected)[at];
-  if (!result.failure.failed()) result.failure = (*half.contacts)[at].failure;
+  TestResult result = half.results[at];
+  if (!result.failure.failed() && !half.failures.empty()) result.failure = half.failures[at];
   return result;
 }
 
@@ -311,9 +327,9 @@ void Referee::pass_meetings(double now) {
   for (Meeting& meeting : meetings_) {
     if (meeting.step == Step::kDone || now < meeting.deadline) continue;
     for (const Half& half : meeting.halves) {
-      const bool has_answered = (meeting.step == Step::kContacts && half.contacts) ||
-                                (meeting.step == Step::kConnecting && half.connected) ||
-                                (meeting.step == Step::kTesting && half.results);
+      const bool has_answered = (meeting.step == Step::kContacts && half.has_contacts) ||
+                                (meeting.step == Step::kConnecting && half.has_connected) ||
+                                (meeting.step == Step::kTesting && half.has_results);
       if (!has_answered) drop(half.member, fmt::format("it does not answer for {:.0f} s", kAnswerSeconds));
     }
     end_meeting(meeting);

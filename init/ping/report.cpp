@@ -81,7 +81,7 @@ std::string matrix_text(const Outcome& outcome) {
 std::string row_text(const Outcome& outcome, std::size_t row, std::set<Layer>& layers) {
   std::map<Layer, std::vector<std::size_t>> by_layer;
   for (std::size_t column = 0; column < outcome.members.size(); ++column) {
-    if (column == row) continue;
+    if (column == row || !meet(outcome, row, column)) continue;
     const Layer layer = worst_rail(outcome, row, column);
     if (layer != Layer::kGood) by_layer[layer].push_back(column);
   }
@@ -171,6 +171,8 @@ std::string text_report(const Outcome& outcome, const std::vector<Cause>& causes
   std::string text = base::wrapped("rdma-ping: " + summary_of(outcome, causes)) + causes_text(causes);
   for (const std::string& line : outcome.strangers)
     text += base::help_lines({}, one_line(line), 2);
+  if (const std::string coverage = coverage_text(outcome); !coverage.empty())
+    text += base::help_lines({}, coverage + "; --pairs all tests every pair", 2);
   text += cells_text(outcome, is_good(outcome, causes)) + bandwidth_text(outcome);
   if (outcome.crossed_tested > 0) {
     text += fmt::format("crossed rails: {}, {} reach: information only\n", count_of(outcome.crossed_tested, "test"),

@@ -90,11 +90,16 @@ Json bandwidth_json(const Outcome& outcome) {
 
 std::string json_report(const Outcome& outcome, const std::vector<Cause>& causes) {
   const Totals totals = count_tests(outcome);
+  const std::size_t peers = std::max<std::size_t>(outcome.members.size(), 1) - 1;
   Json json{{"result", is_good(outcome, causes) ? "good" : "bad"},
             {"size", outcome.size},
             {"nodes", outcome.members.size()},
             {"rails", outcome.rails},
             {"seconds", std::round(outcome.seconds * 1000) / 1000},
+            {"peers",
+             {{"tested", static_cast<std::size_t>(std::round(share_of_pairs(outcome) * static_cast<double>(peers)))},
+              {"of", peers},
+              {"share", std::round(share_of_pairs(outcome) * 1e6) / 1e6}}},
             {"tests", {{"good", totals.good}, {"failed", totals.failed}, {"untested", totals.untested}}},
             {"members", Json::array()},
             {"absent", outcome.absent},

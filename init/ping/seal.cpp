@@ -48,6 +48,14 @@ bool Seal::accept(std::string_view bytes, std::string_view code) {
   return true;
 }
 
+std::uint32_t seed_of(std::string_view token) {
+  const Code code = hmac(token, {"rdma-ping schedule"});
+  std::uint32_t seed = 0;
+  for (std::size_t byte = 0; byte < sizeof seed; ++byte)
+    seed = seed << 8 | code[byte];
+  return seed;
+}
+
 // Each frame begins with its length, so the joined text shows where the second frame begins.
 Seals make_seals(std::string_view token, std::string_view hello, std::string_view challenge) {
   const Code session = hmac(token, {"rdma-ping", hello, challenge});

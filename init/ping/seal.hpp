@@ -42,6 +42,9 @@ struct Seals {
   Seal rank0;  // seal of rank 0's messages
 };
 
+// Returns a number that all ranks of the job know: the same for the same token.
+std::uint32_t seed_of(std::string_view token);
+
 // token: at most kLongestToken bytes. hello, challenge: the frames of both messages.
 Seals make_seals(std::string_view token, std::string_view hello, std::string_view challenge);
 

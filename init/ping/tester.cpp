@@ -27,9 +27,14 @@ constexpr double kLate = 5;  // seconds after the promised time: messages take t
 class Tester {
  public:
   // deadline: the end of all waits.
-  Tester(Channel& rank0, NcclChoice& choice, double deadline) : rank0_(rank0), choice_(choice), deadline_(deadline) {}
+  Tester(NcclChoice& choice, double deadline) : choice_(choice), deadline_(deadline) {}
 
-  Result<void> handle(const Message& message) {
+  Result<void> handle(Channel& channel, const Message& message) {
+    return channel.send(TRY(answer_to(message)), deadline_);
+  }
+
+ private:
+  Result<Message> answer_to(const Message& message) {
     if (const auto* prepare = std::get_if<Prepare>(&message)) return prepare_rails(*prepare);
     if (const auto* round = std::get_if<Round>(&message)) return begin(*round);
     if (const auto* contacts = std::get_if<Contacts>(&message)) return connect(*contacts);
@@ -37,7 +42,6 @@ class Tester {
     return make_error("rank 0 sent a message that this rank does not expect");
   }
 
- private:
   // One queue pair of the current round.
   struct Test {
     std::size_t own = 0;  // position of the rail on this rank
@@ -46,12 +50,12 @@ class Tester {
     Failure failure = {};
   };
 
-  Result<void> prepare_rails(const Prepare& prepare) {
+  Result<Message> prepare_rails(const Prepare& prepare) {
     if (bytes_ != 0 || prepare.bytes == 0 || prepare.bytes > kMostBytes)
       return make_error("rank 0 requests writes of {} bytes; this rank accepts 1 to {}, once", prepare.bytes,
                         kMostBytes);
     bytes_ = prepare.bytes;
-    return rank0_.send(open_rails(prepare), deadline_);
+    return Message(open_rails(prepare));
   }
 
   Prepared open_rails(const Prepare& prepare) {
@@ -70,46 +74,51 @@ class Tester {
     return prepared;
   }
 
-  Result<void> begin(const Round& round) {
+  Result<Message> begin(const Round& round) {
     if (round.bytes == 0 || round.bytes > bytes_)
       return make_error("rank 0 requests writes of {} bytes; the buffer of this rank has {}", round.bytes, bytes_);
+    for (std::size_t i = 0; i < round.rails.size(); ++i) {
+      const std::size_t own = round.rails[i].own;
+      const auto is_same = [&](const RailPair& other) { return other.own == own; };
+      if (own >= open_.size() || !is_usable_[own] || std::ranges::count_if(round.rails, is_same) > 1)
+        return make_error("rank 0 asks for rail {}", own);
+    }
     round_ = round;
-    tests_.clear();
+    std::vector<Test> former = std::exchange(tests_, {});
+    for (const RailPair pair : round.rails)
+      tests_.emplace_back().own = pair.own;
+    // The kernel may wait for a grace period to remove the queue pair of the former round.
+    for_each_test([&](Test& test) {
+      const auto same = std::ranges::find(former, test.own, &Test::own);
+      if (same != former.end()) same->pair.reset();
+      test.pair = std::make_unique<QueuePair>(open_[test.own], choice_.connecting, round.number, round.bytes);
+    });
     Contacts contacts{round.number, {}};
-    for (const RailPair pair : round.rails) {
-      const bool is_twice = std::ranges::find(tests_, pair.own, &Test::own) != tests_.end();
-      if (pair.own >= open_.size() || !is_usable_[pair.own] || is_twice)
-        return make_error("rank 0 asks for rail {}", pair.own);
-      Test& test = tests_.emplace_back();
-      test.own = pair.own;
-      test.pair = std::make_unique<QueuePair>(open_[pair.own], choice_.connecting, round.number, round.bytes);
+    for (Test& test : tests_) {
       contacts.contacts.push_back(test.pair->contact());
       test.failure = contacts.contacts.back().failure;
     }
-    return rank0_.send(std::move(contacts), deadline_);
+    return Message(std::move(contacts));
   }
 
-  // The kernel may wait for seconds for the MAC address of each peer.
-  void connect_all() {
-    const auto connect_one = [](Test& test) {
-      if (!test.failure.failed()) test.failure = test.pair->connect(test.peer);
-    };
+  // Calls work() for all tests side by side, each rail in a thread of its own.
+  void for_each_test(const std::function<void(Test&)>& work) {
     std::vector<std::thread> threads;
     std::size_t next = 1;
     try {
       for (; next < tests_.size(); ++next)
-        threads.emplace_back(connect_one, std::ref(tests_[next]));
+        threads.emplace_back(std::cref(work), std::ref(tests_[next]));
     } catch (const std::system_error&) {
-      // The container has reached its limit of threads, so this thread connects the remaining queue pairs.
+      // The container has reached its limit of threads, so this thread works for the remaining rails.
     }
     for (std::size_t i = next; i < tests_.size(); ++i)
-      connect_one(tests_[i]);
-    if (!tests_.empty()) connect_one(tests_.front());
+      work(tests_[i]);
+    if (!tests_.empty()) work(tests_.front());
     for (std::thread& thread : threads)
       thread.join();
   }
 
-  Result<void> connect(const Contacts& contacts) {
+  Result<Message> connect(const Contacts& contacts) {
     if (contacts.round != round_.number || contacts.contacts.size() != tests_.size())
       return make_error("rank 0 sent contacts of another round");
     for (std::size_t i = 0; i < tests_.size(); ++i)
@@ -118,13 +127,16 @@ class Tester {
       if (!test.failure.failed() && test.peer.failure.failed())
         test.failure = {Layer::kUntested, "the peer has no queue pair"};
     }
-    connect_all();
+    // The kernel may wait for seconds for the MAC address of each peer.
+    for_each_test([](Test& test) {
+      if (!test.failure.failed()) test.failure = test.pair->connect(test.peer);
+    });
     Connected connected{round_.number, {}};
     for (Test& test : tests_) {
       explain_failure(test);
       connected.failures.push_back(test.failure);
     }
-    return rank0_.send(std::move(connected), deadline_);
+    return Message(std::move(connected));
   }
 
   // Names the first layer that failed, if it is below the one that reported the failure.
@@ -171,7 +183,7 @@ class Tester {
     }
   }
 
-  Result<void> test(const Go& go) {
+  Result<Message> test(const Go& go) {
     if (go.round != round_.number || go.connected.size() != tests_.size())
       return make_error("rank 0 starts a test that this rank has not prepared");
     std::vector<QueuePair*> pairs;
@@ -188,7 +200,7 @@ class Tester {
         pair->start_bandwidth(until);
       run(pairs, seconds + round_.limit_ms / 1000.0);
     }
-    return rank0_.send(results_of(go), deadline_);
+    return Message(results_of(go));
   }
 
   // Returns true if the cause of the failure is certainly at this end.
@@ -212,7 +224,6 @@ class Tester {
     return results;
   }
 
-  Channel& rank0_;
   NcclChoice& choice_;
   double deadline_;
   Verbs verbs_;
@@ -225,41 +236,64 @@ class Tester {
 
 }  // namespace
 
-Result<Welcome> greet(Channel& rank0, std::string_view token, const Join& join, double deadline) {
-  const auto refused = [](const std::string& reason) {
-    return base::Error{fmt::format("rank 0 refuses this rank: {}", base::one_line(reason)), 0,
-                       "start all ranks from one image, with the same RDMA_PING_TOKEN and number of ranks"};
-  };
+namespace {
+
+base::Error refusal(const std::string& reason) {
+  return {fmt::format("rank 0 refuses this rank: {}", base::one_line(reason)), 0,
+          "start all ranks from one image, with the same RDMA_PING_TOKEN and number of ranks"};
+}
+
+// Proves the token in both directions. wanted: Join or Attach.
+Result<Welcome> prove(Channel& peer, std::string_view token, const Join& join, Message wanted, double deadline) {
   const Hello hello{kProtocol, TRY(random_nonce()), join.rank, join.host};
-  TRY_VOID(rank0.send(hello, deadline));
-  const Message first = TRY(rank0.receive(deadline));
-  if (const auto* refusal = std::get_if<Refusal>(&first)) return refused(refusal->reason);
+  TRY_VOID(peer.send(hello, deadline));
+  const Message first = TRY(peer.receive(deadline));
+  if (const auto* refused = std::get_if<Refusal>(&first)) return refusal(refused->reason);
   const auto* const challenge = std::get_if<Challenge>(&first);
   if (challenge == nullptr) return make_error("the answer is not that of rdma-ping");
-  rank0.use(make_seals(token, encode(hello), encode(*challenge)));
-  TRY_VOID(rank0.send(Proof{}, deadline));
-  TRY_VOID(rank0.send(join, deadline));
-  auto second = rank0.receive(deadline);
+  peer.use(make_seals(token, encode(hello), encode(*challenge)));
+  TRY_VOID(peer.send(Proof{}, deadline));
+  TRY_VOID(peer.send(std::move(wanted), deadline));
+  auto second = peer.receive(deadline);
   if (!second) {
     base::Error error = std::move(second).error();
     if (error.code != EBADMSG) return error;
     return base::Error{"the program at the address of rank 0 does not know the token of this job", EBADMSG,
                        "check that --master or MASTER_ADDR names rank 0 of this job"};
   }
-  if (const auto* refusal = std::get_if<Refusal>(&*second)) return refused(refusal->reason);
+  if (const auto* refused = std::get_if<Refusal>(&*second)) return refusal(refused->reason);
   auto* const welcome = std::get_if<Welcome>(&*second);
   if (welcome == nullptr) return make_error("the answer is not that of rdma-ping");
-  if (!welcome->accepted) return refused(welcome->reason);
+  if (!welcome->accepted) return refusal(welcome->reason);
   return std::move(*welcome);
 }
 
-Result<Verdict> follow(Channel& rank0, const Welcome& welcome, NcclChoice& choice, double longest) {
-  const double deadline = clock_seconds() + std::min(welcome.limit_ms / 1000.0, longest) + kLate;
-  Tester tester(rank0, choice, deadline);
+}  // namespace
+
+Result<Welcome> greet(Channel& rank0, std::string_view token, const Join& join, double deadline) {
+  return prove(rank0, token, join, join, deadline);
+}
+
+Result<Welcome> greet_relay(Channel& relay, std::string_view token, const Join& join, double deadline) {
+  return prove(relay, token, join, Attach{join.rank}, deadline);
+}
+
+Handler make_tester(NcclChoice& choice, double deadline) {
+  // A function object is copied, and a tester cannot be.
+  return [tester = std::make_shared<Tester>(choice, deadline)](Channel& channel, const Message& message) {
+    return tester->handle(channel, message);
+  };
+}
+
+double end_of_waits(const Welcome& welcome, double longest) {
+  return clock_seconds() + std::min(welcome.limit_ms / 1000.0, longest) + kLate;
+}
+
+Result<Verdict> follow(Channel& rank0, const Handler& handle, double deadline) {
   for (;;) {
     const Message message = TRY(rank0.receive(deadline));
     if (const auto* verdict = std::get_if<Verdict>(&message)) return *verdict;
-    TRY_VOID(tester.handle(message));
+    TRY_VOID(handle(rank0, message));
   }
 }
 

@@ -10,14 +10,31 @@
 namespace init::ping {
 
 Totals count_tests(const Outcome& outcome) {
-  const std::size_t members = outcome.members.size();
   Totals totals;
   for (const Layer layer : outcome.cells) {
     totals.good += layer == Layer::kGood;
     totals.failed += layer != Layer::kGood && layer != Layer::kUntested;
   }
-  if (members > 1) totals.untested = members * (members - 1) / 2 * outcome.rails - totals.good - totals.failed;
+  totals.untested = outcome.count_pairs() * outcome.rails - totals.good - totals.failed;
   return totals;
+}
+
+double share_of_pairs(const Outcome& outcome) {
+  const auto members = static_cast<double>(outcome.members.size());
+  return outcome.is_sparse() ? static_cast<double>(outcome.pairs.size()) / (members * (members - 1) / 2) : 1;
+}
+
+std::string coverage_text(const Outcome& outcome) {
+  if (!outcome.is_sparse()) return "";
+  const std::size_t peers = outcome.members.size() - 1;
+  const double share = share_of_pairs(outcome);
+  return fmt::format("tested {:.0f} of {} peers for each rail; one bad pair is found with a probability of {:.1f} %",
+                     share * static_cast<double>(peers), peers, share * 100);
+}
+
+bool meet(const Outcome& outcome, std::size_t member, std::size_t other) {
+  const auto [first, second] = std::minmax(member, other);
+  return !outcome.is_sparse() || outcome.cell_of(first, second, 0) < outcome.cells.size();
 }
 
 Layer result_of(const Outcome& outcome, std::size_t first, std::size_t second, unsigned rail) {

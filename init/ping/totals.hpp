@@ -21,6 +21,13 @@ struct Totals {
 };
 
 Totals count_tests(const Outcome& outcome);
+// Returns what a sparse schedule leaves out: "tested 20 of 1023 peers for each rail; one bad pair is found with a
+// probability of 2.0 %". Returns an empty text if all pairs meet.
+std::string coverage_text(const Outcome& outcome);
+// Returns the share of all pairs that meet.
+double share_of_pairs(const Outcome& outcome);
+// Returns true if the schedule has a test of these two different members, in any order.
+bool meet(const Outcome& outcome, std::size_t member, std::size_t other);
 // Returns the result of one test, kUntested if no pair was tested. first < second.
 Layer result_of(const Outcome& outcome, std::size_t first, std::size_t second, unsigned rail);
 // Returns the result of the worst rail between two different members, in any order: the first layer that failed,

@@ -26,14 +26,19 @@ std::vector<Message> examples() {
           Challenge{std::string(kNonce, 'c')},
           Proof{},
           Join{3, 4, "node", "host", {rail, {}}, {"mlx5_1:1: down"}},
-          Welcome{true, "why", 30'000}};
+          Welcome{true, "why", 30'000},
+          BecomeRelay{},
+          RelayAt{"10.0.0.2", 40'001},
+          MoveTo{64, "10.0.0.2", 40'001},
+          StayDirect{},
+          Attach{65},
+          Lost{},
+          Bundle{{{65, encode(Lost{})}, {66, encode(Go{1, {1}})}}}};
 }
 
-std::optional<Message> decode(std::string_view bytes) {
-  Inbox inbox;
-  inbox.add(bytes.data(), bytes.size());
-  auto message = inbox.next();
-  return message ? std::move(*message) : std::nullopt;
+std::optional<Message> read_one(std::string_view bytes) {
+  auto message = init::ping::decode(std::string(bytes));
+  return message ? std::optional(std::move(*message)) : std::nullopt;
 }
 
 TEST(Messages, EveryKindSurvivesTheWire) {
@@ -42,13 +47,13 @@ TEST(Messages, EveryKindSurvivesTheWire) {
   for (std::size_t kind = 0; kind < all.size(); ++kind) {
     ASSERT_EQ(all[kind].index(), kind);
     const std::string frame = encode(all[kind]);
-    const auto read = decode(frame);
+    const auto read = read_one(frame);
     ASSERT_TRUE(read) << kind;
     EXPECT_EQ(read->index(), kind);
     EXPECT_EQ(encode(*read), frame) << kind;
   }
   const Message join = Join{3, 4, "node", "host", std::get<Prepared>(all[3]).rails, {}};
-  const auto read = decode(encode(join));
+  const auto read = read_one(encode(join));
   ASSERT_TRUE(read);
   EXPECT_EQ(std::get<Join>(*read).rails, std::get<Join>(join).rails);
 }
@@ -97,7 +102,7 @@ TEST(Messages, RefusesBytesThatAreNoMessage) {
 // The bytes of a Hello of protocol 1, which has the token, and of the Welcome that refuses it.
 TEST(Messages, KeepsFormOfTheMessagesThatNameOtherVersions) {
   std::string old("\0\0\0\x27\0\0\1\0\5job 7\0\0\0\3\0\0\0\4\0\4node\0\4host\0\1\0\4down", 43);
-  const auto hello = decode(old);
+  const auto hello = read_one(old);
   ASSERT_TRUE(hello);
   EXPECT_EQ(std::get<Hello>(*hello).protocol, 1);
   EXPECT_EQ(std::get<Hello>(*hello).nonce, "");
@@ -110,9 +115,16 @@ TEST(Messages, KeepsFormOfTheMessagesThatNameOtherVersions) {
   EXPECT_EQ(std::get<Hello>(*longer).protocol, 1);
   EXPECT_EQ(encode(Refusal{"why"}), std::string("\0\0\0\x0b\1\0\0\3why\0\0\0\0", 15));
   const std::string now = encode(Hello{kProtocol, std::string(kNonce, 'n'), 3, "host"});
-  EXPECT_EQ(now.substr(0, 9), std::string("\0\0\0\x37\0\0\3\0\x20", 9));
+  EXPECT_EQ(now.substr(0, 9), std::string("\0\0\0\x37\0\0\4\0\x20", 9));
   EXPECT_EQ(now.substr(9 + kNonce), std::string("\0\0\0\3\0\0\0\0\0\0\0\4host\0\0", 18));
   EXPECT_LE(now.size() + kLongestName, kLongestFirstFrame);
+}
+
+TEST(Messages, DecodesOneWholeFrame) {
+  const std::string frame = encode(Attach{65});
+  EXPECT_EQ(std::get<Attach>(must(decode(frame))).rank, 65U);
+  EXPECT_EQ(error_message(decode(frame.substr(0, 6))), "a message of 6 bytes is incomplete");
+  EXPECT_EQ(error_message(decode("GET / HTTP/1.1")), "a frame of 1195725856 bytes is no message");
 }
 
 TEST(Messages, LongestFrameOfStrangerIsShort) {
@@ -133,7 +145,7 @@ TEST(Messages, CutsTextsAndStaysBelowTheLongestFrame) {
   join.unused.assign(kMostRails, std::string(1000, 'u'));
   const std::string frame = encode(join);
   EXPECT_LE(frame.size(), kLongestFrame);
-  const auto read = decode(frame);
+  const auto read = read_one(frame);
   ASSERT_TRUE(read);
   EXPECT_EQ(std::get<Join>(*read).rails[31].device.size(), kLongestName);
   EXPECT_EQ(std::get<Join>(*read).unused[31].size(), kLongestText);

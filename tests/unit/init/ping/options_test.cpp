@@ -27,12 +27,14 @@ base::Result<Options> parse(std::string_view line, std::string_view variables = 
 }
 
 TEST(PingOptions, ReadsEveryOption) {
-  const Options options = must(parse(
-      "rdma-ping --rank 3 --size=4 --master node0:5000 --rails all --bytes 1M --bw --timeout 2.5 --json --svg f"));
+  const Options options =
+      must(parse("rdma-ping --rank 3 --size=4 --master node0:5000 --rails all --pairs all --bytes 1M --bw --timeout "
+                 "2.5 --json --svg f"));
   EXPECT_EQ(options.rank, 3U);
   EXPECT_EQ(options.size, 4U);
   EXPECT_EQ(options.master, "node0:5000");
-  EXPECT_TRUE(options.all_rails && options.bandwidth && options.json);
+  EXPECT_TRUE(options.all_rails && options.all_pairs && options.bandwidth && options.json);
+  EXPECT_FALSE(must(parse("rdma-ping --pairs auto")).all_pairs);
   EXPECT_EQ(options.bytes, 1U << 20);
   EXPECT_DOUBLE_EQ(options.timeout, 2.5);
   EXPECT_EQ(options.svg, "f");
@@ -67,6 +69,7 @@ TEST(PingOptions, NamesWrongArguments) {
       {"rdma-ping --rank x", "--rank: expected a number from 0 to 65536, got `x`"},
       {"rdma-ping --size 0", "--size: expected a number from 1 to 65536, got `0`"},
       {"rdma-ping --rails some", "--rails: expected same or all, got `some`"},
+      {"rdma-ping --pairs few", "--pairs: expected auto or all, got `few`"},
       {"rdma-ping --bytes 2M", "--bytes: expected 1 to 1M, got `2M`"},
       {"rdma-ping --bytes K", "--bytes: expected 1 to 1M, got `K`"},
       {"rdma-ping --timeout 0", "--timeout: expected seconds up to 86400, got `0`"},

@@ -1,11 +1,14 @@
 #include "init/ping/report.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "init/ping/schedule.hpp"
 
 namespace {
 
@@ -95,6 +98,37 @@ TEST(TextReport, PrintsMatrixOfFewGoodRanks) {
 
 TEST(TextReport, PrintsOneLineForManyGoodRanks) {
   EXPECT_EQ(text_report(outcome_of(9, 1), {}), "rdma-ping: good: 9 ranks, 1 rail, 36 tests in 0.4 s\n");
+}
+
+// 200 ranks, each of which meets 16 peers.
+Outcome sparse_outcome() {
+  Outcome outcome = outcome_of(200, 1);
+  std::vector<Pair> all;
+  const Schedule schedule(200, false, 1);
+  for (std::size_t round = 0; round < schedule.rounds(); ++round)
+    for (const Pair& pair : schedule.pairs(round))
+      all.push_back(pair);
+  outcome.cells.clear();
+  outcome.add_pairs(all);
+  outcome.cells.assign(outcome.cells.size(), Layer::kGood);
+  return outcome;
+}
+
+TEST(TextReport, PrintsWhatSparseScheduleLeavesOut) {
+  EXPECT_EQ(text_report(sparse_outcome(), {}),
+            "rdma-ping: good: 200 ranks, 1 rail, 1600 tests in 0.4 s\n"
+            "  tested 16 of 199 peers for each rail; one bad pair is found with a probability\n"
+            "  of 8.0 %; --pairs all tests every pair\n");
+}
+
+TEST(TextReport, SparseOneNamesTestedPairsOnly) {
+  Outcome outcome = sparse_outcome();
+  const auto [first, second] = outcome.pairs[700];
+  fail_pair(outcome, first, second, 0, Layer::kRetry);
+  const std::string text = text_report(outcome, {cause_of(first, 0, Layer::kRetry, "rank")});
+  EXPECT_NE(text.find("1599 of 1600 tests are good\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(fmt::format("rank {}:", second)), std::string::npos) << text;
+  EXPECT_EQ(text.find("untested"), std::string::npos) << text;
 }
 
 TEST(TextReport, CountsNodesIfRanksWait) {
@@ -388,6 +422,15 @@ TEST(SvgReport, CutsLongTextBetweenCharacters) {
 TEST(SvgReport, IsSmallIfAllIsGood) {
   const std::string svg = svg_report(outcome_of(1024, 1), {});
   EXPECT_LT(svg.size(), 20'000U);
+}
+
+TEST(SvgReport, SparseOneDrawsItsTestsOnly) {
+  Outcome outcome = sparse_outcome();
+  const std::string good = svg_report(outcome, {});
+  EXPECT_EQ(xml_error(good), "");
+  EXPECT_EQ(good.find("d=\"M0 100h200\""), std::string::npos) << "no background";
+  EXPECT_GT(count(good, "h1"), 1000U);
+  EXPECT_LT(good.size(), 60'000U);
 }
 
 TEST(SvgReport, DrawsRunsOfEqualCellsOnce) {

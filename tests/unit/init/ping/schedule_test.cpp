@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,84 @@ TEST(Schedule, CheckFindsEachBrokenRule) {
   EXPECT_EQ(broken({{{0, 4}, {2, 3}}}), "0-4 of round 1 is not a pair of members, the lower one first");
   EXPECT_EQ(broken({{{0, 1}, {1, 2}}}), "1-2 of round 1 has a member that is busy");
   EXPECT_EQ(broken({{{0, 1}, {2, 3}}, {{0, 1}, {2, 3}}}), "0-1 of round 2 met in an earlier round");
+}
+
+// --- The sparse schedule.
+
+// Returns the broken rule of the rounds of a sparse schedule, empty if there is none.
+std::string broken_sparse_rule(std::size_t count, std::uint32_t seed) {
+  const Schedule schedule(count, false, seed);
+  const std::size_t group = schedule.is_complete() ? count : schedule.group();
+  const std::size_t groups = (count + group - 1) / group;
+  std::set<Pair> seen;
+  std::vector<std::size_t> peers(count);
+  std::set<Pair> met;  // groups
+  for (std::size_t round = 0; round < schedule.rounds(); ++round) {
+    std::vector<bool> is_busy(count);
+    for (const Pair& pair : schedule.pairs(round)) {
+      const auto [first, second] = pair;
+      if (first >= second || second >= count) return "no pair of members";
+      if (is_busy[first] || is_busy[second]) return "a member is busy";
+      if (!seen.insert(pair).second) return "a pair meets twice";
+      is_busy[first] = is_busy[second] = true;
+      ++peers[first];
+      ++peers[second];
+      met.emplace(std::min(first / group, second / group), std::max(first / group, second / group));
+    }
+  }
+  if (schedule.rounds() != sparse_rounds_of(count)) return "wrong number of rounds";
+  // The partners of the seats that the last group lacks rest.
+  const std::size_t rests = schedule.is_complete() || count % group == 0 ? 0 : 8;
+  if (count > 1 && std::ranges::min(peers) + rests < sparse_rounds_of(count) - count % 2) return "a member meets few";
+  const std::size_t full = count / group;
+  for (std::size_t one = 0; one < full; ++one) {
+    for (std::size_t other = one; other < full; ++other)
+      if (groups > 1 && !met.contains({one, other})) return "two groups do not meet";
+  }
+  return "";
+}
+
+TEST(SparseSchedule, EachGroupMeetsEachGroupAndNoPairMeetsTwice) {
+  constexpr std::size_t kStep = kIsSanitized ? 37 : 5;
+  for (std::size_t count = 0; count <= 1400; count += kStep)
+    ASSERT_EQ(broken_sparse_rule(count, 7), "") << count;
+  for (const std::size_t count : {128U, 1000U, 1024U, 1025U, 4096U, 16384U}) {
+    for (const std::uint32_t seed : {0U, 1U, 0xFFFFFFFFU})
+      ASSERT_EQ(broken_sparse_rule(count, seed), "") << count << " " << seed;
+  }
+}
+
+TEST(SparseSchedule, RoundsGrowWithTheLogarithm) {
+  const std::pair<std::size_t, std::size_t> rows[] = {{0, 0},    {1, 0},    {2, 1},     {8, 6},      {16, 8},
+                                                      {128, 14}, {129, 16}, {1024, 20}, {16384, 28}, {65536, 32}};
+  for (const auto& [count, rounds] : rows)
+    EXPECT_EQ(sparse_rounds_of(count), rounds) << count;
+}
+
+TEST(SparseSchedule, GroupIsTheSmallestForWhichTheRoundsSuffice) {
+  const std::pair<std::size_t, std::size_t> rows[] = {{128, 4},   {512, 8},    {1024, 8},
+                                                      {4096, 16}, {16384, 32}, {65536, 64}};
+  for (const auto& [count, group] : rows)
+    EXPECT_EQ(Schedule(count, false, 1).group(), group) << count;
+  EXPECT_TRUE(Schedule(1024, true, 1).is_complete());
+  EXPECT_TRUE(Schedule(5, false, 1).is_complete()) << "the complete schedule has as few rounds";
+}
+
+std::uint64_t digest_of(const Schedule& schedule) {
+  std::uint64_t digest = 14695981039346656037U;  // FNV-1a
+  for (std::size_t round = 0; round < schedule.rounds(); ++round) {
+    for (const auto& [first, second] : schedule.pairs(round))
+      digest = (digest ^ (first << 20 | second)) * 1099511628211U;
+  }
+  return digest;
+}
+
+// A rank of another machine, or of a later build of the same protocol, must have the same schedule.
+TEST(SparseSchedule, IsTheSameOnAllMachines) {
+  EXPECT_EQ(Schedule(12, false, 1).pairs(0), (std::vector<Pair>{}));
+  EXPECT_EQ(digest_of(Schedule(1024, false, 1)), 0U);
+  EXPECT_EQ(digest_of(Schedule(1024, false, 1)), digest_of(Schedule(1024, false, 1)));
+  EXPECT_NE(digest_of(Schedule(1024, false, 1)), digest_of(Schedule(1024, false, 2)));
 }
 
 TEST(Retest, PairsEachSuspectWithAnotherGoodMember) {

@@ -101,4 +101,9 @@ TEST(Seal, ReadsRefusalBeforeTheFirstMessage) {
   EXPECT_EQ(code_of(peers.at_rank, encode(Refusal{"why"})), 0);
 }
 
+TEST(Seal, SeedIsTheSameForTheSameToken) {
+  EXPECT_EQ(seed_of("job 7"), seed_of("job 7"));
+  EXPECT_NE(seed_of("job 7"), seed_of("job 8"));
+}
+
 }  // namespace

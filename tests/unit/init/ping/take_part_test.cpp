@@ -1,0 +1,161 @@
+// Processes that take part in a job over TCP on this machine, some of them as relays.
+#include "init/ping/take_part.hpp"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "base/timing.hpp"
+#include "init/ping/causes.hpp"
+#include "init/ping/meeting_point.hpp"
+#include "init/ping/referee.hpp"
+
+namespace {
+
+using namespace init::ping;
+
+constexpr double kLongWait = 120;  // seconds, for a busy machine
+constexpr unsigned kSize = 12;
+
+// Counts the connections that rank 0 does not see, by the numbers of their messages.
+class Observed : public Referee {
+ public:
+  using Referee::Referee;
+  void receive(int connection, const std::string& from, Message message, double now) override {
+    if (connection < 0 && std::holds_alternative<Prepared>(message)) ++relayed_;
+    Referee::receive(connection, from, std::move(message), now);
+  }
+  unsigned relayed() const { return relayed_; }
+
+ private:
+  unsigned relayed_ = 0;
+};
+
+// What one rank does in place of the tests.
+using Deed = std::function<void(const Message&)>;
+
+Handler answer(const Join& join, const Deed& deed) {
+  return [=](Channel& channel, const Message& message) -> base::Result<void> {
+    deed(message);
+    const double deadline = base::clock_seconds() + kLongWait;
+    static std::size_t tests = 0;
+    static std::uint32_t number = 0;
+    if (std::holds_alternative<Prepare>(message)) return channel.send(Prepared{{}, join.rails}, deadline);
+    if (const auto* round = std::get_if<Round>(&message)) {
+      tests = round->rails.size();
+      number = round->number;
+      return channel.send(Contacts{number, std::vector<Contact>(tests)}, deadline);
+    }
+    if (std::holds_alternative<Contacts>(message))
+      return channel.send(Connected{number, std::vector<Failure>(tests)}, deadline);
+    return channel.send(Results{number, std::vector<TestResult>(tests)}, deadline);
+  };
+}
+
+// Runs a job with groups of four ranks, and returns the referee. deeds: by rank. codes: receives the exit codes.
+struct Job {
+  explicit Job(const std::map<unsigned, Deed>& deeds = {}, const char* token = "job 7")
+      : referee(rules(), base::clock_seconds()) {
+    SocketAddress address;
+    auto& ipv4 = reinterpret_cast<sockaddr_in&>(address.storage);
+    ipv4.sin_family = AF_INET;
+    ::inet_pton(AF_INET, "127.0.0.1", &ipv4.sin_addr);
+    address.length = sizeof ipv4;
+    auto point = MeetingPoint::listen(address, kSize, "job 7");
+    EXPECT_TRUE(point.has_value());
+    if (!point) return;
+    const SocketAddress at = point->address();
+    const std::uint16_t port = ntohs(reinterpret_cast<const sockaddr_in&>(at.storage).sin_port);
+    std::vector<pid_t> ranks;
+    for (unsigned rank = 0; rank < kSize; ++rank) {
+      ranks.push_back(::fork());
+      if (ranks.back() != 0) continue;
+      point->leave();
+      be_rank(rank, port, token, deeds);
+    }
+    point->run(referee, init::Log(init::LogLevel::kQuiet), [] { return Verdict{3, "done", ""}; });
+    for (const pid_t rank : ranks) {
+      int status = 0;
+      ::waitpid(rank, &status, 0);
+      codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    }
+  }
+
+  static Rules rules() {
+    Rules rules;
+    rules.size = kSize;
+    rules.meeting_seconds = kLongWait;
+    rules.fan_out = rules.tree_from = 4;
+    return rules;
+  }
+
+  [[noreturn]] static void be_rank(unsigned rank, std::uint16_t port, const char* token,
+                                   const std::map<unsigned, Deed>& deeds) {
+    Part part{"127.0.0.1",
+              port,
+              rank == 1 ? token : "job 7",
+              {rank, kSize, "node" + std::to_string(rank), "host", std::vector<Rail>(2), {}},
+              kLongWait,
+              kLongWait,
+              {}};
+    const auto deed = deeds.find(rank);
+    part.make_handler = [&](double) {
+      return answer(part.join, deed == deeds.end() ? [](const Message&) {} : deed->second);
+    };
+    const auto verdict = take_part(part, init::Log(init::LogLevel::kQuiet));
+    const bool is_lost =
+        !verdict && verdict.error().message.find("through which this rank reports") != std::string::npos;
+    ::_exit(verdict ? verdict->code : is_lost ? 7 : 8);
+  }
+
+  Observed referee;
+  std::vector<int> codes;
+};
+
+TEST(TakePart, RanksOfGroupsReportThroughRelays) {
+  const Job job;
+  EXPECT_EQ(job.codes, std::vector<int>(kSize, 3)) << "the code of the verdict";
+  EXPECT_EQ(job.referee.relayed(), 8U);
+  EXPECT_TRUE(find_causes(job.referee.outcome()).empty());
+  EXPECT_EQ(job.referee.outcome().cells, std::vector<Layer>(kSize * (kSize - 1), Layer::kGood));
+}
+
+// The child that tests is killed with its parent, the relay.
+TEST(TakePart, RelayThatIsKilledIsNamedAndItsRanksEnd) {
+  const Deed kill_relay = [](const Message& message) {
+    const auto* const round = std::get_if<Round>(&message);
+    if (round != nullptr && round->number == 3) ::kill(::getppid(), SIGKILL);
+  };
+  const Job job({{8, kill_relay}});
+  EXPECT_EQ(job.codes[8], -1);
+  for (const unsigned rank : {9U, 10U, 11U})
+    EXPECT_EQ(job.codes[rank], 7) << rank;
+  for (unsigned rank = 0; rank < 8; ++rank)
+    EXPECT_EQ(job.codes[rank], 3) << rank;
+  const std::vector<Cause> causes = find_causes(job.referee.outcome());
+  ASSERT_EQ(causes.size(), 1U);
+  EXPECT_EQ(causes.front().rank, 8U);
+  EXPECT_TRUE(causes.front().message.starts_with("rank 8 (host): rank: rank 8 ended in round 3 of 11;"))
+      << causes.front().message;
+}
+
+TEST(TakePart, RankBehindRelayThatIsKilledIsNamed) {
+  const Deed end = [](const Message& message) {
+    const auto* const round = std::get_if<Round>(&message);
+    if (round != nullptr && round->number == 2) ::raise(SIGKILL);
+  };
+  const Job job({{6, end}});
+  EXPECT_EQ(std::ranges::count(job.codes, 3), kSize - 1);
+  const std::vector<Cause> causes = find_causes(job.referee.outcome());
+  ASSERT_EQ(causes.size(), 1U);
+  EXPECT_EQ(causes.front().rank, 6U);
+}
+
+}  // namespace
