@@ -27,9 +27,9 @@ void Bundles::discard(int connection) {
   gathered_.erase(connection);
 }
 
-void Bundles::take(bool is_complete, double now, std::vector<Desk::Outgoing>& out) {
+void Bundles::take(bool is_complete, bool is_idle, double now, std::vector<Desk::Outgoing>& out) {
   if (!gathered_.empty() && due_ == kNever) due_ = now + kGatherSeconds;
-  if (!is_complete && now < due_) return;
+  if (!is_complete && (!is_idle || now < due_)) return;
   for (auto& [connection, gathered] : gathered_) {
     for (Bundle& bundle : gathered.bundles)
       out.push_back({connection, std::move(bundle)});

@@ -18,15 +18,16 @@ class Bundles {
   void add(int connection, unsigned rank, Message message);
   // Discards the messages for a connection that has ended.
   void discard(int connection);
-  // Moves all messages to `out` if the first of them has waited for long enough, or none is expected to follow.
-  void take(bool is_complete, double now, std::vector<Desk::Outgoing>& out);
+  // Moves all messages to `out` if none is expected to follow at once, or if the first of them has waited for long
+  // enough and the desk is idle.
+  void take(bool is_complete, bool is_idle, double now, std::vector<Desk::Outgoing>& out);
   // Returns the time at which take() moves the messages; infinity if there are none.
   double due() const { return due_; }
 
  private:
   struct Gathered {
     std::vector<Bundle> bundles = {};
-    std::size_t bytes = 0;  // of the last one
+    std::size_t bytes = 0;  // size of the last one
   };
   static constexpr double kNever = std::numeric_limits<double>::infinity();
   std::map<int, Gathered> gathered_;  // by connection

@@ -34,8 +34,9 @@ class Desk {
   virtual bool has_seat(int connection) const = 0;
   // Sends the verdict to every rank that is here. Call it once, after is_finished().
   virtual void announce(const Verdict& verdict) = 0;
-  // Returns the messages that are due. Call it after each other function that is not const.
-  virtual std::vector<Outgoing> take_outgoing(double now) = 0;
+  // Returns the messages that are due. Call it after other functions that are not const. is_idle: false: further
+  // messages are here, which the desk receives next.
+  virtual std::vector<Outgoing> take_outgoing(bool is_idle, double now) = 0;
   // Returns lines about the progress since the last call.
   virtual std::vector<std::string> take_progress() { return {}; }
 };

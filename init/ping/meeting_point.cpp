@@ -250,7 +250,7 @@ void MeetingPoint::write_to(int number, Desk& desk) {
 // Writes the messages of the desk, which may produce more when a connection turns out to be closed.
 void MeetingPoint::deliver(Desk& desk) {
   for (;;) {
-    std::vector<Desk::Outgoing> outgoing = desk.take_outgoing(clock_seconds());
+    std::vector<Desk::Outgoing> outgoing = desk.take_outgoing(is_idle_, clock_seconds());
     if (outgoing.empty()) return;
     for (Desk::Outgoing& one : outgoing) {
       const auto found = connections_.find(one.connection);
@@ -282,10 +282,11 @@ void MeetingPoint::close_late(Desk& desk) {
 
 // Waits for events until the deadline, and handles them.
 void MeetingPoint::exchange(Desk& desk, double deadline) {
-  std::array<epoll_event, 64> events{};
+  std::array<epoll_event, 512> events{};
   const double left = std::clamp(deadline - clock_seconds(), 0.0, kSeatSeconds);
   const int count = ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()),
                                  static_cast<int>(std::ceil(left * 1000)));
+  is_idle_ = count < static_cast<int>(events.size());
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     if (event.data.fd == kListener) {

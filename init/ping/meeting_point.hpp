@@ -91,6 +91,7 @@ class MeetingPoint {
   unsigned most_;
   std::string token_;
   int last_ = kListener;  // number of the newest connection
+  bool is_idle_ = true;   // no further events are here
   double check_at_ = 0;   // time of the next search for late connections
   std::map<int, Connection> connections_;
   std::map<std::string, std::set<int>> strangers_;  // connections without a seat, by network

@@ -245,6 +245,13 @@ Message read_kind(std::size_t kind, Source& source, std::index_sequence<I...>) {
   return message;
 }
 
+Result<Message> decode_fields(std::uint8_t kind, std::string_view fields) {
+  Source source(fields);
+  Message message = read_kind(kind, source, std::make_index_sequence<std::variant_size_v<Message>>());
+  if (!source.is_complete()) return make_error("a message of kind {} has wrong fields", kind);
+  return message;
+}
+
 }  // namespace
 
 std::string encode(Message message, Seal* seal) {
@@ -263,12 +270,15 @@ std::string encode(Message message, Seal* seal) {
   return frame;
 }
 
-base::Result<Message> decode(const std::string& frame) {
-  Inbox inbox;
-  inbox.add(frame.data(), frame.size());
-  auto message = TRY(inbox.next());
-  if (!message) return make_error("a message of {} bytes is incomplete", frame.size());
-  return std::move(*message);
+base::Result<Message> decode(std::string_view frame) {
+  Source source(frame);
+  std::uint32_t length = 0;
+  std::uint8_t kind = 0;
+  source.number(length);
+  source.number(kind);
+  if (frame.size() < kHeader + 1 || length != frame.size() - kHeader)
+    return make_error("{} bytes are no frame", frame.size());
+  return decode_fields(kind, frame.substr(kHeader + 1));
 }
 
 base::Result<std::optional<Message>> Inbox::next() {
@@ -301,9 +311,7 @@ base::Result<std::optional<Message>> Inbox::next() {
       return base::Error{"the sender of a message does not know the token of this job", EBADMSG};
     frame.remove_suffix(kCode);
   }
-  Source source(frame.substr(kHeader + 1));
-  Message message = read_kind(kind, source, std::make_index_sequence<std::variant_size_v<Message>>());
-  if (!source.is_complete()) return make_error("a message of kind {} has wrong fields", kind);
+  auto message = TRY(decode_fields(kind, frame.substr(kHeader + 1)));
   taken_ += kHeader + length;
   return std::optional(std::move(message));
 }

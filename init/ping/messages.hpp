@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -174,7 +175,7 @@ using Message =
 std::string encode(Message message, Seal* seal = nullptr);
 
 // Returns the message of one frame without a code. Errors: the bytes are no message.
-base::Result<Message> decode(const std::string& frame);
+base::Result<Message> decode(std::string_view frame);
 
 // Collects bytes from a stream and returns its messages.
 class Inbox {

@@ -65,7 +65,7 @@ constexpr base::Option<Options> kOptions[] = {
     {"timeout", "SECONDS", "how long the ranks wait for each other at the start (30)", set_timeout},
     {"json", "", "rank 0 prints the report as JSON",
      [](Options& o, std::string_view t) { return base::set_switch(o.json, t); }},
-    {"svg", "FILE", "rank 0 writes a heat map of all pairs to this file",
+    {"svg", "FILE", "rank 0 writes a heat map of all tested pairs to this file",
      [](Options& o, std::string_view t) { return base::store(o.svg, t); }},
     {"help", "", "print this help",
      [](Options& o, std::string_view) { return base::store(o.command, Command::kHelp); }},

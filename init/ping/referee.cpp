@@ -58,8 +58,8 @@ double Referee::deadline() const {
   return std::min(deadline_, bundles_.due());
 }
 
-std::vector<Desk::Outgoing> Referee::take_outgoing(double now) {
-  bundles_.take(std::exchange(is_complete_, false), now, outgoing_);
+std::vector<Desk::Outgoing> Referee::take_outgoing(bool is_idle, double now) {
+  bundles_.take(std::exchange(is_complete_, false), is_idle, now, outgoing_);
   return std::exchange(outgoing_, {});
 }
 
@@ -257,8 +257,10 @@ void Referee::receive(int connection, const std::string& from, Message message, 
   }
   if (std::holds_alternative<StayDirect>(message)) restore_direct(connection, now);
   const auto found = rank_of_.find(connection);
-  if (found == rank_of_.end()) return;
-  const unsigned rank = found->second;
+  if (found != rank_of_.end()) take_of_rank(found->second, std::move(message), now);
+}
+
+void Referee::take_of_rank(unsigned rank, Message message, double now) {
   if (stage_ == Stage::kMeeting) return answer_place(rank, message, now);
   const std::size_t member = member_of_[rank];
   // A rank may have left its relay too late.
@@ -274,8 +276,10 @@ void Referee::lose(int connection, double now) {
   former_.erase(connection);
   if (Branch* const branch = branch_of(connection)) return lose_branch(*branch, "ended", now);
   const auto found = rank_of_.find(connection);
-  if (found == rank_of_.end()) return;
-  const unsigned rank = found->second;
+  if (found != rank_of_.end()) lose_seat(found->second, now);
+}
+
+void Referee::lose_seat(unsigned rank, double now) {
   unseat(rank);  // the rank may come again after a restart of its container
   if (stage_ == Stage::kMeeting || is_finished()) return;
   lose_rank(rank,
@@ -331,7 +335,7 @@ void Referee::pass(double now) {
 }
 
 void Referee::announce(const Verdict& verdict) {
-  bundles_.take(true, 0, outgoing_);
+  bundles_.take(true, true, 0, outgoing_);
   for (const auto& [group, branch] : branches_) {
     if (!branch.is_refused) outgoing_.push_back({branch.connection, verdict, true});
   }

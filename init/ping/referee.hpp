@@ -64,7 +64,7 @@ class Referee : public Desk {
   bool is_finished() const override { return stage_ == Stage::kFinished; }
   bool has_seat(int connection) const override;
   void announce(const Verdict& verdict) override;
-  std::vector<Outgoing> take_outgoing(double now) override;
+  std::vector<Outgoing> take_outgoing(bool is_idle, double now) override;
   std::vector<std::string> take_progress() override;
   const Outcome& outcome() const { return outcome_; }
 
@@ -125,7 +125,9 @@ class Referee : public Desk {
   void attach(Branch& branch, unsigned rank, double now);
   void restore_direct(int connection, double now);
   void receive_bundle(Branch& branch, const Bundle& bundle, double now);
+  void take_of_rank(unsigned rank, Message message, double now);
   void unseat(unsigned rank);
+  void lose_seat(unsigned rank, double now);
   void lose_branch(Branch& branch, const std::string& why, double now);
   void pass_branches(double now);
   template <typename Visit>
@@ -173,7 +175,7 @@ class Referee : public Desk {
   std::vector<Seat> seats_;  // the seat of each rank
   std::size_t seated_ = 0;
   std::size_t settled_ = 0;
-  std::map<int, unsigned> rank_of_;      // the rank of each connection
+  std::map<int, unsigned> rank_of_;      // the rank of each connection, but for those through relays
   std::map<int, unsigned> former_;       // the rank of each connection that a relay replaced
   std::map<unsigned, Branch> branches_;  // by group
   Bundles bundles_;

@@ -88,7 +88,6 @@ void Referee::attach(Branch& branch, unsigned rank, double now) {
   rank_of_.erase(direct);
   if (direct != branch.connection) former_[direct] = rank;
   seat.connection = through_relay(rank);
-  rank_of_[*seat.connection] = rank;
   const std::uint32_t limit = milliseconds(welcome_seconds(seat.join.rails.size(), now));
   bundles_.add(branch.connection, rank, Welcome{true, "", limit});
   settle(rank, now);
@@ -108,19 +107,18 @@ void Referee::restore_direct(int connection, double now) {
 }
 
 void Referee::receive_bundle(Branch& branch, const Bundle& bundle, double now) {
-  const int connection = branch.connection;
   const unsigned group = group_of(branch.way.relay);
   for (const Carried& carried : bundle.carried) {
-    // A message may end the branch.
-    if (!is_relay(connection) || group_of(carried.rank) != group) return;
+    if (group_of(carried.rank) != group || carried.rank >= rules_.size) return;
     auto message = decode(carried.frame);
     if (!message) message = Message(Refusal{});  // which a rank never sends
+    const bool is_attached = seats_[carried.rank].connection == through_relay(carried.rank);
     if (const auto* attached = std::get_if<Attach>(&*message)) {
       if (attached->rank == carried.rank) attach(branch, carried.rank, now);
-    } else if (std::holds_alternative<Lost>(*message)) {
-      lose(through_relay(carried.rank), now);
-    } else if (!std::holds_alternative<Join>(*message)) {
-      receive(through_relay(carried.rank), "", std::move(*message), now);
+    } else if (is_attached && std::holds_alternative<Lost>(*message)) {
+      lose_seat(carried.rank, now);
+    } else if (is_attached && !is_finished()) {
+      take_of_rank(carried.rank, std::move(*message), now);
     }
   }
 }

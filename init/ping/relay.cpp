@@ -106,8 +106,8 @@ void Relay::announce(const Verdict& verdict) {
     outgoing_.push_back({connection, verdict, true});
 }
 
-std::vector<Desk::Outgoing> Relay::take_outgoing(double now) {
-  bundles_.take(std::exchange(is_complete_, false), now, outgoing_);
+std::vector<Desk::Outgoing> Relay::take_outgoing(bool is_idle, double now) {
+  bundles_.take(std::exchange(is_complete_, false), is_idle, now, outgoing_);
   return std::exchange(outgoing_, {});
 }
 

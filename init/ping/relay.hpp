@@ -28,7 +28,7 @@ class Relay : public Desk {
   bool is_finished() const override { return verdict_.has_value(); }
   bool has_seat(int connection) const override { return ranks_.contains(connection); }
   void announce(const Verdict& verdict) override;
-  std::vector<Outgoing> take_outgoing(double now) override;
+  std::vector<Outgoing> take_outgoing(bool is_idle, double now) override;
   // Returns true if the verdict is that of rank 0.
   bool is_of_rank0() const { return is_of_rank0_; }
   // Call it after is_finished().

@@ -36,13 +36,17 @@ class Counted : public Referee {
  public:
   using Referee::Referee;
   void receive(int connection, const std::string& from, Message message, double now) override {
-    if (begun_ == 0 && std::holds_alternative<Prepared>(message)) begun_ = now;
-    ++(connection < 0 ? carried_ : frames_);
+    if (const auto* const bundle = std::get_if<Bundle>(&message)) carried_ += bundle->carried.size();
+    if (std::holds_alternative<Join>(message)) begun_ = now;
+    ++frames_;
     Referee::receive(connection, from, std::move(message), now);
   }
-  std::vector<Outgoing> take_outgoing(double now) override {
-    std::vector<Outgoing> outgoing = Referee::take_outgoing(now);
+  std::vector<Outgoing> take_outgoing(bool is_idle, double now) override {
+    std::vector<Outgoing> outgoing = Referee::take_outgoing(is_idle, now);
     frames_ += outgoing.size();
+    for (const Outgoing& one : outgoing) {
+      if (const auto* const bundle = std::get_if<Bundle>(&one.message)) carried_ += bundle->carried.size();
+    }
     return outgoing;
   }
   std::size_t frames() const { return frames_; }

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <new>
 
 #include "init/ping/causes.hpp"
@@ -78,7 +79,13 @@ int simulate(unsigned size, const Wanted& wanted) {
   machine.carried = 2e-6;
   machine.byte = 5e-9;
   machine.hop = 50e-6;
-  machine.meter = [](bool is_rank0) { heap.is_rank0 = is_rank0; };
+  double cpu = 0;
+  machine.meter = [&cpu](bool is_rank0) {
+    heap.is_rank0 = is_rank0;
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    cpu += (is_rank0 ? -1 : 1) * (static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9);
+  };
   heap.is_rank0 = true;
   FabricModel model(rules, wanted.rails, faults, std::move(machine));
   heap.is_rank0 = false;
@@ -91,11 +98,11 @@ int simulate(unsigned size, const Wanted& wanted) {
   const std::chrono::duration<double> reporting = std::chrono::steady_clock::now() - start;
   heap.is_rank0 = false;
   const double connections = kConnectionBytes * static_cast<double>(model.most_connections());
-  fmt::print("| {} | {} | {} | {:.0f} | {:.2f} | {:.2f} | {} | {:.1f} | {:.2f} |\n", size, wanted.rails,
+  fmt::print("| {} | {} | {} | {:.0f} | {:.2f} | {:.2f} | {} | {:.2f} | {:.1f} | {:.2f} |\n", size, wanted.rails,
              Schedule(size, size < kSparseFrom, 0).rounds(),
              share_of_pairs(outcome) * static_cast<double>(outcome.members.size() - 1), outcome.seconds,
-             meeting + reporting.count(), model.messages(), (static_cast<double>(heap.most) + connections) / (1 << 20),
-             share_of_pairs(outcome) * 100);
+             meeting + reporting.count(), model.messages(), cpu,
+             (static_cast<double>(heap.most) + connections) / (1 << 20), share_of_pairs(outcome) * 100);
   return causes.empty() ? 0 : 1;
 }
 
@@ -114,8 +121,8 @@ int main(int argc, char** argv) {
   }
   fmt::print(
       "seed {}\n\n| ranks | rails | rounds | peers | tests, s | with the meeting and the report, s | messages of rank "
-      "0 | memory of rank 0, MB | one bad pair is found, % |\n| --: | --: | --: | --: | --: | --: | --: | --: | --: "
-      "|\n",
+      "0 | CPU of the referee, s | memory of rank 0, MB | one bad pair is found, % |\n| --: | --: | --: | --: | --: | "
+      "--: | --: | --: | --: | --: |\n",
       wanted.seed);
   for (const unsigned size : {2U, 16U, 127U, 128U, 512U, 1024U, 4096U, 16384U}) {
     std::fflush(stdout);

@@ -66,7 +66,7 @@ void check_referee(const std::vector<Message>& messages, FuzzedDataProvider& dat
     referee.receive(data.PickValueInArray({1, 2, 5}), "b", message, now);
     if (data.ConsumeBool()) referee.pass(now += 1);
     if (data.ConsumeIntegralInRange(0, 20) == 0) referee.lose(data.PickValueInArray({1, 2}), now);
-    for (const auto& one : referee.take_outgoing(now))
+    for (const auto& one : referee.take_outgoing(true, now))
       require(encode(one.message).size() <= kLongestFrame, "a frame is bounded");
   }
   for (int step = 0; !referee.is_finished() && step < 10'000; ++step)

@@ -8,9 +8,9 @@ namespace {
 
 using namespace init::ping;
 
-std::vector<Desk::Outgoing> take(Bundles& bundles, bool is_complete, double now) {
+std::vector<Desk::Outgoing> take(Bundles& bundles, bool is_complete, double now, bool is_idle = true) {
   std::vector<Desk::Outgoing> out;
-  bundles.take(is_complete, now, out);
+  bundles.take(is_complete, is_idle, now, out);
   return out;
 }
 
@@ -23,6 +23,7 @@ TEST(Bundles, GathersMessagesForOneConnection) {
   EXPECT_TRUE(take(bundles, false, 5).empty());
   EXPECT_DOUBLE_EQ(bundles.due(), 5 + Bundles::kGatherSeconds);
   EXPECT_TRUE(take(bundles, false, 5.009).empty());
+  EXPECT_TRUE(take(bundles, false, 5.02, false).empty()) << "further messages are here";
   const auto out = take(bundles, false, 5.01);
   ASSERT_EQ(out.size(), 2U);
   EXPECT_EQ(out[0].connection, 7);

@@ -117,7 +117,8 @@ class FabricModel {
   void receive(unsigned rank, Message message) { arrive(connection_of(rank), std::move(message)); }
   void deliver() {
     machine_.meter(true);
-    std::vector<Desk::Outgoing> outgoing = referee_.take_outgoing(std::max(now_, busy_));
+    const bool is_idle = events_.empty() || events_.begin()->first >= busy_;
+    std::vector<Desk::Outgoing> outgoing = referee_.take_outgoing(is_idle, std::max(now_, busy_));
     machine_.meter(false);
     for (Desk::Outgoing& one : outgoing) {
       const auto rank = static_cast<unsigned>(one.connection - 1);
@@ -234,8 +235,9 @@ class FabricModel {
   }
 
   void attach(unsigned rank, unsigned relay) {
-    Branch& branch = *branches_.at(relay);
-    branch.desk.receive(connection_of(rank), "", Attach{rank}, now_);
+    const auto found = branches_.find(relay);
+    if (found == branches_.end() || !found->second->is_running) return receive(rank, StayDirect{});
+    found->second->desk.receive(connection_of(rank), "", Attach{rank}, now_);
     flush(relay);
     if (faults_.ends_as_relay.erase(relay) == 1) end_relay(relay, true);
   }
@@ -257,7 +259,7 @@ class FabricModel {
   void flush(unsigned relay) {
     Branch& branch = *branches_.at(relay);
     if (!branch.is_running) return;
-    for (Desk::Outgoing& one : branch.desk.take_outgoing(now_)) {
+    for (Desk::Outgoing& one : branch.desk.take_outgoing(true, now_)) {
       if (one.connection == kRank0) {
         later(machine_.hop, [this, relay, message = std::move(one.message)] {
           const auto found = branches_.find(relay);

@@ -37,7 +37,7 @@ std::vector<Message> examples() {
 }
 
 std::optional<Message> read_one(std::string_view bytes) {
-  auto message = init::ping::decode(std::string(bytes));
+  auto message = decode(bytes);
   return message ? std::optional(std::move(*message)) : std::nullopt;
 }
 
@@ -123,8 +123,10 @@ TEST(Messages, KeepsFormOfTheMessagesThatNameOtherVersions) {
 TEST(Messages, DecodesOneWholeFrame) {
   const std::string frame = encode(Attach{65});
   EXPECT_EQ(std::get<Attach>(must(decode(frame))).rank, 65U);
-  EXPECT_EQ(error_message(decode(frame.substr(0, 6))), "a message of 6 bytes is incomplete");
-  EXPECT_EQ(error_message(decode("GET / HTTP/1.1")), "a frame of 1195725856 bytes is no message");
+  EXPECT_EQ(error_message(decode(frame.substr(0, 6))), "6 bytes are no frame");
+  EXPECT_EQ(error_message(decode("GET / HTTP/1.1")), "14 bytes are no frame");
+  EXPECT_EQ(error_message(decode("")), "0 bytes are no frame");
+  EXPECT_EQ(error_message(decode(std::string("\0\0\0\1\x63", 5))), "a message of kind 99 has wrong fields");
 }
 
 TEST(Messages, LongestFrameOfStrangerIsShort) {

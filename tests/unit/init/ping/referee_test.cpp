@@ -208,7 +208,7 @@ TEST(Referee, RefusesStrangersAndGoesOn) {
 TEST(Referee, ReportsConnectionWithoutProofOfTheToken) {
   FabricModel model(rules_for(2), 1, {});
   model.referee().refuse(7, "10.0.0.9:5", {kProtocol, "", 1, "host\n"}, "it has the token of another job");
-  const auto outgoing = model.referee().take_outgoing();
+  const auto outgoing = model.referee().take_outgoing(true, 0);
   ASSERT_EQ(outgoing.size(), 1U);
   EXPECT_TRUE(outgoing.front().is_last);
   EXPECT_EQ(std::get<Refusal>(outgoing.front().message).reason, "it has the token of another job");

@@ -19,7 +19,7 @@ std::string name_of(const Message& message) {
 
 std::string sent(Relay& relay, double now) {
   std::string text;
-  for (const auto& one : relay.take_outgoing(now)) {
+  for (const auto& one : relay.take_outgoing(true, now)) {
     if (!text.empty()) text += ", ";
     const auto* const bundle = std::get_if<Bundle>(&one.message);
     if (bundle == nullptr) text += "-> " + std::to_string(one.connection) + " " + name_of(one.message);
@@ -39,8 +39,8 @@ Relay relay_of_two() {
   Relay relay(kRank0, 0, 100);
   for (const unsigned rank : {64U, 65U})
     relay.receive(static_cast<int>(rank) - 62, "", Attach{rank}, 0);
-  static_cast<void>(relay.take_outgoing(0));
-  static_cast<void>(relay.take_outgoing(1));
+  static_cast<void>(relay.take_outgoing(true, 0));
+  static_cast<void>(relay.take_outgoing(true, 1));
   return relay;
 }
 
@@ -66,7 +66,7 @@ TEST(Relay, DoesNotWaitLongForSlowRank) {
   static_cast<void>(sent(relay, 2));
   relay.pass(2);
   relay.receive(2, "", Results{1, {}}, 2.5);
-  static_cast<void>(relay.take_outgoing(2.5));
+  static_cast<void>(relay.take_outgoing(true, 2.5));
   EXPECT_LE(relay.deadline(), 2.5 + Bundles::kGatherSeconds);
   EXPECT_EQ(sent(relay, 2.5 + Bundles::kGatherSeconds), "[64:Results]");
 }
@@ -89,12 +89,12 @@ TEST(Relay, RefusesRankThatIsHereOrNotExpected) {
   EXPECT_EQ(sent(relay, 2), "-> 4 Welcome!");
   relay.receive(5, "", Attach{66}, 2);
   relay.receive(kRank0, "", Bundle{{{66, encode(Welcome{false, "why", 0})}}}, 2);
-  EXPECT_EQ(sent(relay, 3), "[66:Attach], -> 5 Welcome!");
+  EXPECT_EQ(sent(relay, 3), "-> 5 Welcome!");
   EXPECT_FALSE(relay.has_seat(5));
   relay.receive(6, "", Results{1, {}}, 2);
   relay.receive(kRank0, "", Bundle{{{65, "x"}, {77, encode(Lost{})}}}, 2);
   relay.refuse(6, "", {}, "it has the token of another job");
-  EXPECT_EQ(sent(relay, 4), "-> 6 Refusal!");
+  EXPECT_EQ(sent(relay, 4), "-> 6 Refusal!, [66:Attach]");
 }
 
 TEST(Relay, ShowsEachSecondThatItRuns) {
@@ -124,7 +124,7 @@ TEST(Relay, PassesOnTheVerdictOrMakesOne) {
     ASSERT_TRUE(relay.is_finished()) << row.text;
     EXPECT_EQ(relay.is_of_rank0(), row.is_of_rank0) << row.text;
     EXPECT_EQ(relay.verdict().text, row.text);
-    static_cast<void>(relay.take_outgoing(100));
+    static_cast<void>(relay.take_outgoing(true, 100));
     relay.announce(relay.verdict());
     EXPECT_EQ(sent(relay, 100), "-> 2 Verdict!, -> 3 Verdict!");
   }

@@ -29,7 +29,9 @@ class Observed : public Referee {
  public:
   using Referee::Referee;
   void receive(int connection, const std::string& from, Message message, double now) override {
-    if (connection < 0 && std::holds_alternative<Prepared>(message)) ++relayed_;
+    const auto* const bundle = std::get_if<Bundle>(&message);
+    for (const Carried& carried : bundle == nullptr ? std::vector<Carried>() : bundle->carried)
+      relayed_ += std::holds_alternative<Prepared>(*decode(carried.frame)) ? 1 : 0;
     Referee::receive(connection, from, std::move(message), now);
   }
   unsigned relayed() const { return relayed_; }
@@ -38,7 +40,7 @@ class Observed : public Referee {
   unsigned relayed_ = 0;
 };
 
-// What one rank does in place of the tests.
+// Actions of one rank beside its answers.
 using Deed = std::function<void(const Message&)>;
 
 Handler answer(const Join& join, const Deed& deed) {
