@@ -13,6 +13,8 @@
 namespace init::ping {
 namespace {
 
+// Time for a rank to reach its relay after the last rank came. Longer than the rank itself waits for the relay.
+constexpr double kPlaceSeconds = 8;
 constexpr double kPrepareSeconds = 10;  // time to open the HCAs
 constexpr double kRoundSeconds = 2;     // share of the budget for each round, without bandwidth
 constexpr double kTroubleSeconds = 60;  // share of the budget for failures
@@ -119,7 +121,7 @@ void Referee::join(int connection, const std::string& from, Join wanted, double 
   outgoing_.push_back({connection, Welcome{true, "", milliseconds(welcome_seconds(wanted.rails.size(), now))}, false});
   seats_[rank] = {connection, false, std::move(wanted)};
   rank_of_[connection] = rank;
-  ++seated_;
+  if (++seated_ == seats_.size()) places_end_ = now + kPlaceSeconds;
   place(rank, now);
 }
 
@@ -299,6 +301,8 @@ void Referee::report_progress(double now) {
   for (unsigned rank = 0; rank < seats_.size(); ++rank) {
     if (!seats_[rank].connection) missing.push_back(rank);
   }
+  if (missing.empty())
+    return progress_.push_back("waiting for the relays of " + count_of(seats_.size() - settled_, "rank"));
   progress_.push_back(fmt::format("waiting for {}: {} of {} ranks are here",
                                   fmt::format("{} {}", missing.size() == 1 ? "rank" : "ranks", name_ranks(missing)),
                                   seated_, seats_.size()));
@@ -308,9 +312,11 @@ void Referee::pass(double now) {
   if (is_finished()) return;
   report_progress(now);
   if (stage_ == Stage::kMeeting) {
-    deadline_ = std::min(end_, progress_at_);
-    if (now < end_) return;
-    if (seated_ == seats_.size()) return begin(now);
+    const bool are_here = seated_ == seats_.size();
+    const double end = are_here ? std::min(end_, places_end_) : end_;
+    deadline_ = std::min(end, progress_at_);
+    if (now < end) return;
+    if (are_here) return begin(now);
     for (unsigned rank = 0; rank < seats_.size(); ++rank) {
       if (!seats_[rank].connection) outcome_.absent.push_back(rank);
     }

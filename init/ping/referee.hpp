@@ -168,7 +168,8 @@ class Referee : public Desk {
   Rules rules_;
   Stage stage_ = Stage::kMeeting;
   double deadline_ = 0;
-  double end_ = 0;  // the end of the meeting, later the end of the tests
+  double end_ = 0;         // the end of the meeting, later the end of the tests
+  double places_end_ = 0;  // all ranks are here: from then on, a rank without an answer of its relay reports directly
   double prepare_end_ = 0;
   double started_ = 0;       // the start of the first round
   double progress_at_ = 0;   // time of the next progress line

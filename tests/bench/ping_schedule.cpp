@@ -56,7 +56,7 @@ namespace {
 
 using namespace ping_test;
 
-constexpr double kConnectionBytes = 1536;  // limit of MeetingPoint.KeepsLittleMemoryFor8192Strangers
+constexpr std::size_t kConnectionBytes = 1536;  // limit of MeetingPoint.KeepsLittleMemoryFor8192Strangers
 
 struct Wanted {
   double seconds = 0;
@@ -86,6 +86,10 @@ int simulate(unsigned size, const Wanted& wanted) {
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     cpu += (is_rank0 ? -1 : 1) * (static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9);
   };
+  machine.connect = [](bool begins) {
+    heap.bytes += begins ? kConnectionBytes : -kConnectionBytes;
+    heap.most = std::max(heap.most, heap.bytes);
+  };
   heap.is_rank0 = true;
   FabricModel model(rules, wanted.rails, faults, std::move(machine));
   heap.is_rank0 = false;
@@ -97,12 +101,11 @@ int simulate(unsigned size, const Wanted& wanted) {
   const std::string report = text_report(outcome, causes);
   const std::chrono::duration<double> reporting = std::chrono::steady_clock::now() - start;
   heap.is_rank0 = false;
-  const double connections = kConnectionBytes * static_cast<double>(model.most_connections());
   fmt::print("| {} | {} | {} | {:.0f} | {:.2f} | {:.2f} | {} | {:.2f} | {:.1f} | {:.2f} |\n", size, wanted.rails,
              Schedule(size, size < kSparseFrom, 0).rounds(),
              share_of_pairs(outcome) * static_cast<double>(outcome.members.size() - 1), outcome.seconds,
-             meeting + reporting.count(), model.messages(), cpu,
-             (static_cast<double>(heap.most) + connections) / (1 << 20), share_of_pairs(outcome) * 100);
+             meeting + reporting.count(), model.messages(), cpu, static_cast<double>(heap.most) / 1e6,
+             share_of_pairs(outcome) * 100);
   return causes.empty() ? 0 : 1;
 }
 

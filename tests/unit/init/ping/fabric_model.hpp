@@ -29,6 +29,7 @@ struct Faults {
   std::set<unsigned> not_reachable;   // relays that no other rank reaches
   std::set<unsigned> late_to_answer;  // take their relay's Welcome for lost, and report directly
   std::set<unsigned> ends_as_relay;   // end as soon as a rank has attached, and join again
+  std::set<unsigned> stops_as_relay;  // answer nothing from the request to become a relay on
   // Returns the result of a test from the view of `rank`.
   std::function<TestResult(unsigned rank, unsigned peer, RailPair rails, std::uint32_t bytes)> result =
       [](unsigned, unsigned, RailPair, std::uint32_t) {
@@ -49,6 +50,8 @@ struct Machine {
   double hop = 0;      // seconds on the network
   // Called with true before each call of the referee, and with false after it.
   std::function<void(bool)> meter = [](bool) {};
+  // Called with true for each connection of rank 0 that begins, and with false for one that ends.
+  std::function<void(bool)> connect = [](bool) {};
   bool is_real() const { return frame > 0; }
 };
 
@@ -108,7 +111,6 @@ class FabricModel {
   const std::vector<std::pair<Pair, RailPair>>& tests() const { return tests_; }
   // Frames that rank 0 received and sent, with those that prove the token.
   std::size_t messages() const { return messages_; }
-  std::size_t most_connections() const { return most_connections_; }
   std::size_t relayed() const {
     return static_cast<std::size_t>(std::ranges::count_if(via_, [](const auto& via) { return via.has_value(); }));
   }
@@ -160,8 +162,7 @@ class FabricModel {
   }
 
   void enter(unsigned rank) {
-    ++connections_;
-    most_connections_ = std::max(most_connections_, connections_);
+    machine_.connect(true);
     for (const Message& message : {Message(Hello{kProtocol, std::string(kNonce, 'n'), rank, "host"}),
                                    Message(Challenge{std::string(kNonce, 'c')}), Message(Proof{})})
       pay(message);
@@ -179,7 +180,7 @@ class FabricModel {
   }
 
   void end_connection(unsigned rank) {
-    --connections_;
+    machine_.connect(false);
     machine_.meter(true);
     referee_.lose(connection_of(rank), std::max(now_, busy_));
     machine_.meter(false);
@@ -187,7 +188,8 @@ class FabricModel {
 
   // Goes to the next event or deadline.
   void advance() {
-    const double deadline = std::max(now_, referee_.deadline());
+    // Rank 0 does nothing else until it has handled all frames.
+    const double deadline = std::max({now_, busy_, referee_.deadline()});
     if (!events_.empty() && events_.begin()->first <= deadline) {
       now_ = events_.begin()->first;
       const auto event = std::move(events_.begin()->second);
@@ -221,6 +223,11 @@ class FabricModel {
   }
 
   void become_relay(unsigned rank) {
+    if (faults_.stops_as_relay.contains(rank)) {
+      faults_.silent_from_round[rank] = 0;
+      faults_.never_prepared.insert(rank);
+      return;
+    }
     if (faults_.no_relay.contains(rank)) return later(0.001, [this, rank] { receive(rank, StayDirect{}); });
     branches_[rank] = std::make_unique<Branch>(Branch{Relay(kRank0, now_, now_ + longest_job(rails_, rules_))});
     later(0.001, [this, rank] { receive(rank, RelayAt{"relay", static_cast<std::uint16_t>(rank)}); });
@@ -373,8 +380,6 @@ class FabricModel {
   std::vector<std::pair<Pair, RailPair>> tests_;
   std::mt19937 engine_;
   std::size_t messages_ = 0;
-  std::size_t connections_ = 0;
-  std::size_t most_connections_ = 0;
 };
 
 }  // namespace ping_test

@@ -77,6 +77,19 @@ TEST(Tree, RelayThatNeverComesIsNamed) {
   EXPECT_EQ(model.outcome().absent, std::vector<unsigned>{8});
 }
 
+TEST(Tree, RelayThatStopsBeforeTheTestsIsNamedAndDelaysThemBySeconds) {
+  Rules rules = tree_of(12);
+  rules.meeting_seconds = 600;
+  Faults faults;
+  faults.stops_as_relay = {4};
+  FabricModel model(rules, 1, faults);
+  EXPECT_LT(model.run(), 20);
+  EXPECT_EQ(model.outcome().members[4].problem,
+            (Failure{Layer::kRank, "rank 4 did not answer for 8 s before the first round"}));
+  EXPECT_EQ(count_good(model.outcome()), 11U * 10 / 2) << "the ranks of its group report directly";
+  EXPECT_EQ(find_causes(model.outcome()).size(), 1U);
+}
+
 TEST(Tree, RelayThatEndsOrStopsIsOneNamedCause) {
   for (const bool ends : {false, true}) {
     Faults faults;
@@ -159,6 +172,7 @@ TEST(Tree, EndsWithinItsBudget) {
       if (chance(0.1)) faults.not_reachable.insert(rank);
       if (chance(0.05)) faults.late_to_answer.insert(rank);
       if (chance(0.1)) faults.ends_as_relay.insert(rank);
+      if (chance(0.05)) faults.stops_as_relay.insert(rank);
     }
     faults.result = [&](unsigned, unsigned, RailPair, std::uint32_t) {
       return chance(0.2) ? failed(static_cast<Layer>(1 + below(kLayers - 1))) : TestResult{{}, false, 0};

@@ -16,15 +16,16 @@
 #include "init/ping/causes.hpp"
 #include "init/ping/meeting_point.hpp"
 #include "init/ping/referee.hpp"
+#include "init/ping/relay.hpp"
 
 namespace {
 
 using namespace init::ping;
 
-constexpr double kLongWait = 120;  // seconds, for a busy machine
+constexpr double kPartWait = 120;  // seconds, for a busy machine
 constexpr unsigned kSize = 12;
 
-// Counts the connections that rank 0 does not see, by the numbers of their messages.
+// Counts the ranks that report through relays, and can send ranks to another program in place of their relay.
 class Observed : public Referee {
  public:
   using Referee::Referee;
@@ -34,7 +35,17 @@ class Observed : public Referee {
       relayed_ += std::holds_alternative<Prepared>(*decode(carried.frame)) ? 1 : 0;
     Referee::receive(connection, from, std::move(message), now);
   }
+  std::vector<Outgoing> take_outgoing(bool is_idle, double now) override {
+    std::vector<Outgoing> outgoing = Referee::take_outgoing(is_idle, now);
+    for (Outgoing& one : outgoing) {
+      auto* const way = std::get_if<MoveTo>(&one.message);
+      if (way != nullptr && impostor != 0) way->port = impostor;
+    }
+    return outgoing;
+  }
   unsigned relayed() const { return relayed_; }
+
+  std::uint16_t impostor = 0;  // port in place of that of each relay; 0: none
 
  private:
   unsigned relayed_ = 0;
@@ -46,7 +57,7 @@ using Deed = std::function<void(const Message&)>;
 Handler answer(const Join& join, const Deed& deed) {
   return [=](Channel& channel, const Message& message) -> base::Result<void> {
     deed(message);
-    const double deadline = base::clock_seconds() + kLongWait;
+    const double deadline = base::clock_seconds() + kPartWait;
     static std::size_t tests = 0;
     static std::uint32_t number = 0;
     if (std::holds_alternative<Prepare>(message)) return channel.send(Prepared{{}, join.rails}, deadline);
@@ -61,20 +72,32 @@ Handler answer(const Join& join, const Deed& deed) {
   };
 }
 
-// Runs a job with groups of four ranks, and returns the referee. deeds: by rank. codes: receives the exit codes.
+base::Result<MeetingPoint> listen_with(const char* token) {
+  SocketAddress address;
+  auto& ipv4 = reinterpret_cast<sockaddr_in&>(address.storage);
+  ipv4.sin_family = AF_INET;
+  ::inet_pton(AF_INET, "127.0.0.1", &ipv4.sin_addr);
+  address.length = sizeof ipv4;
+  return MeetingPoint::listen(address, kSize, token);
+}
+
+std::uint16_t port_of(const MeetingPoint& point) {
+  const SocketAddress at = point.address();
+  return ntohs(reinterpret_cast<const sockaddr_in&>(at.storage).sin_port);
+}
+
+// Runs a job with groups of four ranks, and returns the referee. deeds: by rank. token: that of rank 1. codes: receives
+// the exit codes: that of the verdict, 7 if a relay has ended, 8 after another error. impostor: port that all ranks
+// take for that of their relay; 0: none.
 struct Job {
-  explicit Job(const std::map<unsigned, Deed>& deeds = {}, const char* token = "job 7")
-      : referee(rules(), base::clock_seconds()) {
-    SocketAddress address;
-    auto& ipv4 = reinterpret_cast<sockaddr_in&>(address.storage);
-    ipv4.sin_family = AF_INET;
-    ::inet_pton(AF_INET, "127.0.0.1", &ipv4.sin_addr);
-    address.length = sizeof ipv4;
-    auto point = MeetingPoint::listen(address, kSize, "job 7");
+  explicit Job(const std::map<unsigned, Deed>& deeds = {}, const char* token = "job 7",
+               double meeting_seconds = kPartWait, std::uint16_t impostor = 0)
+      : referee(rules(meeting_seconds), base::clock_seconds()) {
+    referee.impostor = impostor;
+    auto point = listen_with("job 7");
     EXPECT_TRUE(point.has_value());
     if (!point) return;
-    const SocketAddress at = point->address();
-    const std::uint16_t port = ntohs(reinterpret_cast<const sockaddr_in&>(at.storage).sin_port);
+    const std::uint16_t port = port_of(*point);
     std::vector<pid_t> ranks;
     for (unsigned rank = 0; rank < kSize; ++rank) {
       ranks.push_back(::fork());
@@ -90,10 +113,10 @@ struct Job {
     }
   }
 
-  static Rules rules() {
+  static Rules rules(double meeting_seconds) {
     Rules rules;
     rules.size = kSize;
-    rules.meeting_seconds = kLongWait;
+    rules.meeting_seconds = meeting_seconds;
     rules.fan_out = rules.tree_from = 4;
     return rules;
   }
@@ -104,8 +127,8 @@ struct Job {
               port,
               rank == 1 ? token : "job 7",
               {rank, kSize, "node" + std::to_string(rank), "host", std::vector<Rail>(2), {}},
-              kLongWait,
-              kLongWait,
+              kPartWait,
+              kPartWait,
               {}};
     const auto deed = deeds.find(rank);
     part.make_handler = [&](double) {
@@ -158,6 +181,36 @@ TEST(TakePart, RankBehindRelayThatIsKilledIsNamed) {
   const std::vector<Cause> causes = find_causes(job.referee.outcome());
   ASSERT_EQ(causes.size(), 1U);
   EXPECT_EQ(causes.front().rank, 6U);
+}
+
+TEST(TakePart, RankWithAnotherTokenIsRefusedByName) {
+  const Job job({}, "job 8", 5);
+  EXPECT_EQ(job.codes[1], 8);
+  const Outcome& outcome = job.referee.outcome();
+  EXPECT_NE(std::ranges::find(outcome.absent, 1U), outcome.absent.end());
+  ASSERT_EQ(outcome.strangers.size(), 1U);
+  EXPECT_TRUE(outcome.strangers.front().ends_with("(rank 1, host): it has the token of another job"))
+      << outcome.strangers.front();
+}
+
+// A program that does not know the token listens where the ranks expect their relay.
+TEST(TakePart, RankDoesNotReportThroughRelayWithAnotherToken) {
+  auto impostor = listen_with("job 8");
+  ASSERT_TRUE(impostor.has_value());
+  const std::uint16_t port = port_of(*impostor);
+  const pid_t program = ::fork();
+  if (program == 0) {
+    Relay relay(-1, base::clock_seconds(), base::clock_seconds() + kPartWait);
+    impostor->run(relay, init::Log(init::LogLevel::kQuiet), [&] { return relay.verdict(); });
+    ::_exit(0);
+  }
+  impostor->leave();
+  const Job job({}, "job 7", kPartWait, port);
+  ::kill(program, SIGKILL);
+  ::waitpid(program, nullptr, 0);
+  EXPECT_EQ(job.codes, std::vector<int>(kSize, 3));
+  EXPECT_EQ(job.referee.relayed(), 2U) << "the ranks 4 and 8, in the processes of the relays";
+  EXPECT_TRUE(find_causes(job.referee.outcome()).empty());
 }
 
 }  // namespace
