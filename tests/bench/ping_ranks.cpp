@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <ctime>
 #include <thread>
 
 #include "base/timing.hpp"
@@ -93,6 +94,13 @@ Handler answer(const Join& join, unsigned milliseconds) {
   ::_exit(verdict && verdict->code == 0 ? 0 : 1);
 }
 
+// Returns the CPU time of this process.
+double cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
 // Runs one job in this process and its children.
 int run(const Wanted& wanted, unsigned tree_from) {
   const RaisedFileLimit limit;
@@ -119,6 +127,7 @@ int run(const Wanted& wanted, unsigned tree_from) {
   rules.meeting_seconds = kLongest;
   rules.tree_from = tree_from;
   Counted referee(rules, base::clock_seconds());
+  const double before = cpu_seconds();  // without the starts of the processes
   int code = 1;
   point->run(referee, init::Log(init::LogLevel::kQuiet), [&] {
     code = find_causes(referee.outcome()).empty() ? 0 : 1;
@@ -126,15 +135,12 @@ int run(const Wanted& wanted, unsigned tree_from) {
   });
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds_of = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
+  const double cpu = cpu_seconds() - before;
   for (int status = 0; ::wait(&status) > 0;)
     code |= status;
   fmt::print("| {} | {} | {} | {:.2f} | {:.2f} | {} | {} | {:.2f} | {:.1f} |\n", wanted.ranks, wanted.rails,
              tree_from <= wanted.ranks ? "yes" : "no", referee.begun() - start, referee.outcome().seconds,
-             referee.frames(), referee.carried(), seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime),
-             static_cast<double>(usage.ru_maxrss) / 1024);
+             referee.frames(), referee.carried(), cpu, static_cast<double>(usage.ru_maxrss) / 1024);
   return code;
 }
 

@@ -108,8 +108,8 @@ TEST(Schedule, CheckFindsEachBrokenRule) {
 // Returns the broken rule of the rounds of a sparse schedule, empty if there is none.
 std::string broken_sparse_rule(std::size_t count, std::uint32_t seed) {
   const Schedule schedule(count, false, seed);
-  const std::size_t group = schedule.is_complete() ? count : schedule.group();
-  const std::size_t groups = (count + group - 1) / std::max<std::size_t>(group, 1);
+  const std::size_t group = schedule.is_complete() ? std::max<std::size_t>(count, 1) : schedule.group();
+  const std::size_t groups = (count + group - 1) / group;
   std::set<Pair> seen;
   std::vector<std::size_t> peers(count);
   std::set<Pair> met;  // groups
@@ -142,7 +142,7 @@ TEST(SparseSchedule, EachGroupMeetsEachGroupAndNoPairMeetsTwice) {
   constexpr std::size_t kStep = kIsSanitized ? 37 : 5;
   for (std::size_t count = 0; count <= 1400; count += kStep)
     ASSERT_EQ(broken_sparse_rule(count, 7), "") << count;
-  for (const std::size_t count : {128U, 1000U, 1024U, 1025U, 4096U, 16384U}) {
+  for (const std::size_t count : {127U, 128U, 129U, 1000U, 1024U, 1025U, 4096U, 16384U}) {
     for (const std::uint32_t seed : {0U, 1U, 0xFFFFFFFFU})
       ASSERT_EQ(broken_sparse_rule(count, seed), "") << count << " " << seed;
   }

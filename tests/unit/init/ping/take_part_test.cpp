@@ -33,6 +33,8 @@ class Observed : public Referee {
     const auto* const bundle = std::get_if<Bundle>(&message);
     for (const Carried& carried : bundle == nullptr ? std::vector<Carried>() : bundle->carried)
       relayed_ += std::holds_alternative<Prepared>(*decode(carried.frame)) ? 1 : 0;
+    const auto* const results = std::get_if<Results>(&message);
+    if (results != nullptr && results->round == last_round) ::_exit(kExit);
     Referee::receive(connection, from, std::move(message), now);
   }
   std::vector<Outgoing> take_outgoing(bool is_idle, double now) override {
@@ -45,7 +47,9 @@ class Observed : public Referee {
   }
   unsigned relayed() const { return relayed_; }
 
-  std::uint16_t impostor = 0;  // port in place of that of each relay; 0: none
+  static constexpr int kExit = 9;
+  std::uint32_t last_round = 0;  // round in which the process of rank 0 ends; 0: none
+  std::uint16_t impostor = 0;    // port in place of that of each relay; 0: none
 
  private:
   unsigned relayed_ = 0;
@@ -88,12 +92,13 @@ std::uint16_t port_of(const MeetingPoint& point) {
 
 // Runs a job with groups of four ranks, and returns the referee. deeds: by rank. token: that of rank 1. codes: receives
 // the exit codes: that of the verdict, 7 if a relay has ended, 8 after another error. impostor: port that all ranks
-// take for that of their relay; 0: none.
+// take for that of their relay; 0: none. pipe: receives the exit codes, and the process ends in round 3; -1: none.
 struct Job {
   explicit Job(const std::map<unsigned, Deed>& deeds = {}, const char* token = "job 7",
-               double meeting_seconds = kPartWait, std::uint16_t impostor = 0)
+               double meeting_seconds = kPartWait, std::uint16_t impostor = 0, int pipe = -1)
       : referee(rules(meeting_seconds), base::clock_seconds()) {
     referee.impostor = impostor;
+    if (pipe >= 0) referee.last_round = 3;
     auto point = listen_with("job 7");
     EXPECT_TRUE(point.has_value());
     if (!point) return;
@@ -103,7 +108,7 @@ struct Job {
       ranks.push_back(::fork());
       if (ranks.back() != 0) continue;
       point->leave();
-      be_rank(rank, port, token, deeds);
+      be_rank(rank, port, token, deeds, pipe);
     }
     point->run(referee, init::Log(init::LogLevel::kQuiet), [] { return Verdict{3, "done", ""}; });
     for (const pid_t rank : ranks) {
@@ -122,7 +127,7 @@ struct Job {
   }
 
   [[noreturn]] static void be_rank(unsigned rank, std::uint16_t port, const char* token,
-                                   const std::map<unsigned, Deed>& deeds) {
+                                   const std::map<unsigned, Deed>& deeds, int pipe) {
     Part part{"127.0.0.1",
               port,
               rank == 1 ? token : "job 7",
@@ -137,7 +142,10 @@ struct Job {
     const auto verdict = take_part(part, init::Log(init::LogLevel::kQuiet));
     const bool is_lost =
         !verdict && verdict.error().message.find("through which this rank reports") != std::string::npos;
-    ::_exit(verdict ? verdict->code : is_lost ? 7 : 8);
+    const int code = verdict ? verdict->code : is_lost ? 7 : 8;
+    const char digit = static_cast<char>('0' + code);
+    static_cast<void>(::write(pipe, &digit, 1) == 1);
+    ::_exit(code);
   }
 
   Observed referee;
@@ -154,21 +162,51 @@ TEST(TakePart, RanksOfGroupsReportThroughRelays) {
 
 // The child that tests is killed with its parent, the relay.
 TEST(TakePart, RelayThatIsKilledIsNamedAndItsRanksEnd) {
-  const Deed kill_relay = [](const Message& message) {
-    const auto* const round = std::get_if<Round>(&message);
-    if (round != nullptr && round->number == 3) ::kill(::getppid(), SIGKILL);
-  };
-  const Job job({{8, kill_relay}});
-  EXPECT_EQ(job.codes[8], -1);
-  for (const unsigned rank : {9U, 10U, 11U})
-    EXPECT_EQ(job.codes[rank], 7) << rank;
-  for (unsigned rank = 0; rank < 8; ++rank)
-    EXPECT_EQ(job.codes[rank], 3) << rank;
-  const std::vector<Cause> causes = find_causes(job.referee.outcome());
-  ASSERT_EQ(causes.size(), 1U);
-  EXPECT_EQ(causes.front().rank, 8U);
-  EXPECT_TRUE(causes.front().message.starts_with("rank 8 (host): rank: rank 8 ended in round 3 of 11;"))
-      << causes.front().message;
+  const struct {
+    Message at;  // the relay is killed when its own test gets such a message
+    const char* when;
+  } rows[] = {{Prepare{}, "before the first round"},
+              {Round{}, "in round 1 of 11"},
+              {Contacts{}, "in round 1 of 11"},
+              {Go{}, "in round 1 of 11"}};
+  for (const auto& row : rows) {
+    const Deed kill_relay = [&](const Message& message) {
+      if (message.index() == row.at.index()) ::kill(::getppid(), SIGKILL);
+    };
+    const Job job({{8, kill_relay}});
+    EXPECT_EQ(job.codes[8], -1);
+    for (const unsigned rank : {9U, 10U, 11U})
+      EXPECT_EQ(job.codes[rank], 7) << rank;
+    for (unsigned rank = 0; rank < 8; ++rank)
+      EXPECT_EQ(job.codes[rank], 3) << rank;
+    const std::vector<Cause> causes = find_causes(job.referee.outcome());
+    ASSERT_EQ(causes.size(), 1U);
+    EXPECT_EQ(causes.front().rank, 8U);
+    EXPECT_TRUE(causes.front().message.starts_with(std::string("rank 8 (host): rank: rank 8 ended ") + row.when))
+        << causes.front().message;
+  }
+}
+
+// Rank 0 ends in a process of its own. Each rank writes its exit code into a pipe, which ends with the last rank.
+TEST(TakePart, AllRanksEndIfRank0Ends) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t rank0 = ::fork();
+  if (rank0 == 0) {
+    ::close(ends[0]);
+    const Job job({}, "job 7", kPartWait, 0, ends[1]);
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string codes;
+  for (char code = 0; ::read(ends[0], &code, 1) == 1;)
+    codes += code;
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(rank0, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), Observed::kExit);
+  std::ranges::sort(codes);
+  EXPECT_EQ(codes, "111111888888") << "the verdict of two relays for three ranks each, and an error of all other ranks";
 }
 
 TEST(TakePart, RankBehindRelayThatIsKilledIsNamed) {
