@@ -339,6 +339,10 @@ base::Result<Resolved> resolve_snapshot(const Options& options) {
 
 base::Result<Resolved> resolve(const Options& options, const char* const* environment, const Log& log) {
   if (options.snapshot) return resolve_snapshot(options);
+  return resolve_machine(options, environment, log);
+}
+
+Resolved resolve_machine(const Options& options, const char* const* environment, const Log& log) {
   const SitePolicy site = read_site_policy(base::Rooted(options.tree()), options.env_file, options.tree().empty());
   // The other commands report the problems of the decision.
   if (options.reads_all() && options.command != Command::kDoctor) {

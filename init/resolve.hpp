@@ -24,5 +24,8 @@ struct Resolved {
 
 // Reads, waits and decides. Errors: an unreadable snapshot. All other failures are in the decision.
 base::Result<Resolved> resolve(const Options& options, const char* const* environment, const Log& log);
+// Does the same for this machine, whatever snapshot the options name. A program without resolve() links no parser of
+// snapshots.
+Resolved resolve_machine(const Options& options, const char* const* environment, const Log& log);
 
 }  // namespace init

@@ -54,7 +54,7 @@ Result<Self> read_self(const Options& options, char* const* environment, const L
   Settings own;
   add_environment(environment, own);
   const nccl::Version version = nccl_version(reading.policy.nccl_version, own).value_or(nccl::kNewest);
-  Resolved resolved = TRY(resolve(reading, read_by(version, environment).data(), log));
+  Resolved resolved = resolve_machine(reading, read_by(version, environment).data(), log);
   const Settings& settings = resolved.settings;
   self.choice = nccl_choice(resolved.inventory, settings, version);
   self.bootstrap = bootstrap_netdev(resolved.inventory, settings, version).value_or("");
