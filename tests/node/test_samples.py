@@ -191,8 +191,14 @@ class Samples(harness.NodeCase):
         with tempfile.TemporaryDirectory(dir="/run") as directory:
             self.check("ib-sriov", directory + "/config.json")
 
+    def test_roce_sriov_is_valid(self):
+        """Only checks the configuration, because no software device has virtual functions."""
+        with tempfile.TemporaryDirectory(dir="/run") as directory:
+            self.check("roce-sriov", directory + "/config.json")
+
     def test_every_sample_has_a_test(self):
-        self.assertEqual(sorted(os.listdir(SAMPLES)), ["8-rail-roce.json", "ib-sriov.json", "infiniband.json", "single-nic.json"])
+        self.assertEqual(sorted(os.listdir(SAMPLES)),
+                         ["8-rail-roce.json", "ib-sriov.json", "infiniband.json", "roce-sriov.json", "single-nic.json"])
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ TEST(HookConfigFiles, CheckConfigPrintsProblems) {
 }
 
 TEST(HookConfigFiles, AcceptsSamples) {
-  for (const char* name : {"8-rail-roce", "infiniband", "ib-sriov", "single-nic"}) {
+  for (const char* name : {"8-rail-roce", "infiniband", "ib-sriov", "roce-sriov", "single-nic"}) {
     SCOPED_TRACE(name);
     const std::string path = std::string(CONFIG_DIR "/samples/") + name + ".json";
     const auto parsed = hook::parse_config({{path, read_file(path)}});
