@@ -3,31 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <iterator>
-#include <map>
-#include <set>
 
 #include "base/text.hpp"
-#include "fabric/pci_sysfs.hpp"
+#include "fabric/management_slots.hpp"
 
 namespace init {
 namespace {
 
 using fabric::Inventory;
-
-// An HCA for hosts usually has one or two PCI functions, one for each port. Four functions in one slot, none of them a
-// VF, are the NVLink management HCAs of an NVSwitch baseboard (DGX B200, HGX B300).
-constexpr std::size_t kManagementFunctions = 4;
-
-// Returns true for a VF. In a virtual machine a VF has no physfn link, so the VF ids of mlx5 decide
-// (mlx5_core_pci_table, Linux 6.12).
-bool is_vf(const fabric::Hca& hca) {
-  constexpr std::array<std::string_view, 8> kIds = {"0x1012", "0x1014", "0x1016", "0x1018",
-                                                    "0x101a", "0x101c", "0x101e", "0xa2d3"};
-  return hca.physfn || std::ranges::find(kIds, hca.device_id.value_or("")) != kIds.end();
-}
 
 class Chooser {
  public:
@@ -121,27 +106,15 @@ class Chooser {
   // Finds the PCI slots of NVSwitch management functions. All usable ports count, because lists have not excluded any
   // yet.
   void find_management() {
-    std::map<std::string_view, std::set<std::string_view>> functions;
-    std::set<std::string_view> with_vf;
-    std::set<std::string_view> unread;
-    for (const std::size_t i : choice_.ports) {
-      const fabric::Hca& hca = *at(i).hca;
-      if (!hca.pci) continue;
-      const std::string_view slot = fabric::pci::slot_of(*hca.pci);
-      functions[slot].insert(*hca.pci);
-      if (is_vf(hca)) with_vf.insert(slot);
-      if (!hca.device_id) unread.insert(slot);
-    }
-    for (const auto& [slot, members] : functions) {
-      if (members.size() < kManagementFunctions) continue;
-      if (!with_vf.contains(slot)) management_slots_.insert(slot);
-      choice_.needs_models |= unread.contains(slot);
-    }
+    std::vector<const fabric::Hca*> usable;
+    usable.reserve(choice_.ports.size());
+    for (const std::size_t i : choice_.ports)
+      usable.push_back(at(i).hca);
+    management_slots_ = fabric::management_slots(usable);
+    choice_.needs_models |= management_slots_.needs_models;
   }
 
-  bool is_management(const Candidate& candidate) const {
-    return candidate.hca->pci && management_slots_.contains(fabric::pci::slot_of(*candidate.hca->pci));
-  }
+  bool is_management(const Candidate& candidate) const { return management_slots_.has(*candidate.hca); }
 
   void set_management_aside() {
     // If all ports are in such slots, avoid() keeps them: they are ports of quad-port NICs.
@@ -349,7 +322,7 @@ class Chooser {
   const fabric::Netdev* const route_;  // the netdev of the default route; nullptr: not known
   Choice choice_;
   bool tries_ = false;  // the rules are applied for a comparison only, and their reasons are dropped
-  std::set<std::string_view> management_slots_;
+  fabric::ManagementSlots management_slots_;
   std::vector<std::size_t> management_;
 };
 
