@@ -133,14 +133,16 @@ struct VfAttributes {
 // (fabric::is_policy_variable(), fabric::is_site_value()).
 using SiteValues = std::map<std::string, std::string>;
 
-// Selects the HCAs of a pool, with the keys of k8s-rdma-shared-dev-plugin. An HCA must match each list; it matches a
-// list if it has one of the list's values, or if the list is empty.
+// Selects the HCAs of a pool, with the keys of k8s-rdma-shared-dev-plugin, and "pciAddresses" of
+// sriov-network-device-plugin. An HCA must match each list; it matches a list if it has one of the list's values, or if
+// the list is empty.
 struct PoolSelectors {
-  std::vector<std::string> vendors;     // "15b3", as pci_id() writes it
-  std::vector<std::string> device_ids;  // "1021"
-  std::vector<std::string> drivers;     // "mlx5_core"
-  std::vector<std::string> if_names;    // the HCA's netdevs; globs
-  std::vector<std::string> link_types;  // "ether", "infiniband"
+  std::vector<std::string> vendors;             // "15b3", as pci_id() writes it
+  std::vector<std::string> device_ids;          // "1021"
+  std::vector<std::string> drivers;             // "mlx5_core"
+  std::vector<std::string> if_names;            // the HCA's netdevs; globs
+  std::vector<std::string> link_types;          // "ether", "infiniband"
+  std::vector<std::string> pci_addresses = {};  // "0000:0c:00.0"; globs
   friend bool operator==(const PoolSelectors&, const PoolSelectors&) = default;
 };
 
@@ -154,6 +156,8 @@ struct Pool {
   RdmaLimits rdma_limits = {};               // per container, in all modes except exclusive
   bool lend_providers = false;               // containers get the node's libraries for these HCAs
   SiteValues env = {};  // values for the pool's HCAs; the values of a container's network have precedence
+  // Number of HCAs that the pool has on a node without fault; nullopt: not stated.
+  std::optional<unsigned> expect = {};
   // Returns whether the pool has a resource but no selectors. rdma-device-plugin then offers Kubernetes only HCAs of
   // one rate and link layer, see other_kinds_of().
   bool counts_one_kind() const { return resource && selectors == PoolSelectors(); }
@@ -284,6 +288,8 @@ struct Config {
   bool sysfs_view = true;  // /sys/class/infiniband* shows only the granted HCAs
   std::string netdev_names = "net%d";
   std::string topology_file = {};  // absolute; NCCL's description of the node for containers; empty: none
+  // File names of the CNI plugins that the cluster's file may name in "ipam". Only the node's own files can set it.
+  std::vector<std::string> ipam_allowed = {};
   std::string lend_from = {};  // absolute; directory of libraries that pools lend; empty: the node's own directories
   std::vector<std::string> annotations_may_request;  // globs of Kubernetes namespaces; "*" for all
   bool env_may_request = false;

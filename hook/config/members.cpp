@@ -182,6 +182,10 @@ void read_config_members(ConfigReader& reader, Config& config) {
                   {"memlock", reader.into(config.memlock, read_memlock)},
                   {"ipc_lock", reader.flag_into(config.ipc_lock)},
                   {"sysfs_view", reader.flag_into(config.sysfs_view)},
+                  {"ipam_allowed", reader.texts_into(config.ipam_allowed, if_is(is_config_name),
+                                                     "is not the name of a CNI plugin",
+                                                     "write the plugin's file name without its directory: "
+                                                     "\"whereabouts\"")},
                   {"lend_from", reader.text_into(config.lend_from, if_is(is_absolute_path), "is not an absolute path",
                                                  "write the directory of the vendor's libibverbs and providers")},
                   {"topology_file", reader.text_into(config.topology_file, if_is(is_absolute_path),

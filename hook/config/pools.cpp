@@ -10,6 +10,8 @@ namespace hook {
 namespace {
 
 constexpr std::uint64_t kLargestLimit = 65535;
+// A node has some hundred VFs at most; a larger number is a mistake.
+constexpr std::uint64_t kMostExpected = 4096;
 // The kernel treats INT_MAX as "max", no limit (Linux 6.12 kernel/cgroup/rdma.c).
 constexpr std::uint64_t kLargestRdmaLimit = INT32_MAX - 1;
 
@@ -31,13 +33,15 @@ void read_selectors(ConfigReader& reader, const ConfigValue& value, PoolSelector
     return reader.texts_into(target, pci_id, "is not a PCI id",
                              "write four hexadecimal digits as `lspci -n` prints them, e.g. \"15b3\"");
   };
-  reader.members(value,
-                 {{"vendors", ids(selectors.vendors)},
-                  {"deviceIDs", ids(selectors.device_ids)},
-                  {"drivers", reader.texts_into(selectors.drivers, if_is(is_config_name), "is not the name of a driver",
-                                                "write a kernel module's name, e.g. \"mlx5_core\"")},
-                  {"ifNames", reader.into(selectors.if_names, read_if_names)},
-                  {"linkTypes", reader.words_into(selectors.link_types, {"ether", "infiniband"})}});
+  reader.members(
+      value, {{"vendors", ids(selectors.vendors)},
+              {"deviceIDs", ids(selectors.device_ids)},
+              {"drivers", reader.texts_into(selectors.drivers, if_is(is_config_name), "is not the name of a driver",
+                                            "write a kernel module's name, e.g. \"mlx5_core\"")},
+              {"ifNames", reader.into(selectors.if_names, read_if_names)},
+              {"linkTypes", reader.words_into(selectors.link_types, {"ether", "infiniband"})},
+              {"pciAddresses", reader.texts_into(selectors.pci_addresses, pci_address_glob, "is not a PCI address",
+                                                 "write it as `lspci -D` prints it, or with *: \"0000:0c:00.*\"")}});
 }
 
 // Reads a member of "limits" or rdmaHcaMax, the key of k8s-rdma-shared-dev-plugin for limits.shared.
@@ -127,6 +131,7 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
                             limits.push_back([&, v] { read_limit(reader, v, Mode::kShared, pool); });
                           }},
                          {"env", reader.into(pool.env, read_env)},
+                         {"expect", reader.number_into(pool.expect, 1, kMostExpected)},
                          {"lend_providers", reader.flag_into(pool.lend_providers)},
                          {"network", reader.text_into(pool.network, if_is(is_config_name), kNoName, kNameRemedy)},
                          {"resource", reader.text_into(pool.resource, if_is(is_resource_name), "is not a resource name",
@@ -135,7 +140,8 @@ Pool read_pool(ConfigReader& reader, const ConfigValue& value) {
                          {"deviceIDs", misplaced, false},
                          {"drivers", misplaced, false},
                          {"ifNames", misplaced, false},
-                         {"linkTypes", misplaced, false}});
+                         {"linkTypes", misplaced, false},
+                         {"pciAddresses", misplaced, false}});
   for (const auto& read : limits)
     read();
   if (plugin_limit && !ConfigReader::find(value, "modes")) check_plugin_limit(reader, *plugin_limit, pool);

@@ -163,8 +163,7 @@ void check_slices(const std::vector<ConfigReader>& readers, const Config& config
 }
 
 constexpr std::pair<const char*, const char*> kNetworkKeys[] = {
-    // the keys that only the node's own files may have, with their effects
-    {"ipam", "names a program that root of the node executes, and its files"},
+    // the keys that only the node's own files may have, with their effects; "ipam" has its own function
     {"ipam_dir", "names a program that root of the node executes, and its files"},
     {"take_node_netdevs", "can take the node off the network"},
 };
@@ -215,15 +214,83 @@ bool refuse_pool_keys(ConfigReader& reader, const ConfigValue& pools) {
   return found;
 }
 
-bool refuse_network_keys(ConfigReader& reader, const ConfigValue& networks) {
+// Members of "ipam" that select addresses, at any depth. All other members are refused in the cluster's file:
+// host-local's dataDir and resolvConf, whereabouts' log_file and kubernetes.kubeconfig, and nv-ipam's confDir and
+// logFile are paths. Sources: host-local's README (CNI plugins 1.7), whereabouts' doc/extended-configuration.md (0.9),
+// nv-ipam's README (0.3).
+constexpr std::string_view kIpamData[] = {"type",
+                                          "ranges",
+                                          "subnet",
+                                          "rangeStart",
+                                          "rangeEnd",
+                                          "gateway",
+                                          "routes",
+                                          "dst",
+                                          "gw",
+                                          "range",
+                                          "ipRanges",
+                                          "range_start",
+                                          "range_end",
+                                          "exclude",
+                                          "network_name",
+                                          "poolName",
+                                          "poolType",
+                                          "enable_overlapping_ranges",
+                                          "sleep_for_race",
+                                          "node_slice_size"};
+
+// Returns the first member of an "ipam" object that is not in kIpamData; nullopt: none.
+std::optional<std::string> foreign_ipam_member(const Json& ipam) {
+  if (!ipam.is_structured()) return std::nullopt;
+  for (const auto& [name, member] : ipam.items()) {
+    if (ipam.is_object() && std::ranges::find(kIpamData, name) == std::end(kIpamData)) return name;
+    if (auto found = foreign_ipam_member(member)) return found;
+  }
+  return std::nullopt;
+}
+
+// Refuses "ipam" unless the node allows its plugin and all its members only select addresses.
+bool refuse_ipam(ConfigReader& reader, const ConfigValue& network, const std::vector<std::string>& allowed) {
+  const auto ipam = network.json().is_object() ? ConfigReader::find(network, "ipam") : std::nullopt;
+  if (!ipam) return false;
+  const Json type = ipam->json().is_object() ? ipam->json().value("type", Json()) : Json();
+  const bool is_allowed = type.is_string() && std::ranges::find(allowed, type.get<std::string>()) != allowed.end();
+  if (!is_allowed) {
+    reader.error(*ipam, "names a program that root of the node executes: only the node's own files may allow it",
+                 "add the plugin's name to \"ipam_allowed\" in the node's own /etc/rdma-init/conf.d/*.json, or move "
+                 "\"ipam\" there");
+    return true;
+  }
+  const auto foreign = foreign_ipam_member(ipam->json());
+  if (foreign)
+    reader.error(*ipam,
+                 fmt::format("`{}` may name a file of the node: only the node's own files may set it", shown(*foreign)),
+                 kRemedy);
+  return foreign.has_value();
+}
+
+bool refuse_network_keys(ConfigReader& reader, const ConfigValue& networks, const std::vector<std::string>& allowed) {
   bool found = false;
   if (!networks.json().is_object()) return found;
   for (const auto& [name, network] : reader.entries(networks)) {
+    found = refuse_ipam(reader, network, allowed) || found;
     for (const auto& [key, effect] : kNetworkKeys)
       found = refuse_key(reader, network, key, effect) || found;
     found = (network.json().is_object() && refuse_variables(reader, network)) || found;
   }
   return found;
+}
+
+// Returns "ipam_allowed" of the node's own files. Problems of these files are reported when they are read.
+std::vector<std::string> ipam_allowed_by(const std::vector<ConfigText>& texts) {
+  Config own;
+  Problems ignored;
+  for (const ConfigText& text : texts) {
+    ConfigReader reader(text, ignored);
+    if (!text.is_clusters && reader.parse_document() && ConfigReader::find(reader.root(), "ipam_allowed"))
+      read_config_members(reader, own);
+  }
+  return std::move(own.ipam_allowed);
 }
 
 }  // namespace
@@ -242,7 +309,7 @@ ParsedConfig parse_config(const std::vector<ConfigText>& texts) {
     // The values of a refused text must not take effect in a program that continues in spite of errors, such as
     // `rdma-hook doctor`.
     Config refused;
-    const bool is_refused = text.is_clusters && refuse_node_keys(reader);
+    const bool is_refused = text.is_clusters && refuse_node_keys(reader, ipam_allowed_by(texts));
     read_config_members(reader, is_refused ? refused : parsed.config);
   }
   // A pool or network with an error may be missing here, so references are checked only if all texts are without
@@ -274,7 +341,7 @@ std::string config_summary(const std::vector<ConfigText>& texts, const Config& c
                          : base::printable(base::join(config.annotations_may_request, ", ")));
 }
 
-bool refuse_node_keys(ConfigReader& reader) {
+bool refuse_node_keys(ConfigReader& reader, const std::vector<std::string>& ipam_allowed) {
   bool found = refuse_key(reader, reader.root(), "runtime", "names programs that root of the node executes");
   if (const auto index = ConfigReader::find(reader.root(), "node_index"); index && is_nodes_own_index(index->json())) {
     reader.error(*index,
@@ -286,10 +353,11 @@ bool refuse_node_keys(ConfigReader& reader) {
     found = true;
   }
   found = refuse_key(reader, reader.root(), "lend_from", "names libraries that containers execute") || found;
+  found = refuse_key(reader, reader.root(), "ipam_allowed", "allows programs that root of the node executes") || found;
   found = refuse_key(reader, reader.root(), "topology_file", "names a file that containers can read") || found;
   if (const auto pools = ConfigReader::find(reader.root(), "pools")) found = refuse_pool_keys(reader, *pools) || found;
   const auto networks = ConfigReader::find(reader.root(), "networks");
-  return (networks && refuse_network_keys(reader, *networks)) || found;
+  return (networks && refuse_network_keys(reader, *networks, ipam_allowed)) || found;
 }
 
 }  // namespace hook

@@ -160,7 +160,9 @@ void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<
 //
 //   runtime                   runtimes and a hook; the engine, and so the trust in annotations; seccomp
 //   networks.NAME.ipam        a program that root executes, and its input: host-local's dataDir and whereabouts'
-//                             log_file are paths that it writes
+//                             log_file are paths that it writes. Accepted if "ipam_allowed" of the node has the
+//                             plugin, with members that select addresses only
+//   ipam_allowed              the plugins of the line above
 //   networks.NAME.ipam_dir    the directory of that program
 //   networks.NAME.take_node_netdevs  moves the netdev of the node's default route, sshd or kubelet into a container
 //   pools.*.env, networks.NAME.env   other names than fabric::is_wire_variable(): some variables name libraries that
@@ -172,7 +174,8 @@ void read_addresses(ConfigReader& reader, const ConfigValue& value, std::vector<
 //
 // No other key of config.json is a path or a program (tests/unit/hook/admin/cluster/apply_config_test.cpp checks the
 // schema).
-bool refuse_node_keys(ConfigReader& reader);
+// ipam_allowed: "ipam_allowed" of the node's own files.
+bool refuse_node_keys(ConfigReader& reader, const std::vector<std::string>& ipam_allowed = {});
 
 // Problem and remedy of a name that is_config_name() refuses.
 inline constexpr const char* kNoName = "is not a valid name";

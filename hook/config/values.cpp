@@ -77,6 +77,19 @@ std::optional<std::string> pci_id(std::string_view text) {
   return fmt::format("{:04x}", *number);
 }
 
+std::optional<std::string> pci_address_glob(std::string_view text) {
+  // A domain of Intel VMD has up to eight digits.
+  constexpr std::size_t kLongestAddress = 16;
+  constexpr std::string_view kCharacters = "0123456789abcdef:.*";
+  std::string address(text);
+  for (char& c : address)
+    c = c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (address.empty() || address.size() > kLongestAddress ||
+      address.find_first_not_of(kCharacters) != std::string::npos)
+    return std::nullopt;
+  return address;
+}
+
 std::optional<std::uint16_t> partition_key(std::string_view text) {
   constexpr std::uint16_t kNumber = 0x7fff;  // the highest bit marks a full member
   if (!text.starts_with("0x") && !text.starts_with("0X")) return std::nullopt;

@@ -25,6 +25,8 @@ bool is_namespace_glob(std::string_view text);
 bool is_resource_name(std::string_view text);
 // Returns "15b3" for "0x15B3" and "15b3". Returns nullopt if it is not four hexadecimal digits.
 std::optional<std::string> pci_id(std::string_view text);
+// Returns the text in lower case, as sysfs writes PCI addresses, if it has only characters of such an address and `*`.
+std::optional<std::string> pci_address_glob(std::string_view text);
 // Parses an InfiniBand partition key with "0x", "0x8001". Returns nullopt for another form or for partition 0, which no
 // IPoIB child can have (Linux 6.12 drivers/infiniband/ulp/ipoib/ipoib_netlink.c, ipoib_new_child_link).
 std::optional<std::uint16_t> partition_key(std::string_view text);

@@ -106,8 +106,10 @@ Takes takes(const PoolSelectors& selectors, const NodeHca& node, bool unread) {
   const auto netdev = [&](const std::string& glob) {
     return std::ranges::any_of(node.netdevs, [&](const std::string& name) { return base::glob_match(glob, name); });
   };
+  const auto pci = [&](const std::string& glob) { return hca.pci && base::glob_match(glob, *hca.pci); };
   return std::min(
-      {takes(selectors.vendors, unless(hca.vendor.has_value()),
+      {takes(selectors.pci_addresses, unless(hca.pci.has_value()), pci),
+       takes(selectors.vendors, unless(hca.vendor.has_value()),
              [&](const auto& id) { return hca.vendor && pci_id(*hca.vendor) == id; }),
        takes(selectors.device_ids, unless(hca.device_id.has_value()),
              [&](const auto& id) { return hca.device_id && pci_id(*hca.device_id) == id; }),

@@ -7,10 +7,18 @@
 #include "base/process/sandbox.hpp"
 #include "hook/admin/metrics/metrics.hpp"
 #include "hook/admin/metrics/serve.hpp"
+#include "hook/config/read_config.hpp"
+#include "hook/grant/pool_counts.hpp"
 #include "hook/ledger/ledger.hpp"
 
 namespace hook {
 namespace {
+
+// Returns the counts of the pools with "expect". Errors: the number is not certain.
+Result<std::vector<PoolCount>> pool_counts_of(const NodeSettings& node) {
+  const Config config = TRY(read_config(config_paths_below(node.root)));
+  return read_pool_counts(node, config);
+}
 
 // names: the names for a series of each container; nullptr: only sums.
 Result<void> collect_metrics(const Options& options, GrantNames* names, const Write& write, Ledger::Unread& unread) {
@@ -25,6 +33,9 @@ Result<void> collect_metrics(const Options& options, GrantNames* names, const Wr
     return {};
   };
   TRY(Ledger::for_each_recorded_at(ledger, add, &unread));
+  const auto pools = pool_counts_of(options.node);
+  if (pools && !pools->empty()) write(prometheus_text(pool_samples(*pools)));
+  if (!pools) unread.push_back(pools.error());
   return write_metrics(ledger, held, options.node.root, write);
 }
 

@@ -89,6 +89,23 @@ std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const
   return findings;
 }
 
+std::vector<Finding> check_expected(const std::vector<PoolCount>& pools) {
+  constexpr std::size_t kLongestList = 8;
+  std::vector<Finding> findings;
+  for (const PoolCount& pool : pools) {
+    if (pool.missing() == 0) continue;
+    std::vector<std::string> names(
+        pool.unusable.begin(),
+        pool.unusable.begin() + static_cast<std::ptrdiff_t>(std::min(pool.unusable.size(), kLongestList)));
+    const std::string of_them =
+        names.empty() ? "" : fmt::format("; without a device node or an ACTIVE port: {}", base::join(names, ", "));
+    findings.push_back({Grade::kBroken, fmt::format("pool {}", pool.pool),
+                        fmt::format("{} of {} expected HCAs are usable{}", pool.usable, pool.expected, of_them),
+                        "repair the missing HCA (`lspci`, `dmesg`, its cable), or correct \"expect\" in config.json"});
+  }
+  return findings;
+}
+
 std::vector<Finding> check_vf_ranges(const fabric::Inventory& inventory, const Config& config) {
   std::vector<Finding> findings;
   const NodeMap map(inventory, config);

@@ -19,6 +19,7 @@
 #include "hook/admin/install/slurm_conf.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/config/config.hpp"
+#include "hook/grant/pool_counts.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/oci/container_spec.hpp"
 
@@ -129,6 +130,9 @@ Check check_qos(const std::vector<RailQos>& rails);
 // Returns no warning if config.json has no pools. controller: nullopt if it is unknown.
 std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const Config& config,
                                        const std::optional<Result<RdmaController>>& controller);
+
+// Returns a broken finding for each pool with fewer usable HCAs than "expect". Pure.
+std::vector<Finding> check_expected(const std::vector<PoolCount>& pools);
 
 struct NodeIndexSources {
   std::optional<std::string> root;  // prefix of the index file's path; nullopt: a snapshot has no files

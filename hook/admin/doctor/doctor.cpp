@@ -192,6 +192,15 @@ std::vector<Check> check_all_engines(const NodeSettings& node, const Config& con
   return checks;
 }
 
+// Returns the check "expect" if a pool has that member.
+std::vector<Check> check_complete(const NodeSettings& node, const Config& config) {
+  if (std::ranges::none_of(config.pools, [](const Pool& pool) { return pool.expect.has_value(); })) return {};
+  const auto counts = read_pool_counts(node, config);
+  if (!counts)
+    return {{"expect", {}, {{Grade::kWarning, "pools", counts.error().message, base::remedy_of(counts.error())}}}};
+  return {{"expect", "each pool has the expected number of usable HCAs", check_expected(*counts)}};
+}
+
 // Adds the findings of the configuration that depend on the node.
 void add_config_findings(const Inventory& inventory, const Config& config, const NodeSettings& node, bool files,
                          Check& of_config) {
@@ -231,6 +240,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   // If the node has no HCA, check_kernel() reports the cause, and the checks of rails have nothing to add.
   if (!inventory.hcas.empty())
     append(check_rails(inventory, config, query_active_mtus(node, inventory, unasked)), checks);
+  append(check_complete(node, config), checks);
   if (files) {
     checks.push_back(check_qos(read_qos(node.root, roce_rails(inventory, config), unasked)));
     append(check_gpus(fabric::read_gpu_facts(node.root, inventory), inventory), checks);

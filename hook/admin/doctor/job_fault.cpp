@@ -7,7 +7,7 @@
 #include "base/file.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/hcas.hpp"
-#include "hook/ledger/ledger.hpp"
+#include "hook/grant/pool_counts.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/plan/pools.hpp"
 
@@ -39,39 +39,11 @@ JobHcas job_hcas(const Inventory& inventory, const Config& config) {
   return jobs;
 }
 
-// Reads which HCAs are granted. Each grant counts, also a stale one: the release of its rails sets the netdev up again.
-GrantedHcas read_granted(const NodeSettings& node) {
-  GrantedHcas granted;
-  Ledger::Unread unread;
-  const auto add = [&](const Grant& grant) -> Result<void> {
-    for (const PlannedHca& hca : grant.hcas) {
-      granted.names.insert(hca.name);
-      if (!hca.device.empty()) granted.devices.insert(hca.device);
-    }
-    return {};
-  };
-  const std::string ledger = node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger;
-  const auto read = Ledger::for_each_recorded_at(ledger, add, &unread);
-  granted.all = read.has_value() && unread.empty();
-  return granted;
-}
-
 // Returns whether an HCA may be granted: a renamed HCA is found by its device.
 bool may_be_granted(const GrantedHcas& granted, const std::string& name, const HcaDevices& devices) {
   const auto device = devices.find(name);
   return !granted.all || granted.names.contains(name) ||
          (device != devices.end() && granted.devices.contains(device->second));
-}
-
-// Reads phys_state of the ports that are not ACTIVE, which is Disabled if the port was set down.
-void read_phys_states(const std::string& root, Inventory& inventory) {
-  for (fabric::Hca& hca : inventory.hcas) {
-    for (fabric::Port& port : hca.ports) {
-      if (port.is_active()) continue;
-      port.phys_state = base::read_attribute(
-          fmt::format("{}/sys/class/infiniband/{}/ports/{}/phys_state", root, hca.name, port.number));
-    }
-  }
 }
 
 // Returns the first broken finding of a check. If the check has more of them, its object has their number.
@@ -85,12 +57,19 @@ std::optional<Finding> first_broken(const Check& check) {
   return first;
 }
 
+// Returns the fault of the first pool with fewer usable HCAs than "expect". Numbers that are not certain are no fault.
+std::optional<Finding> incomplete_pool(const NodeSettings& node, const Config& config) {
+  const auto counts = read_pool_counts(node, config);
+  const auto findings = counts ? check_expected(*counts) : std::vector<Finding>();
+  return findings.empty() ? std::nullopt : std::optional(findings.front());
+}
+
 Result<std::optional<Finding>> read_job_fault(const NodeSettings& node, const Config& config) {
   const Inventory inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));
   TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
   const bool has_hcas = !inventory.hcas.empty();
   auto [jobs, known] = job_hcas(inventory, config);
-  if (has_hcas && jobs.hcas.empty()) return std::optional<Finding>();
+  if (has_hcas && jobs.hcas.empty()) return incomplete_pool(node, config);
   read_phys_states(node.root, jobs);
   std::vector<std::string> names;
   for (const fabric::Hca& hca : jobs.hcas)
@@ -98,7 +77,9 @@ Result<std::optional<Finding>> read_job_fault(const NodeSettings& node, const Co
   const bool hidden = inventory.netns_mode == fabric::NetnsMode::kExclusive &&
                       may_hide_hca(fabric::read_kernel_facts(node.root, inventory), inventory);
   const auto closed = may_be_closed_by_containers(jobs, read_granted(node), devices_of(names, jobs, node.root).devices);
-  return job_fault(fabric::read_kernel_facts(node.root, jobs), jobs, config, known && !hidden, closed);
+  // A fault of a single port or module has the better remedy, so the number of HCAs comes last.
+  auto fault = job_fault(fabric::read_kernel_facts(node.root, jobs), jobs, config, known && !hidden, closed);
+  return fault ? std::move(fault) : incomplete_pool(node, config);
 }
 
 bool is_unloaded(const fabric::HalfDriven& function) {

@@ -27,13 +27,6 @@ std::optional<Finding> job_fault(fabric::KernelFacts facts, const fabric::Invent
 // exclusive mode, a NIC whose RDMA module may be loaded has no HCA here. facts: for the whole inventory. Pure.
 bool may_hide_hca(const fabric::KernelFacts& facts, const fabric::Inventory& inventory);
 
-// The HCAs that containers have, as the ledger records them.
-struct GrantedHcas {
-  std::set<std::string> names;
-  std::set<std::string> devices;  // devices of the granted HCAs, in the form of HcaDevices
-  bool all = true;                // false: the ledger or a grant could not be read, so any HCA can be granted
-};
-
 // Returns the ports of these HCAs that a container can have set down, by the names of port_object(): the port is
 // administratively down (phys_state Disabled), and its HCA is or may be granted. The port can be ACTIVE after the
 // container's end, so it proves no fault of the node. A port that waits for its link (Polling) has a broken cable or

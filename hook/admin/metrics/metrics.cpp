@@ -254,6 +254,16 @@ std::vector<std::string> Held::hcas() const {
   return names;
 }
 
+std::vector<Sample> pool_samples(const std::vector<PoolCount>& pools) {
+  std::vector<Sample> samples;
+  for (const PoolCount& pool : pools)
+    samples.push_back({.name = "rdma_hook_pool_missing",
+                       .labels = {{"pool", pool.pool}},
+                       .help = "Expected HCAs of a pool that are not usable.",
+                       .value = pool.missing()});
+  return samples;
+}
+
 PodNames GrantNames::of(const GrantUser& user) {
   for (const std::string& bundle : bundles_of(user)) {
     if (const auto known = known_.find(bundle); known != known_.end()) {

@@ -16,6 +16,8 @@
 //   rdma_hook_grant_info{container,grant,hca,netns} 1            gauge; grant: shown_key(), as the log's `key`; netns:
 //                                                                path, empty if a container owns the grant; labels
 //                                                                namespace, pod, container_name in Kubernetes
+//   rdma_hook_pool_missing{pool}                                 gauge: HCAs that the pool lacks of "expect"; only
+//                                                                with "expect", and only if the number is certain
 //   rdma_port_counter{hca,port,counter}                          counter of the port, for all owners
 //
 // The number of series depends on the number of HCAs. Only rdma_hook_grant_info has a series for each container; it is
@@ -33,6 +35,7 @@
 
 #include "base/result.hpp"
 #include "hook/admin/metrics/counters.hpp"
+#include "hook/grant/pool_counts.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/ledger/ledger.hpp"
 
@@ -101,6 +104,9 @@ std::string grant_info_head();
 // names.
 using NamesOf = std::function<PodNames(const GrantUser& user)>;
 std::string grant_info(const Grant& grant, const NamesOf& names = {});
+
+// Returns rdma_hook_pool_missing of each pool.
+std::vector<Sample> pool_samples(const std::vector<PoolCount>& pools);
 
 using Write = std::function<void(const std::string& text)>;
 

@@ -31,8 +31,8 @@ TEST(HookConfig, ReadsEveryMember) {
     "$schema": "x", "$comment": ["y"],
     "pools": [{"$comment": "z", "name": "roce",
                "selectors": {"vendors": ["0x15B3"], "deviceIDs": ["101E", "1021"], "drivers": ["mlx5_core"],
-                             "ifNames": ["ens*"], "linkTypes": ["ether"]},
-               "modes": ["shared", "shared-multi", "host", "shared"], "limits": {"shared-multi": 63, "hca": 2, "hca_objects": 4096,
+                             "ifNames": ["ens*"], "linkTypes": ["ether"], "pciAddresses": ["0000:0C:00.*"]},
+               "expect": 8, "modes": ["shared", "shared-multi", "host", "shared"], "limits": {"shared-multi": 63, "hca": 2, "hca_objects": 4096,
                                                                           "hca_handles": 2147483646},
                "rdmaHcaMax": 100, "network": "rails", "resource": "rdma-init.io/rails",
                "env": {"NCCL_IB_TC": "106"}}],
@@ -40,23 +40,25 @@ TEST(HookConfig, ReadsEveryMember) {
     "rails": ["mlx5_1", "mlx5_0"],
     "nodes": {"rdma_cm": false, "mode": "0660", "uid": 1000, "gid": 4294967294},
     "device_plugin": {"cdi": true, "poll_seconds": 60},
-    "memlock": "64MiB", "ipc_lock": false, "sysfs_view": false, "netdev_names": "rdma%d",
+    "memlock": "64MiB", "ipam_allowed": ["whereabouts"], "ipc_lock": false, "sysfs_view": false, "netdev_names": "rdma%d",
     "annotations_may_request": ["team-a", "train-*"], "env_may_request": true,
     "trusted_annotations": ["rdma-init.io"], "default_devices": "rail:0,gpu",
     "namespacesInclude": ["a*"], "namespacesExclude": ["ab"]})"}});
   ASSERT_EQ(problems_of(parsed), "");
   Config expected;
   expected.pools = {{"roce",
-                     {{"15b3"}, {"101e", "1021"}, {"mlx5_core"}, {"ens*"}, {"ether"}},
+                     {{"15b3"}, {"101e", "1021"}, {"mlx5_core"}, {"ens*"}, {"ether"}, {"0000:0c:00.*"}},
                      {Mode::kShared, Mode::kSharedMulti, Mode::kHca},
                      {{Mode::kShared, 100}, {Mode::kSharedMulti, 63}, {Mode::kHca, 2}},
                      "rails",
                      "rdma-init.io/rails",
                      {.handles = 2147483646, .objects = 4096},
                      false,
-                     {{"NCCL_IB_TC", "106"}}}};
+                     {{"NCCL_IB_TC", "106"}},
+                     8}};
   expected.networks = {{"rails", {"rails", Mode::kShared, "ipvlan", "roce"}},
                        {"bare", {"bare", std::nullopt, "macvlan", std::nullopt}}};
+  expected.ipam_allowed = {"whereabouts"};
   expected.rails = {{"mlx5_1", {.pattern = "mlx5_1", .port = {}}, 0}, {"mlx5_0", {.pattern = "mlx5_0", .port = {}}, 1}};
   expected.nodes = {.rdma_cm = false, .umad = false, .issm = false, .mode = 0660, .uid = 1000, .gid = 4294967294};
   expected.device_plugin = {.cdi = true, .poll_seconds = 60};
@@ -315,6 +317,12 @@ TEST(HookConfigProblems, RefusesWrongPools) {
         "`pools[0].selectors.vendors[1]`: duplicate entry `15b3`; remove one of them"},
        {pool(R"("selectors":{"linkTypes":["roce"]})"),
         "`pools[0].selectors.linkTypes[0]`: `roce` is unknown; write one of: ether, infiniband"},
+       {pool(R"("selectors":{"pciAddresses":["0c:00"," "]})"),
+        "`pools[0].selectors.pciAddresses[1]`: ` ` is not a PCI address; write it as `lspci -D` prints it, or with *: "
+        "\"0000:0c:00.*\""},
+       {pool(R"("pciAddresses":["0000:0c:00.0"])"),
+        "`pools[0].pciAddresses`: belongs in \"selectors\"; move it to \"selectors\": { ... }"},
+       {pool(R"("expect":0)"), "`pools[0].expect`: 0 is not a valid number here; write a whole number from 1 to 4096, without quotes"},
        {pool(R"("selectors":{"ifNames":["a/b"]})"),
         "`pools[0].selectors.ifNames[0]`: `a/b` is not the name of a netdev; write a name as `ip link` prints it, or a "
         "glob: \"ens*f0np0\""}});

@@ -119,6 +119,29 @@ TEST(ClusterConfig, AllowsNodeKeysInNodesOwnFile) {
   EXPECT_EQ(messages_of(parsed("{}", keys).problems), std::vector<std::string>());
 }
 
+TEST(ClusterConfig, AllowsIpamPluginsOfTheNode) {
+  const auto of_network = [](const std::string& ipam) { return R"({"networks": {"n": {"ipam": )" + ipam + "}}}"; };
+  const std::string own = R"({"ipam_allowed": ["whereabouts", "nv-ipam", "host-local"]})";
+  const auto lines = [&](const std::string& ipam) { return messages_of(parsed(of_network(ipam), own).problems); };
+  const std::vector<std::string> none;
+  const std::vector<std::string> refused = {"1:`networks.n.ipam`:"};
+  EXPECT_EQ(lines(R"({"type": "whereabouts", "range": "10.1.0.0/16", "exclude": ["10.1.0.0/24"]})"), none);
+  EXPECT_EQ(lines(R"({"type": "nv-ipam", "poolName": "rails", "poolType": "cidrpool"})"), none);
+  EXPECT_EQ(lines(R"({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/16", "gateway": "10.1.0.1"}]]})"), none);
+  EXPECT_EQ(lines(R"({"type": "dhcp"})"), refused);
+  EXPECT_EQ(lines(R"({"type": 7})"), (std::vector<std::string>{"1:`networks.n.ipam`:", "1:`networks.n.ipam.type`:"}));
+  for (const char* hostile :
+       {R"({"type": "host-local", "dataDir": "/etc/cron.d"})", R"({"type": "host-local", "resolvConf": "/etc/shadow"})",
+        R"({"type": "whereabouts", "range": "10.0.0.0/8", "log_file": "/etc/passwd"})",
+        R"({"type": "whereabouts", "kubernetes": {"kubeconfig": "/x"}})", R"({"type": "nv-ipam", "confDir": "/x"})",
+        R"({"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/8", "dataDir": "x"}]]})"})
+    EXPECT_EQ(lines(hostile), refused) << hostile;
+  // The cluster cannot allow its own plugins.
+  const auto itself = parsed(R"({"ipam_allowed": ["x"], "networks": {"n": {"ipam": {"type": "x"}}}})", "{}");
+  EXPECT_EQ(messages_of(itself.problems), (std::vector<std::string>{"1:`ipam_allowed`:", "1:`networks.n.ipam`:"}));
+  EXPECT_EQ(itself.config, hook::Config());
+}
+
 TEST(ClusterConfig, PrefersNodesOwnFiles) {
   const auto whole = parsed(R"({"rails": ["new"], "node_index": "address", "memlock": null,
       "networks": {"a": {"mtu": 9000}, "b": {"mtu": 4096}}})",
