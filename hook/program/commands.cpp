@@ -514,6 +514,8 @@ int run_command(const Options& options) {
       return install_code(options, log);
     case Command::kConfigApply:
       return config_apply(options, log);
+    case Command::kConfigGenerate:
+      return exit_code(print_generated_config(options, log), log);
     case Command::kCheckConfig:
       return check_config(options.node, options.json, options.nodes);
     default:

@@ -107,6 +107,22 @@ Result<void> set_engine(Options& options, std::string_view value) {
 
 Result<void> set_snapshot(Options& options, std::string_view value) {
   options.node.snapshot = std::string(value);
+  options.snapshots.emplace_back(value);
+  return {};
+}
+
+std::vector<std::string_view> starter_words() {
+  return base::words_of(kStarters);
+}
+
+Result<void> set_starter(Options& options, std::string_view value) {
+  TRY_VOID(base::check_word("for", value, starter_words()));
+  options.generate.started_by = *from_word(kStarters, value);
+  return {};
+}
+
+Result<void> set_rails(Options& options, std::string_view) {
+  options.generate.rails = true;
   return {};
 }
 
@@ -166,6 +182,15 @@ constexpr base::Option<Options> kOptions[] = {
              "createRuntime prestart poststop verify plan devices recover check-config cdi doctor"),
     {"snapshot", "FILE", "use this output of `rdma-init snapshot` in place of the node", set_snapshot,
      "createRuntime prestart verify plan devices check-config cdi doctor"},
+    {"snapshot", "FILE",
+     "config generate: a node, in place of this one; can be repeated; a directory stands for its files NODE.json",
+     set_snapshot, "config"},
+    {"for", "NAME", "config generate: adds what this system needs", set_starter, "config"},
+    {"rails", "",
+     "config generate: adds a network with a child netdev for each rail; values that no node shows are marked FILL, "
+     "and "
+     "check-config refuses them",
+     set_rails, "config"},
     with_text(kRootOption<Options>,
               "the node's files are below DIR: /sys, /dev and /proc; install: also the engine's files and programs, "
               "which it reads, changes and executes there (a mounted node, or an image)"),
@@ -226,6 +251,7 @@ constexpr std::span<const base::Option<Options>> kTable(kOptions);
 // Returns the words that an option accepts, none for another kind of value.
 std::vector<std::string_view> words_of(const base::Option<Options>& option) {
   if (option.apply == set_way) return way_words();
+  if (option.apply == set_starter) return starter_words();
   if (option.apply != set_engine) return {};
   return option.commands == kInstall ? install_engine_words() : engine_words();
 }
@@ -263,6 +289,7 @@ constexpr Usage kUsages[] = {
     {"check-config", "[--json]", "prints errors of the configuration with line and remedy"},
     {"config", "apply DIR [--watch|--probe]",
      "checks DIR/config.json of a mounted ConfigMap and makes it the cluster's file"},
+    {"config", "generate [--snapshot FILE]...", "prints a complete configuration for this node or these nodes"},
     {"cdi", "generate [--out FILE]", "prints HCAs as CDI devices, `rdma-init.io/hca=mlx5_0`"},
     {"base-spec", "[--verify] < SPEC", "adds this hook and RLIMIT_MEMLOCK to the output of `ctr oci spec`"},
     {"doctor", "[--json|--quiet] [--installed]",
@@ -282,6 +309,8 @@ std::string usage_lines(std::span<const Usage> usages, std::string_view topic) {
 }
 
 Result<void> check_apply(Options& options) {
+  if (!options.snapshots.empty() || options.generate.rails || options.generate.started_by != StartedBy::kAny)
+    return usage_error("--snapshot, --for and --rails are only for config generate");
   if (options.source.empty()) return usage_error("config apply requires the directory of config.json");
   if (options.probe && (options.watch || options.json))
     return usage_error("--probe cannot be combined with --watch or --json");
@@ -289,6 +318,14 @@ Result<void> check_apply(Options& options) {
   if (!options.node.root.empty() && !options.node.root.starts_with('/'))
     return usage_error("config apply requires an absolute path for --root");
   options.node.config = config_paths_below(options.node.root);
+  return {};
+}
+
+Result<void> check_generate(const Options& options) {
+  if (options.watch || options.probe || options.json)
+    return usage_error("--watch, --probe and --json are only for config apply");
+  if (!options.snapshots.empty() && !options.node.root.empty())
+    return usage_error("--snapshot cannot be combined with --root");
   return {};
 }
 
@@ -316,18 +353,23 @@ Result<void> check_modes(std::string_view command, const std::vector<std::string
   return {};
 }
 
-// Checks the second word of "cdi generate" and "config apply". The word is required so that more subcommands can be
-// added later.
-Result<void> check_second_word(Command command, std::span<char* const> arguments, std::size_t& first) {
-  const char* const second = command == Command::kCdiGenerate   ? "generate"
-                             : command == Command::kConfigApply ? "apply"
-                                                                : nullptr;
+// Checks the second word of "cdi generate", "config apply" and "config generate". The word is required so that more
+// subcommands can be added later.
+Result<void> check_second_word(Command& command, std::span<char* const> arguments, std::size_t& first) {
+  const char* second = command == Command::kCdiGenerate   ? "generate"
+                       : command == Command::kConfigApply ? "apply"
+                                                          : nullptr;
   if (!second) return {};
   const std::string_view word = arguments.size() > 1 ? arguments[1] : "";
+  if (command == Command::kConfigApply && word == "generate") {
+    command = Command::kConfigGenerate;
+    second = "generate";
+  }
   // `rdma-hook cdi --help` must work without the second word.
   if (word == "--help" || word == "-h") return {};
   if (word != second)
-    return usage_error(fmt::format("`{0}` requires a second word: `{0} {1}`", arguments.front(), second));
+    return usage_error(fmt::format("`{0}` requires a second word: `{0} {1}`{2}", arguments.front(), second,
+                                   command == Command::kConfigApply ? " or `config generate`" : ""));
   first = 2;
   return {};
 }
@@ -362,6 +404,7 @@ Result<void> complete(Options& options) {
   // An unknown engine counts as Podman, whose annotations can come from the image and are therefore not trusted.
   if (allocates && !options.node.engine_is_named) options.node.engine = Engine::kPodman;
   if (options.command == Command::kConfigApply) TRY_VOID(check_apply(options));
+  if (options.command == Command::kConfigGenerate) TRY_VOID(check_generate(options));
   // A relative path would be lost, because the server changes its working directory to /.
   const auto is_relative = [](const std::string& path) { return !path.empty() && !path.starts_with('/'); };
   if (options.listen && (is_relative(options.node.ledger) || is_relative(options.node.root)))

@@ -6,8 +6,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.hpp"
+#include "hook/admin/cluster/generate_config.hpp"
 #include "hook/admin/install/install.hpp"
 #include "hook/grant/node.hpp"
 
@@ -23,6 +25,7 @@ enum class Command {
   kMetrics,
   kCheckConfig,
   kConfigApply,
+  kConfigGenerate,
   kCdiGenerate,
   kBaseSpec,
   kDoctor,
@@ -47,6 +50,8 @@ struct Options {
   std::optional<std::string> nodes;     // check-config: the file that lists the nodes
   std::optional<std::string> listen;    // metrics: the address to serve
   std::string source;                   // config apply: the directory of the cluster's config.json
+  std::vector<std::string> snapshots;   // config generate: files, or directories of files
+  GenerateWishes generate;              // config generate
   InstallOptions install;               // options of install; engine and root are copied from `node`
   std::optional<std::string> programs;  // install: directory of the copied programs
   bool uninstall = false;

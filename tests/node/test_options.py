@@ -64,6 +64,7 @@ ARGUMENTS = {
     "rdma-hook metrics": "metrics {} --root {node} --ledger {ledger}",
     "rdma-hook check-config": "check-config {} --root {node} --config {config}",
     "rdma-hook config": "config apply {map} {} --root {host}",
+    "rdma-hook config generate": "config generate {} --root {node}",
     "rdma-hook cdi": "cdi generate {} --root {node} --config {config}",
     "rdma-hook base-spec": "base-spec {} --root {node}",
     "rdma-hook doctor": "doctor {} " + ON_NODE,
