@@ -112,7 +112,7 @@ TEST(Relay, PassesOnTheVerdictOrMakesOne) {
     bool is_of_rank0;
     const char* text;
   } rows[] = {{[](Relay& relay) {
-                 relay.receive(kRank0, "", Verdict{0, "good", ""}, 2);
+                 relay.receive(kRank0, "", ping::Verdict{0, "good", ""}, 2);
                },
                true, "good"},
               {[](Relay& relay) { relay.lose(kRank0, 2); }, false, "rank 0 has ended"},

@@ -110,7 +110,7 @@ struct Job {
       point->leave();
       be_rank(rank, port, token, deeds, pipe);
     }
-    point->run(referee, init::Log(init::LogLevel::kQuiet), [] { return Verdict{3, "done", ""}; });
+    point->run(referee, init::Log(init::LogLevel::kQuiet), [] { return ping::Verdict{3, "done", ""}; });
     for (const pid_t rank : ranks) {
       int status = 0;
       ::waitpid(rank, &status, 0);
