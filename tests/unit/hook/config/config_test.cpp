@@ -238,7 +238,7 @@ TEST(HookConfigProblems, RefusesUnknownKeys) {
   expect_errors(
       {{R"({"":1})",
         "`\"\"`: unknown key; write one of: pools, networks, rails, node_index, nodes, runtime, nri, device_plugin, "
-        "memlock, ipc_lock, sysfs_view, lend_from, topology_file, netdev_names, annotations_may_request, "
+        "memlock, ipc_lock, sysfs_view, ipam_allowed, lend_from, topology_file, netdev_names, annotations_may_request, "
         "env_may_request, "
         "trusted_annotations, default_devices, namespacesInclude, "
         "namespacesExclude"},
@@ -322,7 +322,8 @@ TEST(HookConfigProblems, RefusesWrongPools) {
         "\"0000:0c:00.*\""},
        {pool(R"("pciAddresses":["0000:0c:00.0"])"),
         "`pools[0].pciAddresses`: belongs in \"selectors\"; move it to \"selectors\": { ... }"},
-       {pool(R"("expect":0)"), "`pools[0].expect`: 0 is not a valid number here; write a whole number from 1 to 4096, without quotes"},
+       {pool(R"("expect":0)"),
+        "`pools[0].expect`: 0 is not a valid number here; write a whole number from 1 to 4096, without quotes"},
        {pool(R"("selectors":{"ifNames":["a/b"]})"),
         "`pools[0].selectors.ifNames[0]`: `a/b` is not the name of a netdev; write a name as `ip link` prints it, or a "
         "glob: \"ens*f0np0\""}});
