@@ -170,33 +170,33 @@ void read_config_members(ConfigReader& reader, Config& config) {
                              "write a namespace or a glob of lower-case letters, digits, - and *: \"team-a\", "
                              "\"train-*\"");
   };
-  reader.members(reader.root(),
-                 {{"pools", reader.into(config.pools, read_pools)},
-                  {"networks", reader.into(config.networks, read_networks)},
-                  {"rails", reader.into(config.rails, read_rails)},
-                  {"node_index", reader.into(config.node_index, read_node_index)},
-                  {"nodes", reader.into(config.nodes, read_nodes)},
-                  {"runtime", reader.into(config.runtime, read_runtime)},
-                  {"nri", reader.into(config.nri, read_nri)},
-                  {"device_plugin", reader.into(config.device_plugin, read_device_plugin)},
-                  {"memlock", reader.into(config.memlock, read_memlock)},
-                  {"ipc_lock", reader.flag_into(config.ipc_lock)},
-                  {"sysfs_view", reader.flag_into(config.sysfs_view)},
-                  {"ipam_allowed", reader.texts_into(config.ipam_allowed, if_is(is_config_name),
-                                                     "is not the name of a CNI plugin",
-                                                     "write the plugin's file name without its directory: "
-                                                     "\"whereabouts\"")},
-                  {"lend_from", reader.text_into(config.lend_from, if_is(is_absolute_path), "is not an absolute path",
-                                                 "write the directory of the vendor's libibverbs and providers")},
-                  {"topology_file", reader.text_into(config.topology_file, if_is(is_absolute_path),
-                                                     "is not an absolute path", "write the path of NCCL's XML file")},
-                  {"netdev_names", reader.into(config.netdev_names, read_netdev_names)},
-                  {"annotations_may_request", namespaces(config.annotations_may_request)},
-                  {"env_may_request", reader.flag_into(config.env_may_request)},
-                  {"trusted_annotations", reader.words_into(config.trusted_annotations, Config().trusted_annotations)},
-                  {"default_devices", reader.into(config.default_devices, read_default_devices)},
-                  {"namespacesInclude", namespaces(config.namespaces_include)},
-                  {"namespacesExclude", namespaces(config.namespaces_exclude)}});
+  reader.members(
+      reader.root(),
+      {{"pools", reader.into(config.pools, read_pools)},
+       {"networks", reader.into(config.networks, read_networks)},
+       {"rails", reader.into(config.rails, read_rails)},
+       {"node_index", reader.into(config.node_index, read_node_index)},
+       {"nodes", reader.into(config.nodes, read_nodes)},
+       {"runtime", reader.into(config.runtime, read_runtime)},
+       {"nri", reader.into(config.nri, read_nri)},
+       {"device_plugin", reader.into(config.device_plugin, read_device_plugin)},
+       {"memlock", reader.into(config.memlock, read_memlock)},
+       {"ipc_lock", reader.flag_into(config.ipc_lock)},
+       {"sysfs_view", reader.flag_into(config.sysfs_view)},
+       {"ipam_allowed", reader.texts_into(config.ipam_allowed, if_is(is_config_name), "is not the name of a CNI plugin",
+                                          "write the plugin's file name without its directory: "
+                                          "\"whereabouts\"")},
+       {"lend_from", reader.text_into(config.lend_from, if_is(is_absolute_path), "is not an absolute path",
+                                      "write the directory of the vendor's libibverbs and providers")},
+       {"topology_file", reader.text_into(config.topology_file, if_is(is_absolute_path), "is not an absolute path",
+                                          "write the path of NCCL's XML file")},
+       {"netdev_names", reader.into(config.netdev_names, read_netdev_names)},
+       {"annotations_may_request", namespaces(config.annotations_may_request)},
+       {"env_may_request", reader.flag_into(config.env_may_request)},
+       {"trusted_annotations", reader.words_into(config.trusted_annotations, Config().trusted_annotations)},
+       {"default_devices", reader.into(config.default_devices, read_default_devices)},
+       {"namespacesInclude", namespaces(config.namespaces_include)},
+       {"namespacesExclude", namespaces(config.namespaces_exclude)}});
 }
 
 }  // namespace hook

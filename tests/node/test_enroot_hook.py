@@ -287,7 +287,7 @@ class Hook(EnrootCase):
 
     def test_warning_reaches_user_as_note(self):
         self.use_hook()
-        self.assertIn("NCCL_IB_TIMEOUT=40 [environment]: a queue pair", self.variables(NCCL_IB_TIMEOUT="40")["RDMA_INIT_NOTE"])
+        self.assertIn("NCCL_IB_TIMEOUT=40 [environment]: 0 to 31 is the range", self.variables(NCCL_IB_TIMEOUT="40")["RDMA_INIT_NOTE"])
         self.assertNotIn("RDMA_INIT_NOTE", self.variables(NCCL_IB_HCA="=mlx5_1"))
         put(self.etc / "hooks.d/99-mellanox.sh", MELLANOX % "", 0o755)
         note = self.variables(MELLANOX_VISIBLE_DEVICES="all")["RDMA_INIT_NOTE"]
