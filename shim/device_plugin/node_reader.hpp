@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,11 +14,9 @@
 #include "fabric/inventory.hpp"
 #include "hook/config/config.hpp"
 #include "hook/config/read_config.hpp"
-#include "hook/grant/hcas.hpp"
 #include "hook/grant/node.hpp"
-#include "hook/ledger/ledger.hpp"
-#include "shim/device_plugin/away_hcas.hpp"
 #include "shim/device_plugin/resources.hpp"
+#include "shim/kubelet/held_hcas.hpp"
 
 namespace shim {
 
@@ -27,9 +24,6 @@ namespace shim {
 // All runtimes read these two directories to resolve CDI devices. root: prefix of both directories. A file that cannot
 // be read or parsed is ignored, as runtimes do.
 std::set<std::string> described_cdi_devices(const std::string& root);
-
-// Adds the HCAs of a grant to holds, by the name under which each is booked. A stale grant adds nothing. Pure.
-void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 
 // Returns the state of each announced port whose changes cause no event in this network namespace, by the path of the
 // state below /sys/class/infiniband. The kernel sends none for InfiniBand ports: ib_dispatch_event_clients() of
@@ -39,43 +33,6 @@ void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 std::map<std::string, base::Attr<std::string>> silent_ports(const fabric::Inventory& inventory,
                                                             const std::vector<Resource>& resources,
                                                             const HcaHolds& holds);
-
-// Reads from the ledger which HCAs are held. Grants of the kubelet's pods do not reduce the announced devices, because
-// the kubelet itself counts them. All other grants are foreign and reduce them. The ledger is read again only if it has
-// changed, or while foreign grants exist: a foreign owner may end without a change of the ledger.
-class HeldHcaReader {
- public:
-  explicit HeldHcaReader(std::string ledger) : ledger_(std::move(ledger)) {}
-  // Reads the grants. unread: receives the errors of grants that cannot be read. If there is no ledger, no HCA is held.
-  // Errors: those of the ledger; the result of the last successful read then stays.
-  Result<void> read(std::vector<Error>& unread);
-  // Returns true if foreign grants exist, which may end without a change of the ledger.
-  bool has_foreign() const { return has_foreign_; }
-  // Reads the grants and returns true if the result differs from the last read, or if the ledger cannot be read.
-  bool read_again();
-  // Returns the time at which the ledger must be read again although no event reports a change: the last read was so
-  // soon after a change that the next change may have left the mtime of the directory as it was. nullopt: no such read
-  // is due.
-  std::optional<std::chrono::steady_clock::time_point> read_again_at() const { return again_at_; }
-  // Returns the result of the last read by the current name of each HCA. An HCA that is not visible now, because it is
-  // in a pod's network namespace, has the name that it had last, or under which it was booked.
-  HcaHolds of(const fabric::Inventory& inventory, const std::string& root);
-  // Returns the granted HCAs of the last of() that its inventory does not show, by device.
-  const std::map<std::string, BookedHca>& away() const { return away_; }
-
- private:
-  bool is_of_kubelet(const hook::Grant& grant);
-  std::string ledger_;
-  // Inode and mtime of the ledger's directory of grants; empty: read the ledger again.
-  std::vector<std::int64_t> stamp_;
-  std::optional<std::chrono::steady_clock::time_point> again_at_;
-  bool has_foreign_ = false;
-  HcaHolds holds_;
-  std::map<std::string, BookedHca> booked_;  // granted HCAs of the last read, by device
-  std::map<std::string, BookedHca> away_;
-  hook::HcaDevices devices_;          // device of each HCA seen so far, by the HCA's name
-  std::set<std::string> known_pods_;  // keys of grants that a pod has used
-};
 
 class NodeReader {
  public:

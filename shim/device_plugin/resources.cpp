@@ -8,52 +8,12 @@
 #include "base/text.hpp"
 #include "base/text_digest.hpp"
 #include "hook/plan/choose.hpp"
-#include "hook/plan/parts.hpp"
+#include "shim/kubelet/hca_problem.hpp"
 
 namespace shim {
 namespace {
 
 using hook::NodeHca;
-
-HcaHold hold_of(const HcaHolds& holds, const std::string& hca) {
-  const auto found = holds.find(hca);
-  return found == holds.end() ? HcaHold() : found->second;
-}
-
-// Returns "port 1 is DOWN" for the kernel's "1: DOWN".
-std::string ports_text(const fabric::Hca& hca) {
-  std::vector<std::string> ports;
-  for (const fabric::Port& port : hca.ports) {
-    const std::string state = base::value_or(port.state, std::string("not readable"));
-    ports.push_back(fmt::format("port {} is {}", port.number,
-                                base::printable(base::trim(std::string_view(state).substr(state.rfind(':') + 1)))));
-  }
-  return base::join(ports, ", ");
-}
-
-struct Problem {
-  std::string text;  // predicate of the HCA: "has no device node"; empty: no problem
-  bool may_pass = false;
-};
-
-// Returns the problem that an HCA has as a whole, and therefore each of its devices.
-Problem problem_of(const NodeHca& node, const hook::Terms& terms, const Result<std::vector<hook::PlannedNode>>& nodes,
-                   const hook::PlanInput& input) {
-  const hook::Room room = hook::room_for(node, terms, input);
-  // An owner outside of Kubernetes holds the HCA and may keep it for long. may_pass stays false, so that
-  // keep_settling() does not delay the announcement: the kubelet must not assign this HCA.
-  if (room.held && room.units == 0) return {room.why};
-  if (!nodes) return {nodes.error().message, true};
-  if (node.is_active()) return {};
-  return {"has no active port: " + ports_text(*node.hca), true};
-}
-
-// Returns the free and used slots of the GID table for child netdevs. nullopt: no limit, because the mode adds no child
-// netdevs, the pool has no network, or gid_space() returns nothing.
-std::optional<hook::GidSpace> gids_of_children(const NodeHca& node, const hook::Terms& terms) {
-  const bool makes_children = terms.mode == hook::Mode::kShared || terms.mode == hook::Mode::kSharedMulti;
-  return makes_children && terms.network ? hook::gid_space(*node.hca) : std::nullopt;
-}
 
 CountedHca counted(const NodeHca& node, const Result<std::vector<hook::PlannedNode>>& nodes) {
   CountedHca hca{node.name(),
@@ -79,7 +39,7 @@ CountedHca counted(const NodeHca& node, const Result<std::vector<hook::PlannedNo
 }
 
 // Adds a device that belongs to the last HCA in resource.hcas.
-void add_device(std::string id, const Problem& problem, Resource& resource) {
+void add_device(std::string id, const HcaProblem& problem, Resource& resource) {
   const std::string name = base::printable(resource.hcas.back().name);
   resource.devices.push_back({std::move(id), resource.hcas.size() - 1,
                               problem.text.empty() ? "" : name + " " + problem.text, problem.may_pass});
@@ -87,11 +47,10 @@ void add_device(std::string id, const Problem& problem, Resource& resource) {
 
 void add_devices(const NodeHca& node, const hook::PlanInput& input, const HcaHolds& holds, Resource& resource) {
   const hook::Candidates& among = input.among;
-  const auto nodes = node.hca->uverbs ? hook::planned_nodes(among.config.nodes, among.inventory, {&node})
-                                      : Error{"has no device node"};
+  const auto nodes = nodes_of_hca(node, among);
   const auto terms = hook::terms_for(node, among.request, among.config);
   resource.hcas.push_back(counted(node, nodes));
-  const Problem problem = terms ? problem_of(node, *terms, nodes, input) : Problem{terms.error().message};
+  const HcaProblem problem = terms ? problem_of(node, *terms, nodes, input) : HcaProblem{terms.error().message};
   if (!terms || terms->mode == hook::Mode::kExclusive) return add_device(node.name(), problem, resource);
   const HcaHold hold = hold_of(holds, node.name());
   const unsigned limit = terms->limit.value_or(1);
@@ -102,7 +61,7 @@ void add_devices(const NodeHca& node, const hook::PlanInput& input, const HcaHol
   for (unsigned number = 1; number <= count; ++number) {
     // Held units already have their GIDs. Further devices need free slots in the GID table.
     const bool is_full = gids && number > hold.units + gids->children();
-    Problem own = problem;
+    HcaProblem own = problem;
     if (own.text.empty() && number > free)
       own.text = fmt::format("has {} of {} units allocated outside of Kubernetes", hold.foreign.others, limit);
     if (own.text.empty() && is_full) own.text = gids->text();
@@ -112,7 +71,7 @@ void add_devices(const NodeHca& node, const hook::PlanInput& input, const HcaHol
 
 // Returns the problem of an announced HCA that is no longer on the node, or that has an unknown pool because of a read
 // error.
-Problem problem_of_missing(const std::string& name, const hook::NodeMap& node, const HcaHolds& holds) {
+HcaProblem problem_of_missing(const std::string& name, const hook::NodeMap& node, const HcaHolds& holds) {
   if (const NodeHca* there = node.find(name)) return {hook::unknown_pool(*there).message};
   const HcaHold hold = hold_of(holds, name);
   if (hold.foreign.exclusive_owner) return {"is held by " + *hold.foreign.exclusive_owner};
@@ -126,19 +85,11 @@ void keep_missing(const Resource& before, const hook::NodeMap& node, const HcaHo
     const CountedHca& hca = before.hcas[at];
     const NodeHca* there = node.find(hca.name);
     if (there && !there->pool_unread) continue;
-    const Problem problem = problem_of_missing(hca.name, node, holds);
+    const HcaProblem problem = problem_of_missing(hca.name, node, holds);
     resource.hcas.push_back(hca);
     for (const CountedDevice& device : before.devices)
       if (device.hca == at) add_device(device.id, problem, resource);
   }
-}
-
-// Returns the holdings of containers outside of Kubernetes, in the type of hook::PlanInput.
-hook::Holdings foreign_holdings(const HcaHolds& holds) {
-  hook::Holdings foreign;
-  for (const auto& [name, hold] : holds)
-    foreign.emplace(name, hold.foreign);
-  return foreign;
 }
 
 // Returns the nearness of two HCAs: 1 plus the number of common upstream ports; without a common port, 1 on the same

@@ -15,6 +15,7 @@
 #include "fabric/inventory.hpp"
 #include "hook/config/config.hpp"
 #include "hook/plan/plan.hpp"
+#include "shim/kubelet/held_hcas.hpp"
 
 namespace shim {
 
@@ -55,15 +56,6 @@ struct Resource {
   const CountedDevice* find(std::string_view id) const;
   friend bool operator==(const Resource&, const Resource&) = default;
 };
-
-// The units of an HCA that grants in the ledger hold. A shared HCA has several units.
-struct HcaHold {
-  hook::Holding foreign;      // units of owners that the kubelet does not know, such as containers of Podman and Docker
-  unsigned units = 0;         // units of all owners, pods included
-  bool is_exclusive = false;  // an owner, pods included, has it exclusively
-  friend bool operator==(const HcaHold&, const HcaHold&) = default;
-};
-using HcaHolds = std::map<std::string, HcaHold>;
 
 // Returns the resources in the order of their names. before: the last announced resources. An announced HCA that is
 // no longer on the node stays in its resource: healthy if a pod's grant holds it, because it is then in the pod's

@@ -1,4 +1,4 @@
-#include "shim/device_plugin/away_hcas.hpp"
+#include "shim/kubelet/away_hcas.hpp"
 
 #include <algorithm>
 #include <cerrno>
