@@ -34,10 +34,10 @@ HcaProblem problem_of(const NodeHca& node, const hook::Terms& terms,
   const hook::Room room = hook::room_for(node, terms, input);
   // An owner outside of Kubernetes holds the HCA and may keep it for long. may_pass stays false, so that the caller
   // announces the problem at once: Kubernetes must not assign this HCA.
-  if (room.held && room.units == 0) return {room.why};
-  if (!nodes) return {nodes.error().message, true};
+  if (room.held && room.units == 0) return {room.why, false, kHeldProblem};
+  if (!nodes) return {nodes.error().message, true, kNodeProblem};
   if (node.is_active()) return {};
-  return {"has no active port: " + ports_text(*node.hca), true};
+  return {"has no active port: " + ports_text(*node.hca), true, kLinkProblem};
 }
 
 std::optional<hook::GidSpace> gids_of_children(const NodeHca& node, const hook::Terms& terms) {

@@ -11,9 +11,15 @@
 
 namespace shim {
 
+// Kinds of problems, as parts of the names of taints.
+inline constexpr const char* kHeldProblem = "held";  // by an owner that Kubernetes does not know
+inline constexpr const char* kNodeProblem = "no-device-node";
+inline constexpr const char* kLinkProblem = "link-down";
+
 struct HcaProblem {
   std::string text;       // predicate of the HCA: "has no device node"; empty: no problem
   bool may_pass = false;  // the problem may end by itself within seconds
+  const char* kind = "";  // one of the constants below; "": another problem, or none
 };
 
 // Returns the problem that an HCA has as a whole, and therefore each of its units. nodes: its planned device nodes.

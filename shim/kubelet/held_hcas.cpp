@@ -94,7 +94,7 @@ Result<void> HeldHcaReader::read(std::vector<Error>& unread) {
   std::set<std::string> keys;
   bool has_foreign = false;
   const auto use = [&](const Grant& grant) -> Result<void> {
-    const bool foreign = !is_of_kubelet(grant);
+    const bool foreign = foreign_ == Foreign::kAll || !is_of_kubelet(grant);
     has_foreign = has_foreign || foreign;
     keys.insert(grant.owner.key);
     add_grant(grant, foreign, holds);

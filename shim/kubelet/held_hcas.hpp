@@ -35,12 +35,19 @@ hook::Holdings foreign_holdings(const HcaHolds& holds);
 // Adds the HCAs of a grant to holds, by the name under which each is booked. A stale grant adds nothing. Pure.
 void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 
-// Reads from the ledger which HCAs are held. Grants of the kubelet's pods do not reduce the announced devices, because
-// the kubelet itself counts them. All other grants are foreign and reduce them. The ledger is read again only if it has
-// changed, or while foreign grants exist: a foreign owner may end without a change of the ledger.
+// Reads from the ledger which HCAs are held. For the device plugin, grants of the kubelet's pods do not reduce the
+// announced devices, because the kubelet itself counts them. All other grants are foreign and reduce them. The ledger
+// is read again only if it has changed, or while foreign grants exist: a foreign owner may end without a change of the
+// ledger.
 class HeldHcaReader {
  public:
-  explicit HeldHcaReader(std::string ledger) : ledger_(std::move(ledger)) {}
+  // Owners whose grants count as foreign.
+  enum class Foreign {
+    kOutsideOfPods,  // containers that belong to no pod of the kubelet
+    kAll,
+  };
+  explicit HeldHcaReader(std::string ledger, Foreign foreign = Foreign::kOutsideOfPods)
+      : ledger_(std::move(ledger)), foreign_(foreign) {}
   // Reads the grants. unread: receives the errors of grants that cannot be read. If there is no ledger, no HCA is held.
   // Errors: those of the ledger; the result of the last successful read then stays.
   Result<void> read(std::vector<Error>& unread);
@@ -61,6 +68,7 @@ class HeldHcaReader {
  private:
   bool is_of_kubelet(const hook::Grant& grant);
   std::string ledger_;
+  Foreign foreign_;
   // Inode and mtime of the ledger's directory of grants; empty: read the ledger again.
   std::vector<std::int64_t> stamp_;
   std::optional<std::chrono::steady_clock::time_point> again_at_;

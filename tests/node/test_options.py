@@ -32,12 +32,14 @@ import harness
 from containers import Syslog
 from harness import HERE, HOOK, NRI, PATH, SOURCE, must, read, run, wait_for, write
 
-INIT, PING, DEVICE_PLUGIN = (os.environ.get(name, "") for name in ("TESTED_PROGRAM", "TESTED_PING", "TESTED_DEVICE_PLUGIN"))
+INIT, PING, DEVICE_PLUGIN, DRA = (os.environ.get(name, "") for name in (
+    "TESTED_PROGRAM", "TESTED_PING", "TESTED_DEVICE_PLUGIN", "TESTED_DRA"))
 PROGRAMS = {"rdma-init": (INIT, "init/rdma-init.1"),
             "rdma-ping": (PING, "init/rdma-ping.1"),
             "rdma-hook": (HOOK, "hook/rdma-hook.8"),
             "rdma-nri": (NRI, "shim/nri/rdma-nri.8"),
-            "rdma-device-plugin": (DEVICE_PLUGIN, "shim/device_plugin/rdma-device-plugin.8")}
+            "rdma-device-plugin": (DEVICE_PLUGIN, "shim/device_plugin/rdma-device-plugin.8"),
+            "rdma-dra": (DRA, "shim/dra/rdma-dra.8")}
 TABLE = HERE + "/options.table"
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 WRONG = "\x01bad value"
@@ -74,11 +76,13 @@ ARGUMENTS = {
     "rdma-hook install --uninstall": "install {} --uninstall --root {slurm}",
     "rdma-nri -": "{} --socket {socket} " + ON_NODE,
     "rdma-device-plugin -": "{} --plugins {directory} " + ON_NODE,
+    "rdma-dra -": "{} --slices --node n1 " + ON_NODE,
 }
 # Options of ARGUMENTS that the tested option excludes.
-EXCLUDED = {"--snapshot": ("--root",), "--rootfs": ("--root",), "--annotation": ("--bundle",), "--namespace": ("--bundle",)}
+EXCLUDED = {"--snapshot": ("--root",), "--rootfs": ("--root",), "--annotation": ("--bundle",), "--namespace": ("--bundle",),
+            "--claim": ("--slices",)}
 # Options of ARGUMENTS without a value.
-SWITCHES = ("--dry-run", "--status", "--uninstall")
+SWITCHES = ("--dry-run", "--status", "--uninstall", "--slices")
 # Arguments that an option needs.
 NEEDED = {"--namespace": ["--annotation", "rdma-init.io/devices=1"]}
 # Exit codes of ARGUMENTS without the tested option, if not 0.

@@ -1,0 +1,251 @@
+#include "shim/dra/claims.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "base/json/json.hpp"
+#include "base/text.hpp"
+#include "hook/config/values.hpp"
+
+namespace shim {
+namespace {
+
+using base::Json;
+
+constexpr const char* kParametersVersion = "rdma-init.io/v1alpha1";
+constexpr const char* kParametersKind = "HcaParameters";
+// Limits of resource.k8s.io/v1 (Kubernetes 1.34 to 1.37). A claim has at most 32 requests, and a configuration for each
+// of the claim and of its classes.
+constexpr std::size_t kMostDevices = 32;
+constexpr std::size_t kMostConsumers = 256;
+constexpr std::size_t kMostConfigs = 64;
+constexpr std::size_t kMostUnits = 65535;  // the largest limit of a pool in config.json
+// The API server stores objects of at most 1.5 MiB.
+constexpr base::JsonLimits kClaimLimits{.bytes = std::size_t{2} << 20, .depth = 64, .values = std::size_t{1} << 16};
+constexpr std::size_t kShownValue = 64;  // bytes of a quotation
+
+std::string quoted(const Json& value) {
+  return base::shown(value.is_string() ? value.get_ref<const std::string&>() : base::to_text(value), kShownValue);
+}
+
+Error wrong(const std::string& where, const char* expected, const Json* value) {
+  if (!value) return make_error("{} is missing: expected {}", where, expected);
+  return make_error("{} is `{}`: expected {}", where, quoted(*value), expected);
+}
+
+// Returns a member that is a text for which `is_valid` returns true.
+Result<std::string> text_in(const Json& object, const char* name, const std::string& where, const char* expected,
+                            bool (*is_valid)(std::string_view)) {
+  const Json* const value = base::member(object, name);
+  const auto* const text = value ? value->get_ptr<const std::string*>() : nullptr;
+  if (!text || !is_valid(*text)) return wrong(fmt::format("{}{}", where, name), expected, value);
+  return *text;
+}
+
+// Returns a member that is a list; an empty list if it is missing or null.
+Result<const Json*> list_in(const Json& object, const char* name, const std::string& where, std::size_t most) {
+  static const Json kNone = Json::array();
+  const Json* const value = base::member(object, name);
+  if (!value || value->is_null()) return &kNone;
+  if (!value->is_array()) return wrong(fmt::format("{}{}", where, name), "a list", value);
+  if (value->size() > most)
+    return make_error("{}{} has {} entries: expected at most {}", where, name, value->size(), most);
+  return value;
+}
+
+const Json* object_at(const Json& object, std::initializer_list<const char*> path) {
+  const Json* found = &object;
+  for (const char* name : path)
+    found = found ? base::member(*found, name) : nullptr;
+  return found && found->is_object() ? found : nullptr;
+}
+
+bool is_this(const Json& object, const char* name, std::string_view text) {
+  const Json* const value = base::member(object, name);
+  return value && value->is_string() && value->get_ref<const std::string&>() == text;
+}
+
+Result<void> read_parameter(const std::string& name, const Json& value, const std::string& where,
+                            HcaParameters& parameters) {
+  const auto* const text = value.get_ptr<const std::string*>();
+  if (name == "apiVersion" || name == "kind") return {};
+  if (name == "mode") {
+    parameters.mode = text ? hook::parse_mode(*text) : std::nullopt;
+    if (!parameters.mode) return wrong(where + name, "exclusive, shared, shared-multi or hca", &value);
+    return {};
+  }
+  if (name == "network") {
+    if (!text || !hook::is_config_name(*text))
+      return wrong(where + name, "the name of a network of config.json", &value);
+    parameters.network = *text;
+    return {};
+  }
+  return make_error("{}{} is no parameter: expected mode or network", where, base::printable(name, kShownValue));
+}
+
+// Reads parameters on top of earlier ones: a member that is missing keeps its value.
+Result<void> read_parameters(const Json& json, const std::string& where, HcaParameters& parameters) {
+  if (!json.is_object()) return wrong(where, "an object", &json);
+  const std::string inside = where + ".";
+  for (const auto& [name, expected] : {std::pair("apiVersion", kParametersVersion), {"kind", kParametersKind}})
+    if (!is_this(json, name, expected)) return wrong(inside + name, expected, base::member(json, name));
+  for (const auto& [name, value] : json.items())
+    TRY_VOID(read_parameter(name, value, inside, parameters));
+  return {};
+}
+
+// Returns the name of a request without that of its subrequest: "gpu-and-hca" for "gpu-and-hca/first".
+std::string_view request_of(std::string_view name) {
+  return name.substr(0, name.find('/'));
+}
+
+bool is_request(std::string_view text) {
+  const auto [request, subrequest] = base::split_first(text, '/');
+  return is_dns_label(request) && (text.size() == request.size() || is_dns_label(subrequest));
+}
+
+// Returns whether a configuration is for a request: its list names the request or subrequest, or is empty.
+bool is_for_request(const Json& requests, const std::string& name) {
+  if (requests.empty()) return true;
+  return std::ranges::any_of(requests, [&](const Json& one) {
+    const auto* const text = one.get_ptr<const std::string*>();
+    return text && (*text == name || *text == request_of(name));
+  });
+}
+
+// Reads the parameters for a request: those of its class, and on top of these those of the claim.
+Result<HcaParameters> parameters_for(const std::string& request, const Json& configs) {
+  HcaParameters parameters;
+  for (const char* source : {"FromClass", "FromClaim"}) {
+    for (std::size_t at = 0; at < configs.size(); ++at) {
+      const std::string where = fmt::format("status.allocation.devices.config[{}].", at);
+      const Json* const opaque = object_at(configs[at], {"opaque"});
+      if (!opaque || !is_this(*opaque, "driver", kDraDriver) || !is_this(configs[at], "source", source)) continue;
+      const Json& requests = *TRY(list_in(configs[at], "requests", where, kMostDevices));
+      const Json* const own = base::member(*opaque, "parameters");
+      if (!own) return wrong(where + "opaque.parameters", "an object", own);
+      if (is_for_request(requests, request)) TRY_VOID(read_parameters(*own, where + "opaque.parameters", parameters));
+    }
+  }
+  return parameters;
+}
+
+// Parses a quantity of units. Kubernetes writes 1000 as "1k".
+Result<unsigned> units_in(const Json& result, const std::string& where) {
+  const Json* const consumed = object_at(result, {"consumedCapacity"});
+  const Json* const value = consumed ? base::member(*consumed, "shares") : nullptr;
+  if (!value) return 1U;
+  const auto* const text = value->get_ptr<const std::string*>();
+  constexpr unsigned kThousand = 1000;
+  const bool is_thousands = text && text->ends_with('k');
+  const auto number = text ? base::parse_number<unsigned>(text->substr(0, text->size() - (is_thousands ? 1 : 0)))
+                           : std::optional<unsigned>();
+  const unsigned factor = is_thousands ? kThousand : 1;
+  if (!number || *number == 0 || *number > kMostUnits / factor)
+    return wrong(where + "consumedCapacity.shares", "a number from 1 to 65535", value);
+  return *number * factor;
+}
+
+Result<bool> flag_in(const Json& object, const char* name, const std::string& where) {
+  const Json* const value = base::member(object, name);
+  if (!value || value->is_null()) return false;
+  if (!value->is_boolean()) return wrong(where + name, "true or false", value);
+  return value->get<bool>();
+}
+
+Result<ClaimedDevice> read_device(const Json& result, const std::string& where, const Json& configs) {
+  const auto request = TRY(text_in(result, "request", where, "the name of a request", is_request));
+  ClaimedDevice device;
+  device.request = request_of(request);
+  device.pool = TRY(text_in(result, "pool", where, "the name of a node", is_dns_subdomain));
+  device.device = TRY(text_in(result, "device", where, "a DNS label", is_dns_label));
+  if (const Json* const share = base::member(result, "shareID"); share && !share->is_null())
+    device.share_id = TRY(text_in(result, "shareID", where, "a UID", is_uid));
+  device.units = TRY(units_in(result, where));
+  device.is_admin = TRY(flag_in(result, "adminAccess", where));
+  device.parameters = TRY(parameters_for(request, configs));
+  return device;
+}
+
+Result<std::vector<ClaimedDevice>> read_devices(const Json& allocation) {
+  const std::string where = "status.allocation.devices.";
+  const Json& results = *TRY(list_in(allocation, "results", where, kMostDevices));
+  const Json& configs = *TRY(list_in(allocation, "config", where, kMostConfigs));
+  std::vector<ClaimedDevice> devices;
+  std::set<std::tuple<std::string, std::string, std::string, bool>> seen;
+  for (std::size_t at = 0; at < results.size(); ++at) {
+    if (!is_this(results[at], "driver", kDraDriver)) continue;
+    const std::string place = fmt::format("{}results[{}]", where, at);
+    auto device = TRY(read_device(results[at], place + ".", configs));
+    if (!seen.emplace(device.pool, device.device, device.share_id, device.is_admin).second)
+      return make_error("{} repeats an earlier entry: device {} of {}", place, device.device, device.pool);
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+Result<std::vector<ClaimPod>> read_pods(const Json& status) {
+  const Json& consumers = *TRY(list_in(status, "reservedFor", "status.", kMostConsumers));
+  std::vector<ClaimPod> pods;
+  for (std::size_t at = 0; at < consumers.size(); ++at) {
+    const Json* const group = base::member(consumers[at], "apiGroup");
+    const bool is_core = !group || group->is_null() || is_this(consumers[at], "apiGroup", "");
+    if (!is_core || !is_this(consumers[at], "resource", "pods")) continue;
+    const std::string where = fmt::format("status.reservedFor[{}].", at);
+    ClaimPod pod;
+    pod.name = TRY(text_in(consumers[at], "name", where, "the name of a pod", is_dns_subdomain));
+    pod.uid = TRY(text_in(consumers[at], "uid", where, "a UID", is_uid));
+    pods.push_back(std::move(pod));
+  }
+  return pods;
+}
+
+}  // namespace
+
+Result<Claim> parse_claim(std::string_view text) {
+  const Json json = TRY(base::parse_json(text, "the claim", kClaimLimits));
+  if (!is_this(json, "apiVersion", "resource.k8s.io/v1") || !is_this(json, "kind", "ResourceClaim"))
+    return Error{"it is no ResourceClaim of resource.k8s.io/v1", 0, "use Kubernetes 1.34 or later"};
+  const Json* const metadata = object_at(json, {"metadata"});
+  if (!metadata) return wrong("metadata", "an object", base::member(json, "metadata"));
+  Claim claim;
+  claim.key.space = TRY(text_in(*metadata, "namespace", "metadata.", "the name of a namespace", is_dns_label));
+  claim.key.name = TRY(text_in(*metadata, "name", "metadata.", "a DNS name", is_dns_subdomain));
+  claim.key.uid = TRY(text_in(*metadata, "uid", "metadata.", "a UID", is_uid));
+  const Json* const status = object_at(json, {"status"});
+  const Json* const allocation = object_at(json, {"status", "allocation", "devices"});
+  if (!allocation)
+    return make_error("claim {}/{} is not allocated: the scheduler has assigned no devices to it", claim.key.space,
+                      claim.key.name);
+  claim.devices = TRY(read_devices(*allocation));
+  claim.pods = TRY(read_pods(*status));
+  return claim;
+}
+
+Result<void> check_key(const Claim& claim, const ClaimKey& wanted) {
+  if (claim.key == wanted) return {};
+  return make_error("claim {}/{} has the UID {}: the kubelet means the claim {}/{} with the UID {}, which was deleted",
+                    claim.key.space, claim.key.name, claim.key.uid, base::printable(wanted.space),
+                    base::printable(wanted.name), base::printable(wanted.uid));
+}
+
+Result<std::vector<ClaimedHca>> claimed_hcas(const Claim& claim, const DeviceNames& names, std::string_view node) {
+  std::vector<ClaimedHca> hcas;
+  for (const ClaimedDevice& device : claim.devices) {
+    if (device.pool != node)
+      return make_error("device {} of the claim is on node {}: this is node {}", device.device, device.pool,
+                        base::printable(node));
+    const auto found = std::ranges::find_if(names, [&](const auto& one) { return one.second == device.device; });
+    if (found == names.end())
+      return Error{fmt::format("this node has no device {} now", device.device), 0,
+                   "compare the devices of `rdma-dra --slices` with those of the claim"};
+    hcas.push_back({found->first, &device});
+  }
+  return hcas;
+}
+
+}  // namespace shim
