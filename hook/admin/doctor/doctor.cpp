@@ -224,9 +224,8 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   auto read = node.snapshot ? fabric::read_snapshot(*node.snapshot)
                             : Result<Inventory>(fabric::read_inventory({.root = node.root, .full = true}));
   if (!read) {
-    checks.push_back(
-        {"snapshot", {}, {{Grade::kBroken, *node.snapshot, read.error().message, base::remedy_of(read.error())}}});
-    return checks;
+    Finding finding{Grade::kBroken, *node.snapshot, read.error().message, base::remedy_of(read.error())};
+    return {Check{"snapshot", {}, {std::move(finding)}}};
   }
   Inventory& inventory = *read;
   // With a root directory, all facts come from files below it. Netlink would report the routes of this machine.
