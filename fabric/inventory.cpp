@@ -69,16 +69,22 @@ std::string vf_guid_remedy(std::string_view pf) {
       pf);
 }
 
-// The states "INIT" and "Polling" are words of the files `state` and `phys_state` in sysfs (Linux 6.12
-// drivers/infiniband/core/sysfs.c).
-std::string inactive_port_remedy(const Port& port, std::string_view netdev) {
-  if (port.is_infiniband() && value_or(port.state, std::string()).ends_with("INIT")) {
+// The states "INIT", "ARMED", "Polling" and "LinkUp" are words of the files `state` and `phys_state` in sysfs
+// (Linux 6.12 drivers/infiniband/core/sysfs.c).
+std::string inactive_port_remedy(const Port& port, std::string_view netdev, bool is_up) {
+  const std::string state = value_or(port.state, std::string());
+  if (port.is_infiniband() && (state.ends_with("INIT") || state.ends_with("ARMED"))) {
     return port.has_subnet_manager() ? "check that the subnet manager runs and knows the port's GUID (`sminfo`)"
                                      : "start a subnet manager: opensm, or the switch's";
   }
   if (value_or(port.phys_state, std::string()).ends_with("Polling"))
     return "check cable, transceiver and the switch's port";
-  if (port.is_infiniband()) return "check cable and the switch's port (`ibstat`)";
+  if (port.is_infiniband()) {
+    return value_or(port.phys_state, std::string()).ends_with("LinkUp")
+               ? "check the subnet manager and the switch's port (`sminfo`, `ibstat`)"
+               : "check cable and the switch's port (`ibstat`)";
+  }
+  if (is_up) return fmt::format("check cable and the switch's port (`ethtool {}`)", netdev);
   return fmt::format("run `ip link set {0} up`; then check cable and the switch's port (`ethtool {0}`)", netdev);
 }
 

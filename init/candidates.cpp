@@ -174,7 +174,7 @@ std::optional<Block> blocked_by_netdev(const Inventory& inventory, const Netdev*
     const std::string name = printable(netdev.name);
     return Block{Obstacle::kNetdevDown, std::move(reason),
                  carrier && *carrier == 0
-                     ? fmt::format("check cable and switch port of {}{}", name, netdev.slaves ? "'s slaves" : "")
+                     ? fmt::format("check cable and the switch's port of {}{}", name, netdev.slaves ? "'s slaves" : "")
                      : fmt::format("ip link set {} up", name)};
   };
   if (const auto& [gid, netdev, own] = use.on_down_netdev; gid) {
@@ -227,7 +227,7 @@ std::optional<Block> blocked_by_table(const Port& port, const PortUse& use) {
 
 // Returns the obstacle of a port that is not ACTIVE. The PF's link is the cause of all its VFs' states, so it precedes
 // a missing GUID.
-Block blocked_by_state(const Inventory& inventory, const Hca& hca, const Port& port) {
+Block blocked_by_state(const Inventory& inventory, const Hca& hca, const Port& port, const PortUse& use) {
   std::string reason = fmt::format("port state {} (physical state {})", text_of(port.state), text_of(port.phys_state));
   const Port* of_pf = nullptr;
   for (const Hca& pf : inventory.hcas) {
@@ -246,9 +246,13 @@ Block blocked_by_state(const Inventory& inventory, const Hca& hca, const Port& p
             fabric::unserved_vf_remedy("PF")};
   }
   if (!has_link) reason += fmt::format("; its PF has the state {}", text_of(of_pf->state));
-  const auto netdev = port.netdev ? port.netdev : netdev_on_node(hca, port);
-  return {Obstacle::kNotActive, std::move(reason),
-          fabric::inactive_port_remedy(port, printable(netdev.value_or("NETDEV")))};
+  // The name in a GID table is one of the netdev's own network namespace, and a netdev here may have it too.
+  const Netdev* own = own_netdev(inventory, hca, port, use);
+  const std::string name = printable(own ? own->name : netdev_on_node(hca, port).value_or("NETDEV"));
+  const int* carrier = own ? std::get_if<int>(&own->carrier) : nullptr;
+  std::string remedy = fabric::inactive_port_remedy(port, name, carrier && *carrier == 0);
+  const bool is_elsewhere = !own && name != "NETDEV" && remedy.find(name) != std::string::npos;
+  return {Obstacle::kNotActive, std::move(reason), is_elsewhere ? "on the node, " + remedy : std::move(remedy)};
 }
 
 // Returns the obstacle of a port with its own netdev here, and without a GID for an address of this netdev. GIDs of
@@ -349,7 +353,7 @@ void check_port(const Inventory& inventory, const fabric::OwnAddresses& own, con
       if (auto blocked = blocked_by_provider(*candidate.hca)) return block(candidate, std::move(*blocked));
       break;
     case fabric::PortObstacle::kNotActive:
-      return block(candidate, blocked_by_state(inventory, *candidate.hca, port));
+      return block(candidate, blocked_by_state(inventory, *candidate.hca, port, use));
     case fabric::PortObstacle::kLinkLayer:
       return block(candidate, {Obstacle::kLinkLayer, fmt::format("link layer {}: neither InfiniBand nor Ethernet",
                                                                  text_of(port.link_layer))});

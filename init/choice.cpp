@@ -270,38 +270,54 @@ class Chooser {
     const auto subnet = c.port->subnet_prefix();
     const auto pkey = with_partition ? c.port->pkey_at(pkey_index_) : std::nullopt;
     if (!subnet) return {};
-    std::string partition = pkey ? ", without P_Key" : "";
-    if (const unsigned key = pkey.value_or(0) & ~fabric::kFullMember; key != 0)
-      partition = fmt::format(", P_Key {:#x}", key | fabric::kFullMember);
-    return fmt::format("subnet {}/64{}", to_string(*subnet), partition);
+    return fmt::format("subnet {}/64{}", to_string(*subnet),
+                       pkey ? fmt::format(", P_Key {:#x}", *pkey | fabric::kFullMember) : "");
   }
 
-  // Keeps the InfiniBand network with the highest total rate, because ports of two networks have no path between them.
-  // Keeps all ports if two networks are equal, as the rails of parallel fabrics are, or if the user listed them.
-  void choose_network() {
-    // A port with unknown P_Keys may be in each partition.
-    const bool partitions =
-        std::ranges::all_of(choice_.ports, [&](std::size_t i) { return at(i).port->pkeys.has_value(); });
-    std::vector<std::string> networks;
-    for (const std::size_t i : choice_.ports)
-      networks.push_back(network_of(at(i), partitions));
-    std::vector<std::string> counts;
+  // Returns the network with the highest total rate, empty if two are equal. networks: that of each chosen port.
+  // Appends a text with the number of ports for each network to counts.
+  std::string largest_of(const std::vector<std::string>& networks, std::vector<std::string>& counts) const {
     std::string largest;
     double most = 0;
     for (std::size_t i = 0; i < networks.size(); ++i) {
       const std::string& network = networks[i];
       if (network.empty() || std::ranges::find(networks, network) - networks.begin() != std::ptrdiff_t(i)) continue;
-      const double total = rates_of([&](const Candidate& c) { return network_of(c, partitions) == network; }).total;
+      double total = 0;
+      for (std::size_t k = i; k < networks.size(); ++k)
+        total += networks[k] == network ? at(choice_.ports[k]).rate() : 0;
       counts.push_back(fmt::format("{} in {}", std::ranges::count(networks, network), network));
       largest = total > most ? network : total == most ? "" : largest;
       most = std::max(most, total);
     }
+    return largest;
+  }
+
+  // Keeps the InfiniBand network with the highest total rate, because ports of two networks have no path between them.
+  // Keeps all ports if two networks are equal, as the rails of parallel fabrics are, or if the user listed them.
+  void choose_network() {
+    // A port with unknown P_Keys may be in each partition. An index without a P_Key is wrong, and check_pkey() reports
+    // it.
+    const auto has_pkey = [&](std::size_t i) {
+      return (at(i).port->pkey_at(pkey_index_).value_or(0) & ~fabric::kFullMember) != 0;
+    };
+    const bool partitions = std::ranges::all_of(choice_.ports, has_pkey);
+    std::vector<std::string> networks;
+    for (const std::size_t i : choice_.ports)
+      networks.push_back(network_of(at(i), partitions));
+    std::vector<std::string> counts;
+    const std::string largest = largest_of(networks, counts);
     if (counts.size() < 2) return;
     const bool drops = !largest.empty() && !listed_;
+    const std::size_t found = counts.size();
+    constexpr std::size_t kShown = 3;
+    if (found > kShown) {
+      counts[kShown] = fmt::format("and {} more", found - kShown);
+      counts.resize(kShown + 1);
+    }
     if (!tries_) {
       choice_.warnings.push_back(
           {"networks", Verdict::kNote,
-           fmt::format("ports of {} InfiniBand networks, between which there is no path: {}", counts.size(),
+           fmt::format("ports of {} InfiniBand networks, between which there is no path: {}", found,
                        base::join(counts, "; ")),
            drops ? "--hca selects the ports of another network"
                  : "set NCCL_CROSS_NIC=0, so that NCCL connects equal rails only, or select one network with --hca"});

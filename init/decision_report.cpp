@@ -74,8 +74,11 @@ base::Error explain_none(const Deciding& d) {
   }
   const std::size_t first = usable.front();
   const Check& drop = d.choice.drops[first];
-  return {fmt::format("no port is left to use: {}: {}", printable(d.at(first).name()), drop.message), 0,
-          drop.name == "list" && d.kept.find("NCCL_IB_HCA") ? "correct or unset NCCL_IB_HCA" : drop.remedy};
+  if (drop.name == "list" && d.kept.find("NCCL_IB_HCA")) {
+    return {"no port is left to use: NCCL_IB_HCA, which is already set, excludes all usable ports", 0,
+            "correct or unset NCCL_IB_HCA"};
+  }
+  return {fmt::format("no port is left to use: {}: {}", printable(d.at(first).name()), drop.message), 0, drop.remedy};
 }
 
 bool is_exported(const Deciding& d, std::string_view name) {

@@ -67,15 +67,15 @@ std::optional<Problem> useless_entry(const nccl::HcaList& list, const std::vecto
   for (const auto& entry : list.entries) {
     if (entry.name.find_first_of("^=*?[") != std::string::npos && !names_device(entry, candidates)) {
       return Problem{
-          fmt::format("has the entry `{}`, which matches nothing: NCCL reads `^` and `=` only at the begin of "
+          fmt::format("has the entry `{}`, which matches nothing: NCCL reads `^` and `=` only at the beginning of "
                       "the list, and no patterns",
                       base::printable(entry.name)),
           Verdict::kSlow};
     }
     if (entry.port == 0 || base::trim(entry.name) != entry.name) {
       return Problem{
-          fmt::format("has the entry `{}{}`, which matches nothing: NCCL trims no blanks, and ports count from 1",
-                      base::printable(entry.name), entry.port == 0 ? ":0" : ""),
+          fmt::format("has the entry `{}{}`, which matches nothing: {}", base::printable(entry.name),
+                      entry.port == 0 ? ":0" : "", entry.port == 0 ? "ports count from 1" : "NCCL trims no blanks"),
           Verdict::kSlow};
     }
   }
@@ -106,7 +106,10 @@ std::optional<Problem> check_hca_list(std::string_view value, const std::vector<
     if (candidate.usable()) ++usable;
     if (!candidate.usable() && visible_to_nccl(candidate) && !broken) broken = &candidate;
   }
-  if (selected == 0) return Problem{"selects no port of this machine", Verdict::kBad};
+  if (selected == 0) {
+    auto problem = useless_entry(list, candidates);
+    return Problem{problem ? std::move(problem->text) : "selects no port of this machine", Verdict::kBad};
+  }
   if (usable == 0) return Problem{"selects no usable port", Verdict::kBad};
   if (const auto extra = meant_by_prefix_only(list, candidates); !extra.empty()) {
     return Problem{fmt::format("also {} {}, because NCCL compares prefixes; begin the value with `{}`",
@@ -265,7 +268,6 @@ std::string neutral_value(std::string_view name, bool ipv6, const nccl::Version&
   if (name == "NCCL_IB_GID_INDEX" && version < nccl::kChoosesGid) return "0";
   if (name == "NCCL_IB_GID_INDEX" || name == "NVSHMEM_IB_GID_INDEX") return "-1";
   if (name == "UCX_IB_GID_INDEX") return "auto";
-  if (name == "NCCL_IB_PKEY") return "0";
   if (name == kGidRuleNames[0]) return ipv6 ? "AF_INET6" : "AF_INET";
   if (name == kGidRuleNames[1]) return ipv6 ? "::/0" : "0.0.0.0/0";
   if (name == kGidRuleNames[2]) return "2";

@@ -384,8 +384,7 @@ Check check_addresses(const std::vector<const NodeHca*>& hcas, const Inventory& 
       const fabric::Address& address = own.address;
       if (own.dad_failed && rails.contains(netdev.name)) {
         check.add(Grade::kWarning, fabric::to_string(address),
-                  fmt::format("is an address of {} and of another host (dadfailed), so its GID is of no use",
-                              printable(netdev.name)),
+                  fmt::format("of {} and of another host (dadfailed): the GID is of no use", printable(netdev.name)),
                   fmt::format("assign another address to {}", printable(netdev.name)));
       }
       // Loopback and link-local addresses are valid only on one host or link, so duplicates do no harm.

@@ -82,7 +82,7 @@ TEST(Doctor, WarnsAboutAnAddressThatAnotherHostHas) {
   const auto checks = check_rails(node, Config{}, {});
   const auto& findings = std::ranges::find(checks, "addresses", &Check::name)->findings;
   ASSERT_EQ(findings.size(), 1U);
-  EXPECT_EQ(findings[0].message, "is an address of rail0 and of another host (dadfailed), so its GID is of no use");
+  EXPECT_EQ(findings[0].message, "of rail0 and of another host (dadfailed): the GID is of no use");
   EXPECT_EQ(findings[0].remedy, "assign another address to rail0");
 }
 
