@@ -71,7 +71,7 @@ std::string vf_guid_remedy(std::string_view pf) {
 
 // The states "INIT", "ARMED", "Polling" and "LinkUp" are words of the files `state` and `phys_state` in sysfs
 // (Linux 6.12 drivers/infiniband/core/sysfs.c).
-std::string inactive_port_remedy(const Port& port, std::string_view netdev, bool is_up) {
+std::string inactive_port_remedy(const Port& port, std::string_view netdev) {
   const std::string state = value_or(port.state, std::string());
   if (port.is_infiniband() && (state.ends_with("INIT") || state.ends_with("ARMED"))) {
     return port.has_subnet_manager() ? "check that the subnet manager runs and knows the port's GUID (`sminfo`)"
@@ -84,7 +84,6 @@ std::string inactive_port_remedy(const Port& port, std::string_view netdev, bool
                ? "check the subnet manager and the switch's port (`sminfo`, `ibstat`)"
                : "check cable and the switch's port (`ibstat`)";
   }
-  if (is_up) return fmt::format("check cable and the switch's port (`ethtool {}`)", netdev);
   return fmt::format("run `ip link set {0} up`; then check cable and the switch's port (`ethtool {0}`)", netdev);
 }
 

@@ -317,9 +317,8 @@ std::optional<unsigned> uverbs_of_number(std::int64_t major, std::int64_t minor)
 // Returns the remedy for an InfiniBand VF without GUID. pf: the netdev of its PF on the node, or "PF".
 std::string vf_guid_remedy(std::string_view pf);
 
-// Returns the remedy for a port that is not ACTIVE. netdev: the name of its netdev, or "NETDEV". is_up: the netdev is
-// up and has no carrier.
-std::string inactive_port_remedy(const Port& port, std::string_view netdev, bool is_up = false);
+// Returns the remedy for a port that is not ACTIVE. netdev: the name of its netdev, or "NETDEV".
+std::string inactive_port_remedy(const Port& port, std::string_view netdev);
 
 // Returns true if an InfiniBand VF with a GUID is DOWN although its link is up and a subnet manager runs: the subnet
 // manager serves no virtual ports, or the VF's link state is `disable`.

@@ -249,8 +249,7 @@ Block blocked_by_state(const Inventory& inventory, const Hca& hca, const Port& p
   // The name in a GID table is one of the netdev's own network namespace, and a netdev here may have it too.
   const Netdev* own = own_netdev(inventory, hca, port, use);
   const std::string name = printable(own ? own->name : netdev_on_node(hca, port).value_or("NETDEV"));
-  const int* carrier = own ? std::get_if<int>(&own->carrier) : nullptr;
-  std::string remedy = fabric::inactive_port_remedy(port, name, carrier && *carrier == 0);
+  std::string remedy = fabric::inactive_port_remedy(port, name);
   const bool is_elsewhere = !own && name != "NETDEV" && remedy.find(name) != std::string::npos;
   return {Obstacle::kNotActive, std::move(reason), is_elsewhere ? "on the node, " + remedy : std::move(remedy)};
 }

@@ -107,8 +107,10 @@ std::optional<Problem> check_hca_list(std::string_view value, const std::vector<
     if (!candidate.usable() && visible_to_nccl(candidate) && !broken) broken = &candidate;
   }
   if (selected == 0) {
+    // The caller reports a CR at the end, which no user sees as a blank.
     auto problem = useless_entry(list, candidates);
-    return Problem{problem ? std::move(problem->text) : "selects no port of this machine", Verdict::kBad};
+    return Problem{problem && !value.ends_with('\r') ? std::move(problem->text) : "selects no port of this machine",
+                   Verdict::kBad};
   }
   if (usable == 0) return Problem{"selects no usable port", Verdict::kBad};
   if (const auto extra = meant_by_prefix_only(list, candidates); !extra.empty()) {

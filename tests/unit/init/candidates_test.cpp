@@ -208,7 +208,7 @@ TEST(Obstacles, HaveReasonAndRemedy) {
          port(node).gids[3].ndev = base::Attr<std::string>("eth0");
          node.netdevs.resize(1);
        }},
-      {"no carrier", Obstacle::kNetdevDown, down, "check cable and switch port of rail0",
+      {"no carrier", Obstacle::kNetdevDown, down, "check cable and the switch's port of rail0",
        [](Inventory& node) { node.netdevs[1].carrier = 0; }},
       {"down netdev", Obstacle::kNetdevDown, down, "ip link set rail0 up",
        [](Inventory& node) { node.netdevs[1].carrier = Unreadable{EINVAL}; }},

@@ -33,10 +33,9 @@ TEST(CheckHcaList, ReturnsTheGravestProblem) {
       {"mlx5_11", ""},
       {"^=mlx5_4", ""},
       {"=mlx5_99", "selects no port of this machine"},
-      {"=mlx5_0, mlx5_1",
-       "has the entry ` mlx5_1`, which matches nothing: NCCL trims no blanks, and ports count from 1"},
-      {"= mlx5_0", "selects no port of this machine"},
-      {"=mlx5_0:0", "selects no port of this machine"},
+      {"=mlx5_0, mlx5_1", "has the entry ` mlx5_1`, which matches nothing: NCCL trims no blanks"},
+      {"= mlx5_0", "has the entry ` mlx5_0`, which matches nothing: NCCL trims no blanks"},
+      {"=mlx5_0:0", "has the entry `mlx5_0:0`, which matches nothing: ports count from 1"},
       {"none", "selects no port of this machine"},
       {"^mlx5", "selects no port of this machine"},
       {"=mlx5_2", "selects no usable port"},
@@ -282,18 +281,50 @@ TEST(Pkeys, WarnIfTheIndexHasNoFullMember) {
             "mlx5_0:1 has the P_Key 0x7fff at index 0: it is a limited member there, and two limited members cannot "
             "connect; remedy: set NCCL_IB_PKEY to 1 (0x8001)");
   EXPECT_EQ(about_pkeys(node, environment({{"NCCL_IB_PKEY", "1"}})), "");
-  EXPECT_NE(about_pkeys(node, environment({{"NCCL_IB_PKEY", "5"}})).find("mlx5_0:1 has no P_Key at the index 5"),
+  EXPECT_NE(about_pkeys(node, environment({{"NCCL_IB_PKEY", "5"}})).find("mlx5_0:1 has no P_Key at index 5"),
             std::string::npos);
   second = {"0x7fff", "0x0000", "0x8001"};
   EXPECT_NE(
       about_pkeys(node).find("one NCCL_IB_PKEY does not fit all ports (mlx5_0:1 1 (0x8001), mlx5_1:1 2 (0x8001))"),
       std::string::npos)
       << about_pkeys(node);
+  first = {"0x7fff", "0x8001", "0x8002"};
+  second = {"0x7fff", "0x0000", "0x8002"};
+  EXPECT_NE(about_pkeys(node).find("set NCCL_IB_PKEY to 2 (0x8002)"), std::string::npos) << about_pkeys(node);
+  second = {"0x7fff", "0x8003"};
+  EXPECT_NE(about_pkeys(node).find("different partitions (mlx5_0:1 1 (0x8001), mlx5_1:1 1 (0x8003))"),
+            std::string::npos)
+      << about_pkeys(node);
+  first = second = {"0xffff", "0x8001"};
+  const auto key = about_pkeys(node, environment({{"NCCL_IB_PKEY", "0x8001"}}));
+  EXPECT_NE(key.find("set NCCL_IB_PKEY to 1 (0x8001)"), std::string::npos) << "the key in place of its index: " << key;
   second = {"0x7fff"};
   EXPECT_NE(about_pkeys(node).find("make the ports full members"), std::string::npos) << about_pkeys(node);
   const auto roce = about_pkeys(rails(1), environment({{"NCCL_IB_PKEY", "1"}}));
   EXPECT_NE(roce.find("mlx5_0:1 is RoCE and has one P_Key, at index 0: no connection works"), std::string::npos)
       << roce;
+}
+
+TEST(Pkeys, AreReplacedByAnIndexThatFitsAllPorts) {
+  Inventory node = rails(3);
+  for (fabric::Hca& hca : node.hcas) {
+    hca.ports[0] = test_support::infiniband_port();
+    hca.ports[0].pkeys = {"0x7fff", "0x8001"};
+  }
+  Policy policy;
+  policy.override_wrong = true;
+  const Settings wrong = environment({{"NCCL_IB_PKEY", "5"}});
+  EXPECT_EQ(exported(decide(node, wrong, policy), "NCCL_IB_PKEY"), "1");
+  node.hcas[1].ports[0].pkeys = {"0x7fff", "0x0000", "0x8001"};
+  const auto decision = decide(node, wrong, policy);
+  EXPECT_EQ(exported(decision, "NCCL_IB_PKEY"), "");
+  EXPECT_EQ(decision.kept.at("NCCL_IB_PKEY").effect, Verdict::kBad);
+  // The value names an index that only one port has. No port is left out because of it.
+  node.hcas[1].ports[0].pkeys = {"0xffff", "0x0000", "0x8001"};
+  node.hcas[0].ports[0].pkeys = node.hcas[2].ports[0].pkeys = {"0xffff"};
+  const auto all = decide(node, environment({{"NCCL_IB_PKEY", "2"}}), policy);
+  EXPECT_EQ(exported(all, "NCCL_IB_HCA"), "=mlx5_0:1,mlx5_1:1,mlx5_2:1");
+  EXPECT_EQ(exported(all, "NCCL_IB_PKEY"), "0");
 }
 
 TEST(KeptValues, AreReplacedIfEmptyAndReportedIfUnchecked) {
