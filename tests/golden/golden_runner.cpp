@@ -178,7 +178,7 @@ class Runner {
     std::set<std::string> remedies;
     for (std::size_t at = text.find(kRemedy); at != std::string::npos; at = text.find(kRemedy, at + 1)) {
       // The first words: the rest may be wrapped in another place.
-      const bool repeated = !remedies.insert(text.substr(at, 40)).second;
+      const bool repeated = !remedies.insert(text.substr(at, 52)).second;
       if (repeated && at > text.find("\nPorts\n")) fail("doctor", "a remedy is repeated:\n" + text);
     }
   }

@@ -317,7 +317,7 @@ TEST(Pkeys, AreReplacedByAnIndexThatFitsAllPorts) {
   EXPECT_EQ(exported(decide(node, wrong, policy), "NCCL_IB_PKEY"), "1");
   node.hcas[1].ports[0].pkeys = {"0x7fff", "0x0000", "0x8001"};
   const auto decision = decide(node, wrong, policy);
-  EXPECT_EQ(exported(decision, "NCCL_IB_PKEY"), "");
+  EXPECT_EQ(exported(decision, "NCCL_IB_PKEY"), "(unset)");
   EXPECT_EQ(decision.kept.at("NCCL_IB_PKEY").effect, Verdict::kBad);
   // The value names an index that only one port has. No port is left out because of it.
   node.hcas[1].ports[0].pkeys = {"0xffff", "0x0000", "0x8001"};
