@@ -35,10 +35,9 @@ struct PoolCount {
   friend bool operator==(const PoolCount&, const PoolCount&) = default;
 };
 
-// Returns the count of each pool with "expect" that has an HCA of this node: one configuration can serve nodes of several
-// kinds, also nodes without RDMA. An HCA counts if it has a device node and an ACTIVE port, or a port
-// whose state is not known.
-// closed: HCAs that count without an ACTIVE port, because a container can have set the port down.
+// Returns the count of each pool with "expect" that has an HCA of this node: one configuration can serve nodes of
+// several kinds, also nodes without RDMA. An HCA counts if it has a device node and an ACTIVE port, or a port whose
+// state is not known. closed: HCAs that count without an ACTIVE port, because a container can have set the port down.
 // hidden: number of granted HCAs that this network namespace does not show. Their pools are not known, so they count
 // for each pool, up to the expected number. Pure.
 std::vector<PoolCount> count_pools(const NodeMap& node, const Config& config, const std::set<std::string>& closed = {},

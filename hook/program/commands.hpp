@@ -22,8 +22,8 @@ int check_config(const NodeSettings& node, bool json, const std::optional<std::s
 // cdi_spec(); the file cannot be written.
 Result<void> generate_cdi(const Options& options, const Log& log);
 
-// `config generate`: prints the configuration for the nodes of --snapshot, or for this node. Logs its warnings. Errors: a
-// snapshot cannot be read; those of generate_config().
+// `config generate`: prints the configuration for the nodes of --snapshot, or for this node. Logs its warnings. Errors:
+// a snapshot cannot be read; those of generate_config().
 Result<void> print_generated_config(const Options& options, const Log& log);
 
 // Returns the path that engines execute as a hook: --hook, or else the path of this program. Errors: --hook is
