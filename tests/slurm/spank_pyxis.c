@@ -7,8 +7,8 @@
  * and is not put over the job's. The last task continues the process of the container, which then ends.
  *
  * The user sees no output of enroot and its hooks, unless the start fails or --container-entrypoint-log is used.
- * Without --container-entrypoint, /etc/rc.local of the image keeps /etc/rc from executing the ENTRYPOINT. The process of
- * the container is the child that executes enroot, because enroot only executes further programs.
+ * Without --container-entrypoint, /etc/rc.local of the image keeps /etc/rc from executing the ENTRYPOINT. The process
+ * of the container is the child that executes enroot, because enroot only executes further programs.
  *
  * Behaviour that earlier versions of this plugin lacked, and its function in pyxis_slurmstepd.c of NVIDIA/pyxis:
  *   one start of enroot for all tasks of a step on a node            enroot_start_once(), enroot_stop_once()
