@@ -141,6 +141,13 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return fmt::format("{}", fmt::join(parts, separator));
 }
 
+std::string join_first(const std::vector<std::string>& parts, std::size_t most, std::string_view separator,
+                       std::string_view before_rest) {
+  if (parts.size() <= most) return join(parts, separator);
+  const auto end = parts.begin() + static_cast<std::ptrdiff_t>(most);
+  return fmt::format("{}{}and {} more", fmt::join(parts.begin(), end, separator), before_rest, parts.size() - most);
+}
+
 bool glob_match(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t t = 0;

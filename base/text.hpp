@@ -49,6 +49,9 @@ std::string parent_of(std::string_view path);
 // Returns the part of a path after its last '/'.
 std::string_view last_component(std::string_view path);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
+// Joins the first `most` parts, and appends before_rest and "and N more" if there are more.
+std::string join_first(const std::vector<std::string>& parts, std::size_t most, std::string_view separator = ", ",
+                       std::string_view before_rest = " ");
 // Returns true if the text matches a shell glob with '*' only. The cost is at most proportional to the product of the
 // lengths of pattern and text.
 bool glob_match(std::string_view pattern, std::string_view text);

@@ -1,7 +1,5 @@
 #include "fabric/inventory.hpp"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -60,45 +58,6 @@ std::optional<unsigned> Port::pkey_at(std::size_t index) const {
 bool Port::has_subnet_manager() const {
   // The kernel prints "0x0" if there is none.
   return sm_lid && sm_lid->find_first_not_of("0x") != std::string::npos;
-}
-
-std::string vf_guid_remedy(std::string_view pf) {
-  return fmt::format(
-      "on the node `ip link set {} vf N node_guid GUID`, the same with `port_guid GUID` and `state auto`, then unbind "
-      "and bind the VF: its driver reads the GUID when it is bound",
-      pf);
-}
-
-// The states "INIT", "ARMED", "Polling" and "LinkUp" are words of the files `state` and `phys_state` in sysfs
-// (Linux 6.12 drivers/infiniband/core/sysfs.c).
-std::string inactive_port_remedy(const Port& port, std::string_view netdev) {
-  const std::string state = value_or(port.state, std::string());
-  if (port.is_infiniband() && (state.ends_with("INIT") || state.ends_with("ARMED"))) {
-    return port.has_subnet_manager() ? "check that the subnet manager runs and knows the port's GUID (`sminfo`)"
-                                     : "start a subnet manager: opensm, or the switch's";
-  }
-  if (value_or(port.phys_state, std::string()).ends_with("Polling"))
-    return "check cable, transceiver and the switch's port";
-  if (port.is_infiniband()) {
-    return value_or(port.phys_state, std::string()).ends_with("LinkUp")
-               ? "check the subnet manager and the switch's port (`sminfo`, `ibstat`)"
-               : "check cable and the switch's port (`ibstat`)";
-  }
-  return fmt::format("run `ip link set {0} up`; then check cable and the switch's port (`ethtool {0}`)", netdev);
-}
-
-bool is_unserved_vf(const Hca& hca, const Port& port) {
-  return hca.physfn && !hca.has_zero_guid() && port.is_infiniband() && port.has_subnet_manager() &&
-         value_or(port.state, std::string()).ends_with("DOWN") &&
-         value_or(port.phys_state, std::string()).ends_with("LinkUp");
-}
-
-std::string unserved_vf_remedy(std::string_view pf) {
-  return fmt::format(
-      "let the subnet manager serve virtual ports (`virt_enabled 2` in opensm.conf), and on the node `ip link set {} "
-      "vf "
-      "N state auto`",
-      pf);
 }
 
 LinkLayers link_layers_of(const std::vector<const Port*>& ports) {

@@ -293,8 +293,8 @@ struct Inventory {
 struct LinkLayers {
   // True if the set has both InfiniBand ports and Ethernet ports.
   bool mixed = false;
-  double infiniband =
-      0;  // the total rate in Gb/s of the ports with the highest rate, because slower ports are not used
+  // The total rates in Gb/s of the ports with the highest rate, because slower ports are not used.
+  double infiniband = 0;
   double ethernet = 0;
   // Returns true if a training program uses this port of the set: the set is not `mixed`, or the port has the link
   // layer with the higher total rate. InfiniBand wins a tie.
@@ -313,18 +313,6 @@ inline constexpr std::uint32_t kUverbsFirstMinor = 192;
 inline constexpr unsigned kUverbsFixed = 32;
 // Returns N of the uverbsN node with this fixed device number, otherwise nullopt.
 std::optional<unsigned> uverbs_of_number(std::int64_t major, std::int64_t minor);
-
-// Returns the remedy for an InfiniBand VF without GUID. pf: the netdev of its PF on the node, or "PF".
-std::string vf_guid_remedy(std::string_view pf);
-
-// Returns the remedy for a port that is not ACTIVE. netdev: the name of its netdev, or "NETDEV".
-std::string inactive_port_remedy(const Port& port, std::string_view netdev);
-
-// Returns true if an InfiniBand VF with a GUID is DOWN although its link is up and a subnet manager runs: the subnet
-// manager serves no virtual ports, or the VF's link state is `disable`.
-bool is_unserved_vf(const Hca& hca, const Port& port);
-// Returns the remedy for such a VF. pf: the netdev of its PF on the node, or "PF".
-std::string unserved_vf_remedy(std::string_view pf);
 
 // Returns the netdev with that name in this network namespace, nullptr if there is none.
 const Netdev* find_netdev(const Inventory& inventory, std::string_view name);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "fabric/port_faults.hpp"
 #include "fabric/port_use.hpp"
 #include "init/starter.hpp"
 
@@ -225,33 +226,27 @@ std::optional<Block> blocked_by_table(const Port& port, const PortUse& use) {
                fmt::format("GID table cannot be read: {}", std::strerror(*port.gids_error))};
 }
 
-// Returns the obstacle of a port that is not ACTIVE. The PF's link is the cause of all its VFs' states, so it precedes
-// a missing GUID.
+// Returns the obstacle of a port that is not ACTIVE.
 Block blocked_by_state(const Inventory& inventory, const Hca& hca, const Port& port, const PortUse& use) {
+  using fabric::InactiveCause;
   std::string reason = fmt::format("port state {} (physical state {})", text_of(port.state), text_of(port.phys_state));
-  const Port* of_pf = nullptr;
-  for (const Hca& pf : inventory.hcas) {
-    for (const Port& own : pf.ports)
-      if (hca.physfn && pf.pci == hca.physfn && own.number == port.number) of_pf = &own;
-  }
-  const bool has_link = !of_pf || of_pf->is_active();
-  if (has_link && port.is_infiniband() && hca.has_zero_guid()) {
+  const Port* of_pf = fabric::port_of_pf(inventory.hcas, hca, port);
+  const InactiveCause cause = fabric::inactive_cause(hca, port, of_pf);
+  if (cause == InactiveCause::kNoGuid) {
     const bool managed = port.has_subnet_manager() || (of_pf && of_pf->has_subnet_manager());
-    return {Obstacle::kNoGuid,
-            fmt::format("{}: the VF has no GUID{}", reason, managed ? ", and a subnet manager runs" : ""),
-            fabric::vf_guid_remedy("PF")};
+    reason += fmt::format(": the VF has no GUID{}", managed ? ", and a subnet manager runs" : "");
+  } else if (cause == InactiveCause::kUnserved) {
+    reason += ": the VF has no LID, although a subnet manager runs";
+  } else if (cause == InactiveCause::kPf) {
+    reason += fmt::format("; its PF has the state {}", text_of(of_pf->state));
   }
-  if (has_link && fabric::is_unserved_vf(hca, port)) {
-    return {Obstacle::kNotActive, reason + ": the VF has no LID, although a subnet manager runs",
-            fabric::unserved_vf_remedy("PF")};
-  }
-  if (!has_link) reason += fmt::format("; its PF has the state {}", text_of(of_pf->state));
   // The name in a GID table is one of the netdev's own network namespace, and a netdev here may have it too.
   const Netdev* own = own_netdev(inventory, hca, port, use);
   const std::string name = printable(own ? own->name : netdev_on_node(hca, port).value_or("NETDEV"));
-  std::string remedy = fabric::inactive_port_remedy(port, name);
+  std::string remedy = fabric::inactive_remedy(cause, port, name, "PF");
   const bool is_elsewhere = !own && name != "NETDEV" && remedy.find(name) != std::string::npos;
-  return {Obstacle::kNotActive, std::move(reason), is_elsewhere ? "on the node, " + remedy : std::move(remedy)};
+  return {cause == InactiveCause::kNoGuid ? Obstacle::kNoGuid : Obstacle::kNotActive, std::move(reason),
+          is_elsewhere ? "on the node, " + remedy : std::move(remedy)};
 }
 
 // Returns the obstacle of a port with its own netdev here, and without a GID for an address of this netdev. GIDs of

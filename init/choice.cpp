@@ -308,17 +308,12 @@ class Chooser {
     const std::string largest = largest_of(networks, counts);
     if (counts.size() < 2) return;
     const bool drops = !largest.empty() && !listed_;
-    const std::size_t found = counts.size();
     constexpr std::size_t kShown = 3;
-    if (found > kShown) {
-      counts[kShown] = fmt::format("and {} more", found - kShown);
-      counts.resize(kShown + 1);
-    }
     if (!tries_) {
       choice_.warnings.push_back(
           {"networks", Verdict::kNote,
-           fmt::format("ports of {} InfiniBand networks, between which there is no path: {}", found,
-                       base::join(counts, "; ")),
+           fmt::format("ports of {} InfiniBand networks, between which there is no path: {}", counts.size(),
+                       base::join_first(counts, kShown, "; ", "; ")),
            drops ? "--hca selects the ports of another network"
                  : "set NCCL_CROSS_NIC=0, so that NCCL connects equal rails only, or select one network with --hca"});
     }

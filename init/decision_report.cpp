@@ -235,10 +235,6 @@ void warn_about_node_gids(Deciding& d) {
   if (uses.empty()) return;
   const bool one = uses.size() == 1;
   constexpr std::size_t kShown = 3;
-  if (uses.size() > kShown) {
-    uses[kShown] = fmt::format("and {} more", uses.size() - kShown);
-    uses.resize(kShown + 1);
-  }
   const auto leaves = [](const fabric::InterfaceAddress& own) { return !own.address.is_loopback(); };
   const bool is_alone = std::ranges::none_of(d.inventory.netdevs, [&](const fabric::Netdev& netdev) {
     return netdev.is_here() && std::ranges::any_of(netdev.addresses, leaves);
@@ -246,7 +242,7 @@ void warn_about_node_gids(Deciding& d) {
   d.warn("node-gids", Verdict::kNote,
          fmt::format(
              "RDMA uses the node's address{} {}: RDMA_CM does not work here, all containers of this node share {}{}",
-             one ? "" : "es", base::join(uses, ", "), one ? "it" : "them",
+             one ? "" : "es", base::join_first(uses, kShown, ", ", ", "), one ? "it" : "them",
              is_alone ? "; only lo has an address here, so that a job cannot span nodes" : ""));
 }
 

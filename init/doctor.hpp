@@ -38,10 +38,6 @@ std::vector<Check> check_hcas(const fabric::Inventory& inventory, const Policy& 
 // Returns true if no check is kBad.
 bool is_fit(const std::vector<Check>& checks);
 
-// Returns the netdev that this version of NCCL chooses for its bootstrap by its own rule. Returns nullopt if none fits.
-std::optional<std::string> bootstrap_netdev(const fabric::Inventory& inventory, const Settings& settings,
-                                            const nccl::Version& version = nccl::kNewest);
-
 // Returns the report as text, the checks in the order of attention. all: with checks that found no fault, every port
 // and the variables. Otherwise notes are printed only while the text has few lines, and ports only if rails are
 // missing. Lines have at most 80 columns; longer are only lines with one word, and lines with a variable. A remedy of

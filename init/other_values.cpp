@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/text.hpp"
+#include "fabric/port_faults.hpp"
 #include "fabric/provider_names.hpp"
 #include "init/candidates.hpp"
 #include "init/doctor.hpp"
@@ -168,8 +169,7 @@ void check_shared_ports(const fabric::Inventory& inventory, const Decision& deci
   }
 }
 
-// Checks for used RoCE VFs without GUID. A server refuses the second client with one queue pair number and one GUID as
-// stale (cm_match_req() of drivers/infiniband/core/cm.c, Linux 6.12), and all such VFs have the GUID 0.
+// Checks for used RoCE VFs without GUID.
 void check_guids(const fabric::Inventory& inventory, const Decision& decision, std::vector<Check>& checks) {
   std::vector<std::string> names;
   for (const fabric::Hca& hca : inventory.hcas) {
@@ -179,9 +179,7 @@ void check_guids(const fabric::Inventory& inventory, const Decision& decision, s
     if (hca.has_zero_guid() && decision.uses(is_roce)) names.push_back(printable(hca.name));
   }
   if (names.empty()) return;
-  checks.push_back({"no-guid", Verdict::kNote,
-                    fmt::format("{}: node GUID 0: NCCL does not need it, but RDMA_CM may refuse connections as stale",
-                                base::join(names, ", ")),
+  checks.push_back({"no-guid", Verdict::kNote, fmt::format("{}: {}", base::join(names, ", "), fabric::kZeroGuidEffect),
                     "on the node `ip link set PF vf N mac MAC`, from which mlx5 makes the GUID, then unbind and bind "
                     "the VF"});
 }

@@ -18,6 +18,7 @@
 #include "base/rooted.hpp"
 #include "base/text.hpp"
 #include "fabric/pci_sysfs.hpp"
+#include "fabric/port_faults.hpp"
 
 namespace init {
 namespace {
@@ -147,23 +148,21 @@ std::optional<Check> check_ibgda(const fabric::Limits& limits, const Settings& s
                "reload the driver"};
 }
 
-// Checks for a global traffic class of used HCAs. mlx5's kernel driver sets it in each queue pair that it makes. Queue
-// pairs that a library makes by DevX do not pass through that code.
+// Checks for a global traffic class of used HCAs (fabric::kGlobalClassFile).
 std::optional<Check> check_traffic_class(const Settings& settings, const Decision& decision,
                                          const Surroundings& around) {
   std::vector<std::string> hcas;
   std::string_view value;
-  for (const auto& [hca, text] : around.traffic_classes) {
+  for (const auto& [hca, its_value] : around.traffic_classes) {
     const auto is_its = [&, &name = hca](const PortReport& port) { return port.device == name; };
     if (!decision.uses(is_its)) continue;
     hcas.push_back(printable(hca));
-    value = base::split_first(text, '=').second;
+    value = its_value;
   }
   if (hcas.empty() || find_setting(settings, "NCCL_IB_TC")) return std::nullopt;
   return Check{"devx-traffic-class", Verdict::kNote,
-               fmt::format("the global traffic class {} of {} does not reach queue pairs that are made by DevX (NCCL "
-                           "GIN, DeepEP, NVSHMEM's IBGDA)",
-                           printable(value), base::join(hcas, ", ")),
+               fmt::format("the global traffic class {} of {} {}", printable(value), base::join(hcas, ", "),
+                           fabric::kGlobalClassEffect),
                fmt::format("set NCCL_IB_TC={0} and NVSHMEM_IB_TRAFFIC_CLASS={0}", printable(value))};
 }
 
@@ -256,10 +255,9 @@ void read_traffic_classes(const base::Rooted& files, Surroundings& around) {
   constexpr std::size_t kMostHcas = 4096;
   const std::string hcas = "/sys/class/infiniband/";
   files.each_name(hcas, [&](std::string_view hca) {
-    const std::string path = hcas + std::string(hca) + "/tc/1/traffic_class";
-    const std::string text(base::trim(read_text(files, path)));
-    if (text.starts_with("Global tclass=") && around.traffic_classes.size() < kMostHcas)
-      around.traffic_classes.emplace_back(hca, text);
+    const std::string text = read_text(files, fmt::format("{}{}/{}", hcas, hca, fabric::kGlobalClassFile));
+    const std::string_view value = fabric::parse_global_class(base::trim(text));
+    if (!value.empty() && around.traffic_classes.size() < kMostHcas) around.traffic_classes.emplace_back(hca, value);
   });
   std::ranges::sort(around.traffic_classes, base::natural_less, &std::pair<std::string, std::string>::first);
 }

@@ -36,7 +36,7 @@ struct Surroundings {
   std::optional<bool> imex_channel;  // a channel is in /dev/nvidia-caps-imex-channels
   std::optional<bool> peer_mapping;  // NVIDIA's driver has the option PeerMappingOverride=1
   std::optional<bool> gdrdrv;        // /dev/gdrdrv (GDRCopy) exists
-  // The text "Global tclass=236" of ports with a global traffic class, by HCA. Only MLNX_OFED's mlx5 has such files.
+  // The global traffic classes, "236", by HCA (fabric/port_faults.hpp).
   Variables traffic_classes;
 };
 

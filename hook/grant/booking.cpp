@@ -15,9 +15,7 @@ std::string some_names(const Plan& plan) {
   std::vector<std::string> names;
   for (const PlannedHca& hca : plan.hcas)
     names.push_back(hca.name);
-  const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
-  names.resize(names.size() - more);
-  return base::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
+  return base::join_first(names, kShown);
 }
 
 }  // namespace

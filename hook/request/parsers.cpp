@@ -22,12 +22,10 @@ Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, co
 
 std::string some_of(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 8;
-  std::vector<std::string> shown;
-  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
-    shown.push_back(base::printable(names[i]));
-  std::string text = base::join(shown, ", ");
-  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
-  return text;
+  std::vector<std::string> shown = names;
+  for (std::string& name : shown)
+    name = base::printable(name);
+  return base::join_first(shown, kShown);
 }
 
 namespace {

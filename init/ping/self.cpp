@@ -8,7 +8,7 @@
 
 #include "base/proc.hpp"
 #include "base/text.hpp"
-#include "init/doctor.hpp"
+#include "init/bootstrap.hpp"
 #include "init/options.hpp"
 #include "init/resolve.hpp"
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fabric/inventory.hpp"
+#include "init/bootstrap.hpp"
 #include "init/doctor.hpp"
 #include "init/nccl_rules.hpp"
 #include "init/ping/nccl_choice.hpp"

@@ -50,11 +50,10 @@ std::string kind_of(const NodeHca& node) {
 }
 
 std::string some_names(const Texts& names) {
-  Texts first(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMostNamed)));
-  for (std::string& name : first)
+  Texts shown = names;
+  for (std::string& name : shown)
     name = base::printable(name);
-  const std::string more = names.size() > kMostNamed ? fmt::format(" and {} more", names.size() - kMostNamed) : "";
-  return base::join(first, ", ") + more;
+  return base::join_first(shown, kMostNamed);
 }
 
 std::string counted(std::size_t number, std::string_view what) {

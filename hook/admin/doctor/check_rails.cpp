@@ -7,6 +7,7 @@
 
 #include "base/result.hpp"
 #include "base/text.hpp"
+#include "fabric/port_faults.hpp"
 #include "hook/plan/pools.hpp"
 
 namespace hook {
@@ -135,31 +136,30 @@ Check check_gid_tables(const std::vector<const NodeHca*>& hcas) {
   return check;
 }
 
-// Returns the HCA of the PF, if the HCA is a VF; nullptr: none.
-const fabric::Hca* pf_of(const std::vector<const NodeHca*>& hcas, const fabric::Hca& vf) {
-  for (const NodeHca* node : hcas)
-    if (vf.physfn && node->hca->pci == vf.physfn) return node->hca;
-  return nullptr;
-}
-
-// Returns true if the port of the PF with the same number is ACTIVE, or is not known.
-bool has_link(const fabric::Hca* pf, const Port& port) {
-  return !pf || std::ranges::none_of(pf->ports,
-                                     [&](const Port& own) { return own.number == port.number && !own.is_active(); });
-}
-
-std::string remedy_of_port(const NodeHca& node, const Port& port, bool lacks_guid, std::string_view pf) {
-  if (lacks_guid) return fabric::vf_guid_remedy(pf);
-  if (fabric::is_unserved_vf(*node.hca, port)) return fabric::unserved_vf_remedy(pf);
+std::string remedy_of_port(const NodeMap& map, const NodeHca& node, const Port& port, fabric::InactiveCause cause) {
   // The node's netdev can be that of another port of the HCA.
   const auto netdev = port.netdev ? port.netdev : node.hca->ports.size() == 1 ? node.netdev : std::nullopt;
-  return fabric::inactive_port_remedy(port, printable(netdev.value_or("NETDEV")));
+  // The PF is often in no pool.
+  const auto& all = map.by_rail();
+  const auto is_pf = [&](const NodeHca* one) { return node.hca->physfn && one->hca->pci == node.hca->physfn; };
+  const auto pf = std::ranges::find_if(all, is_pf);
+  const auto of_pf = pf == all.end() ? std::nullopt : (*pf)->netdev;
+  return fabric::inactive_remedy(cause, port, printable(netdev.value_or("NETDEV")), printable(of_pf.value_or("PF")));
 }
 
-// Returns the netdev of the PF for a command line, or "PF" if it is not known.
-std::string netdev_of_pf(const NodeMap& map, const fabric::Hca* pf) {
-  const NodeHca* node = pf ? map.find(pf->name) : nullptr;
-  return node && node->netdev ? printable(*node->netdev) : "PF";
+// Returns the cause of a port that is not ACTIVE, for the end of a message.
+const char* text_of(fabric::InactiveCause cause) {
+  switch (cause) {
+    case fabric::InactiveCause::kNoGuid:
+      return ": the VF has no GUID";
+    case fabric::InactiveCause::kPf:
+      return ", as its PF";
+    case fabric::InactiveCause::kUnserved:
+      return ": the VF has no LID, although a subnet manager runs";
+    case fabric::InactiveCause::kPort:
+      break;
+  }
+  return "";
 }
 
 // Returns a note if the InfiniBand ports are of several subnets: there is no path between them.
@@ -180,35 +180,28 @@ std::optional<Finding> check_subnets(const std::vector<const NodeHca*>& hcas) {
 
 // An inactive port is a warning, because spare ports are common. The finding is `broken` only if no port is ACTIVE:
 // then no job can use RDMA.
-Check check_ports(const NodeMap& map, const std::vector<const NodeHca*>& hcas) {
+Check check_ports(const NodeMap& map, const std::vector<const NodeHca*>& hcas, const Inventory& inventory) {
   Check check{"ports", {}, {}};
   std::size_t active = 0;
   each_port(hcas, [&](const NodeHca&, const Port& port) { active += port.is_active() ? 1 : 0; });
   each_port(hcas, [&](const NodeHca& node, const Port& port) {
-    // The PF is often in no pool.
-    const fabric::Hca* pf = pf_of(map.by_rail(), *node.hca);
     if (port.is_active()) {
       if (port.is_ethernet() && node.hca->has_zero_guid())
-        check.add(Grade::kNote, port_object(*node.hca, port),
-                  "node GUID 0: NCCL does not need it, but RDMA_CM may refuse connections as stale",
+        check.add(Grade::kNote, port_object(*node.hca, port), std::string(fabric::kZeroGuidEffect),
                   "run `ip link set PF vf N mac MAC`, then unbind and bind the VF");
       return;
     }
     const auto* state = std::get_if<std::string>(&port.state);
     const std::string phys = base::value_or(port.phys_state, std::string());
-    const bool lacks_guid = port.is_infiniband() && node.hca->has_zero_guid() && has_link(pf, port);
+    const auto cause = fabric::inactive_cause(*node.hca, port, fabric::port_of_pf(inventory.hcas, *node.hca, port));
     std::string message = "its state cannot be read";
     if (state) {
       message = fmt::format("is {}, not ACTIVE{}{}", printable(state->substr(state->find(' ') + 1)),
                             phys.empty() ? "" : fmt::format(" ({})", printable(phys.substr(phys.find(' ') + 1))),
-                            lacks_guid                                ? ": the VF has no GUID"
-                            : !has_link(pf, port)                     ? ", as its PF"
-                            : fabric::is_unserved_vf(*node.hca, port) ? ": the VF has no LID, although a subnet "
-                                                                        "manager runs"
-                                                                      : "");
+                            text_of(cause));
     }
     check.add(active == 0 ? Grade::kBroken : Grade::kWarning, port_object(*node.hca, port), std::move(message),
-              remedy_of_port(node, port, lacks_guid, netdev_of_pf(map, pf)));
+              remedy_of_port(map, node, port, cause));
   });
   if (auto finding = check_subnets(hcas)) check.add(std::move(*finding));
   check.summary = fmt::format("{} ACTIVE in the pools", active);
@@ -454,7 +447,7 @@ std::vector<Check> check_rails(const Inventory& inventory, const Config& config,
   return {check_netns(inventory, config),
           check_pools(map, config),
           check_gid_tables(hcas),
-          check_ports(map, hcas),
+          check_ports(map, hcas, inventory),
           check_rates(hcas),
           check_mtus(hcas, inventory, config, active_mtus),
           check_routes(hcas, inventory),

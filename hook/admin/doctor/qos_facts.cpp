@@ -6,6 +6,7 @@
 #include "base/result.hpp"
 #include "base/rooted.hpp"
 #include "base/text.hpp"
+#include "fabric/port_faults.hpp"
 
 namespace hook {
 namespace {
@@ -27,12 +28,11 @@ std::optional<bool> read_ecn(const std::string& root, const std::string& netdev)
   return on;
 }
 
-// Returns the number in the text "Global tclass=236" of mlx5's global traffic class, empty if there is none.
+// Returns the global traffic class of the HCA, empty if there is none.
 std::string read_global_class(const std::string& root, const std::string& hca) {
-  constexpr std::string_view kPrefix = "Global tclass=";
-  const auto text = base::read_attribute(fmt::format("{}/sys/class/infiniband/{}/tc/1/traffic_class", root, hca));
-  const std::string value = base::value_or(text, std::string());
-  return value.starts_with(kPrefix) ? value.substr(kPrefix.size()) : std::string();
+  const auto text =
+      base::read_attribute(fmt::format("{}/sys/class/infiniband/{}/{}", root, hca, fabric::kGlobalClassFile));
+  return std::string(fabric::parse_global_class(base::value_or(text, std::string())));
 }
 
 constexpr unsigned kEcnBits = 2;  // the lower bits of a traffic class
@@ -60,9 +60,7 @@ void check_global_classes(const std::vector<RailQos>& rails, Check& check) {
     if (rail.global_class.empty() || !rail.marks.empty()) continue;
     const std::string value = base::printable(rail.global_class);
     check.add(Grade::kNote, base::printable(rail.hca),
-              fmt::format("the global traffic class {} does not reach queue pairs that are made by DevX (NCCL GIN, "
-                          "DeepEP, NVSHMEM's IBGDA)",
-                          value),
+              fmt::format("the global traffic class {} {}", value, fabric::kGlobalClassEffect),
               fmt::format("set \"env\": {{\"NCCL_IB_TC\": \"{}\"}} in the pool", value));
   }
 }

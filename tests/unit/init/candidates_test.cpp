@@ -1,5 +1,6 @@
 // Every obstacle with its message and remedy, and the ranks and netdevs of candidates.
 #include "init/candidates.hpp"
+#include "fabric/port_faults.hpp"
 
 #include <gtest/gtest.h>
 
@@ -56,7 +57,7 @@ TEST(Obstacles, HaveReasonAndRemedy) {
     node.hcas[0].node_guid = "0000:0000:0000:0000";
     node.hcas[0].physfn = "0000:99:00.0";
   };
-  const std::string vf_remedy = vf_guid_remedy("PF");
+  const std::string vf_remedy = fabric::inactive_remedy(fabric::InactiveCause::kNoGuid, {}, "", "PF");
   const std::string no_netlink = "open netlink socket (protocol 0): Operation not permitted";
   const struct {
     const char* name;
@@ -120,7 +121,7 @@ TEST(Obstacles, HaveReasonAndRemedy) {
        }},
       {"InfiniBand VF with GUID that the subnet manager does not serve", Obstacle::kNotActive,
        "port state 1: DOWN (physical state 5: LinkUp): the VF has no LID, although a subnet manager runs",
-       fabric::unserved_vf_remedy("PF"),
+       fabric::inactive_remedy(fabric::InactiveCause::kUnserved, {}, "", "PF"),
        [&](Inventory& node) {
          infiniband_vf(node);
          node.hcas[0].node_guid = "0000:0000:0000:0001";

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "init/bootstrap.hpp"
 #include "init/decision.hpp"
 #include "init/doctor.hpp"
 #include "init/topo.hpp"
