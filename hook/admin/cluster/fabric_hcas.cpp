@@ -35,6 +35,7 @@ bool by_pci(const NodeHca* left, const NodeHca* right) {
   return base::natural_less(left->name(), right->name());
 }
 
+// Applies the rules by which rdma-init chooses ports (docs/rdma-init.md), in their order, to the HCAs of a node.
 class FabricChooser {
  public:
   FabricChooser(const fabric::Inventory& inventory, const NodeMap& map) : inventory_(inventory) {
@@ -53,8 +54,9 @@ class FabricChooser {
          "has no ACTIVE port");
     set_management_aside();
     choose_link_layer();
-    choose_rate();
     avoid([](const NodeHca& node) { return node.hca->is_software(); }, "a software RDMA device beside hardware");
+    leave_fast_default_route();
+    choose_rate();
     leave_default_route();
     leave_physical_functions();
     find_down(all);
@@ -112,11 +114,34 @@ class FabricChooser {
              fmt::format("{} Gb/s is below the highest rate, {} Gb/s", rate_of(*node), highest));
   }
 
+  bool is_of_default_route(const NodeHca& node) const {
+    const fabric::Netdev* netdev = fabric::default_route_netdev(inventory_);
+    return netdev && std::ranges::find(node.netdevs, netdev->name) != node.netdevs.end();
+  }
+
   void leave_default_route() {
     const fabric::Netdev* netdev = fabric::default_route_netdev(inventory_);
     if (!netdev) return;
-    avoid([&](const NodeHca& node) { return std::ranges::find(node.netdevs, netdev->name) != node.netdevs.end(); },
+    avoid([&](const NodeHca& node) { return is_of_default_route(node); },
           fmt::format("{} carries the default route", base::printable(netdev->name)));
+  }
+
+  // Drops a front-end NIC that is faster than the rails, if the rails have at least its rate together, because the rule
+  // of the highest rate would drop the rails.
+  void leave_fast_default_route() {
+    double route = 0;
+    double rails = 0;
+    double fastest_rail = 0;
+    for (const NodeHca* node : chosen_.used) {
+      const double rate = rate_of(*node);
+      if (is_of_default_route(*node)) {
+        route = std::max(route, rate);
+      } else {
+        rails += rate;
+        fastest_rail = std::max(fastest_rail, rate);
+      }
+    }
+    if (fastest_rail < route && rails >= route) leave_default_route();
   }
 
   // A container with the physical function would control the VFs of other containers.
