@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import harness
@@ -58,8 +59,20 @@ class NriCase(harness.TreeCase):
         return lock.close
 
     def kill_soon(self):
-        """Returns the plugin while it waits for a lock."""
-        return self.start(["sh", "-c", f"sleep 0.3; kill -KILL {self.plugin.pid}"])
+        """Kills the plugin while it waits for a lock."""
+        self.workers = []
+
+        def kill():
+            self.workers = harness.children_of(self.plugin.pid)
+            self.plugin.kill()
+
+        killer = threading.Timer(0.3, kill)
+        killer.start()
+        self.addCleanup(killer.join)
+
+    def workers_end(self):
+        """Waits until the workers of the killed plugin are gone: the kernel closes its connection before it kills them."""
+        wait_for(lambda: all(harness.process_state(pid) in ("", "Z") for pid in self.workers), "the end of the plugin's workers")
 
     def requesting(self, request, **more):
         return nri.pod("pod1", {"rdma-init.io/devices": request, **more})

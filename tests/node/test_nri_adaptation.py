@@ -269,6 +269,7 @@ class Conformance:
         answer = self.go.create(pod(hcas="mlx5_0"), container())
         self.assertEqual(self.names(answer), set())
         self.assertLess(answer["seconds"], PATIENCE, "no descendant keeps the socket")
+        self.workers_end()
         release()
         self.assertEqual(self.holders(), {"mlx5_0": [["c0"]]})
         self.go.do("state", Pods=[pod(hcas="mlx5_0")], Containers=[container("c0", state="CONTAINER_RUNNING")])
