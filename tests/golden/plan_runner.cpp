@@ -73,6 +73,9 @@ base::Result<Case> read_case(const std::string& folder) {
     const std::string name = one.about["sample"].get<std::string>();
     one.config = TRY(valid_config({{name, read_file(std::string(SAMPLES) + "/" + name + ".json")}}));
   }
+  // A sample that names a file of the node, which this machine lacks.
+  if (one.about.contains("node_index"))
+    one.config.node_index = NodeIndex{NodeIndex::By::kNumber, one.about["node_index"].get<std::uint64_t>()};
   const auto engine = parse_engine(one.about.value("engine", "runc"));
   if (!engine) return base::make_error("case.json: unknown engine");
   one.engine = *engine;

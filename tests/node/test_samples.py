@@ -123,12 +123,14 @@ class Samples(harness.NodeCase):
 
     def test_8_rail_roce_grants_planned_rails(self):
         hcas = [(f"mlx5_{number}", "0x1021", "Ethernet") for number in range(8)] + [("mlx5_8", "0x101d", "Ethernet")]
+        self.mount("/etc/rdma-init")
+        write("/etc/rdma-init/node_index", "12\n")
         self.make("8-rail-roce", hcas)
         for number in range(8):
             self.make_rail(f"mlx5_{number}", number)
         plan = self.run_one()
         self.assertEqual([(of["range"].split("-")[0], of["prefix"], of["gateway"]) for rail in plan["rails"] for of in rail["ranges"]],
-                         [(f"10.1{number}.12.10", 16, f"10.1{number}.0.1") for number in range(8)])
+                         [(f"10.1{number}.12.0", 16, f"10.1{number}.0.1") for number in range(8)])
         self.assertEqual([rail["table"] for rail in plan["rails"]], list(range(100, 108)))
         # The container gets addresses of the planned ranges.
         bundle = Bundle(self, "web", requests="all", args=FOREVER)
