@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "base/file.hpp"
+#include "base/json/json.hpp"
+#include "base/text.hpp"
+#include "hook/config/seen_pools.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/ledger/ledger.hpp"
 #include "hook/plan/parts.hpp"
@@ -59,6 +62,29 @@ GrantedHcas read_granted(const NodeSettings& node) {
   return granted;
 }
 
+std::string seen_pools_file(const NodeSettings& node) {
+  // With --config, the cluster's file and its directory are not read.
+  if (node.snapshot || node.config.file_must_exist || node.config.cluster.empty()) return "";
+  return fmt::format("{}/{}", base::parent_of(node.config.cluster), kSeenPoolsFile);
+}
+
+Result<std::set<std::string>> read_seen_pools(const std::string& file) {
+  constexpr const char* kRemedy = "remove the file; `rdma-hook recover` writes it again";
+  std::set<std::string> seen;
+  if (file.empty()) return seen;
+  auto text = base::read_text_file(file, {.bytes = base::kMostText});
+  if (!text && text.error().code == ENOENT) return seen;
+  if (!text) return Error{text.error().message, text.error().code, kRemedy};
+  base::JsonFault fault;
+  const auto list = base::try_parse_json(*text, {}, fault);
+  const auto is_name = [](const base::Json& one) { return one.is_string(); };
+  if (!list || !list->is_array() || !std::ranges::all_of(*list, is_name))
+    return Error{fmt::format("`{}` is no list of pools", base::printable(file)), EINVAL, kRemedy};
+  for (const base::Json& name : *list)
+    seen.insert(name.get<std::string>());
+  return seen;
+}
+
 void read_phys_states(const std::string& root, fabric::Inventory& inventory) {
   for (fabric::Hca& hca : inventory.hcas) {
     for (fabric::Port& port : hca.ports) {
@@ -70,7 +96,7 @@ void read_phys_states(const std::string& root, fabric::Inventory& inventory) {
 }
 
 std::vector<PoolCount> count_pools(const NodeMap& node, const Config& config, const std::set<std::string>& closed,
-                                   unsigned hidden) {
+                                   unsigned hidden, const std::set<std::string>& seen) {
   std::vector<PoolCount> pools;
   for (const Pool& pool : config.pools) {
     if (!pool.expect) continue;
@@ -83,7 +109,7 @@ std::vector<PoolCount> count_pools(const NodeMap& node, const Config& config, co
         count.unusable.push_back(hca->name());
       }
     }
-    if (count.usable + count.unusable.size() + hidden == 0) continue;
+    if (count.usable + count.unusable.size() + hidden == 0 && !seen.contains(pool.name)) continue;
     if (count.usable < count.expected) count.usable = std::min(count.expected, count.usable + hidden);
     pools.push_back(std::move(count));
   }
@@ -102,12 +128,13 @@ Result<std::vector<PoolCount>> read_pool_counts(const NodeSettings& node, const 
     if (hca.pool_unread) return base::wrap(unknown_pool(hca), hca.name());
   const GrantedHcas granted = is_live ? read_granted(node) : GrantedHcas();
   if (!granted.all) return Error{"the grants of this node cannot be read", 0, "run `rdma-hook doctor`"};
+  const auto seen = TRY(read_seen_pools(seen_pools_file(node)));
   const auto names = map.names();
   const HcaDevices devices = is_live ? devices_of(names, inventory, node.root).devices : HcaDevices();
   std::set<std::string> closed;
   for (const fabric::Hca& hca : inventory.hcas)
     if (is_granted(granted, hca.name, devices) && std::ranges::all_of(hca.ports, is_disabled)) closed.insert(hca.name);
-  return count_pools(map, config, closed, hidden_of(granted, names, devices));
+  return count_pools(map, config, closed, hidden_of(granted, names, devices), seen);
 }
 
 }  // namespace hook

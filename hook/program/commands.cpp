@@ -19,6 +19,7 @@
 #include "fabric/inventory.hpp"
 #include "fabric/snapshot.hpp"
 #include "hook/admin/cluster/config_command.hpp"
+#include "hook/admin/cluster/note_pools.hpp"
 #include "hook/admin/doctor/doctor.hpp"
 #include "hook/admin/doctor/job_fault.hpp"
 #include "hook/admin/install/install.hpp"
@@ -250,6 +251,8 @@ Result<void> recover(const Options& options, Log& log) {
   Call call{options.node, log, &ipam};
   const auto recovered = recover_existing(call);
   count_releases(options.node.ledger, call.outcome);
+  if (const auto noted = config ? note_pools(options.node, *config) : Result<void>(); !noted)
+    log.warning(noted.error().message);
   if (!recovered) return recovered.error();
   log.warnings(recovered->warnings);
   if (options.json) {

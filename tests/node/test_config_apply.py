@@ -430,5 +430,113 @@ class Watch(Case):
         self.assertEqual(int(seen["CapPrm"], 16) & ~(1 << 0 | 1 << 1), 0, "CAP_CHOWN and CAP_DAC_OVERRIDE")
 
 
+LABEL = "/etc/kubernetes/node-feature-discovery/features.d/rdma-init-complete"
+
+
+class Pools(Case):
+    """Pools with "expect": which ones the node has had, and the label of node-feature-discovery."""
+
+    def setUp(self):
+        super().setUp()
+        self.tree(4)
+        os.makedirs(self.root + "/run/rdma-hook", 0o700)
+        os.makedirs(self.root + os.path.dirname(LABEL))
+
+    def tree(self, count, down=()):
+        """Makes the files of a node with this number of HCAs; the ports of the HCAs `down` are not ACTIVE."""
+        for directory in ("sys", "dev"):
+            shutil.rmtree(f"{self.root}/{directory}", ignore_errors=True)
+        devices = [{"name": f"mlx5_{number}", "node_guid": f"a088:c203:0010:{number:04x}", "node_type": "1: CA", "numa_node": 0,
+                    "pci": f"0000:{0x18 + number:02x}:00.0", "driver": "mlx5_core", "vendor": "0x15b3", "device_id": "0x1021",
+                    "uverbs": number, "uverbs_dev": f"231:{192 + number}", "accessible": True,
+                    "ports": [{"port": 1, "state": "1: DOWN" if number in down else "4: ACTIVE", "phys_state": "5: LinkUp",
+                               "link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)", "lid": "0x1", "sm_lid": "0x1",
+                               "gid_tbl_len": 16, "gids": []}]} for number in range(count)]
+        snapshot = write(self.work + ".json", {"schema": 1, "rdma_cm": True, "devices": devices, "netdevs": []})
+        harness.must([harness.MAKE_TREE, snapshot, self.root, "--full"])
+
+    def configure(self, expect=4):
+        self.map.put({"pools": [{"name": "rails", "selectors": {"deviceIDs": ["1021"]}, **({"expect": expect} if expect else {})}]})
+
+    def label(self):
+        path = self.root + LABEL
+        return read(path) if os.path.exists(path) else None
+
+    def seen(self):
+        path = self.directory + "/pools-seen.json"
+        return read_json(path) if os.path.exists(path) else None
+
+    def apply(self, *options, **more):
+        done = super().apply(*options, **more)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertNotIn("warning", done.stderr)
+        return done
+
+    def hook(self, *arguments):
+        """Runs rdma-hook with the node's configuration mounted at /etc/rdma-init."""
+        script = (f"mount -t tmpfs -o mode=755 none /etc && mkdir -p /etc/rdma-init && mount --bind {self.root}/etc/rdma-init /etc/rdma-init && "
+                  f'exec {HOOK} "$@" --root {self.root}')
+        return run(["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", *arguments])
+
+    def test_label_follows_the_hcas(self):
+        self.configure()
+        self.apply()
+        self.assertEqual((self.label(), self.seen()), ("rdma-init.io/complete=true\n", ["rails"]))
+        self.tree(4, down=(2,))
+        self.apply()
+        self.assertEqual(self.label(), "rdma-init.io/complete=false\n")
+        self.assertEqual(sorted(os.listdir(os.path.dirname(self.root + LABEL))), ["rdma-init-complete"])
+        # No HCA is left: the node had some.
+        self.tree(0)
+        self.apply()
+        self.assertEqual((self.label(), self.seen()), ("rdma-init.io/complete=false\n", ["rails"]))
+        job = self.hook("doctor", "--job")
+        self.assertEqual(job.returncode, 2, job)
+        self.assertIn("the node has none of 4 expected HCAs, and had some before", " ".join(self.hook("doctor").stdout.split()))
+        # Without "expect" there is neither a label nor a list.
+        self.configure(expect=0)
+        self.apply()
+        self.assertEqual((self.label(), self.seen()), (None, []))
+
+    def test_node_that_never_had_an_hca_is_quiet(self):
+        self.tree(0)
+        self.configure()
+        self.apply()
+        self.assertEqual((self.label(), self.seen()), (None, None))
+        self.assertEqual(self.hook("doctor", "--job").returncode, 0)
+        self.assertNotIn("expected HCAs", " ".join(self.hook("doctor").stdout.split()))
+
+    def test_label_stays_if_the_number_is_unknown(self):
+        self.configure()
+        self.apply()
+        self.tree(3)
+        os.rmdir(self.root + "/run/rdma-hook")
+        self.apply()
+        self.assertEqual(self.label(), "rdma-init.io/complete=true\n", "containers may have the HCA")
+        os.makedirs(self.root + "/run/rdma-hook", 0o700)
+        write(self.directory + "/pools-seen.json", "{")
+        done = super().apply()
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn("is no list of pools", done.stderr)
+        self.assertEqual(self.label(), "rdma-init.io/complete=true\n")
+
+    def test_watch_and_recover_write_the_label(self):
+        self.configure()
+        child = self.start_logged(self.command("--watch"))
+        self.until(lambda: self.label() == "rdma-init.io/complete=true\n", "the label")
+        self.tree(3)
+        self.until(lambda: self.label() == "rdma-init.io/complete=false\n", "the label after the poll")
+        self.ends(child)
+        self.tree(4)
+        recovered = self.hook("recover", "--ledger", self.root + "/run/rdma-hook")
+        self.assertEqual((recovered.returncode, self.label()), (0, "rdma-init.io/complete=true\n"), recovered)
+
+    def test_no_directory_of_features_no_label(self):
+        shutil.rmtree(self.root + "/etc/kubernetes")
+        self.configure()
+        self.apply()
+        self.assertFalse(os.path.exists(self.root + "/etc/kubernetes"))
+
+
 if __name__ == "__main__":
     harness.main_in_own_machine(device_groups=False)

@@ -14,6 +14,8 @@
 #include "base/unique_fd.hpp"
 #include "hook/admin/cluster/apply_config.hpp"
 #include "hook/admin/cluster/config_source.hpp"
+#include "hook/admin/cluster/note_pools.hpp"
+#include "hook/config/read_config.hpp"
 
 namespace hook {
 namespace {
@@ -79,16 +81,26 @@ bool wait_for_change(const UniqueFd& signals, const ConfigWatch& watch) {
   return fds[0].revents != 0;
 }
 
+// Calls note_pools() with the configuration that the node has now.
+Result<void> note_pools_now(const NodeSettings& node) {
+  return note_pools(node, TRY(read_config(node.config)));
+}
+
 void apply_on_change(const std::string& source, const NodeSettings& node, const Log& log, const UniqueFd& signals) {
   ConfigWatch watch(source);
   std::string reported;  // digest of the last report; an unchanged problem is reported once
   std::string unwatched;
+  std::string unnoted;
   do {
     // The watch starts before the files are read, so that it reports a change during the read.
     const auto watched = watch.renew();
     if (watched) watch.take();
     const std::string why = watched ? "" : watched.error().message;
     const AppliedConfig applied = apply_cluster_config(source, node);
+    const auto noted = note_pools_now(node);
+    // A refusal is reported already, and its cause can be the same.
+    const std::string cause = noted || applied.outcome == AppliedConfig::Outcome::kRefused ? "" : noted.error().message;
+    if (std::exchange(unnoted, cause) != cause && !cause.empty()) log.warning(cause);
     // If the directory is missing, the refusal already reports the reason.
     if (std::exchange(unwatched, why) != why && !watched && applied.outcome != AppliedConfig::Outcome::kRefused)
       log.warning(why + fmt::format("; the directory is checked every {} s", kPollMs / 1000));
@@ -119,6 +131,7 @@ Result<int> apply_config(const std::string& source, const NodeSettings& node, bo
     print_whole(text_of(node, applied));
   }
   log_event(source, node, applied, log);
+  if (const auto noted = note_pools_now(node); ok && !noted) log.warning(noted.error().message);
   return ok ? 0 : 1;
 }
 

@@ -33,4 +33,13 @@ Result<void> label_node(const std::string& root, std::optional<NodeState> state)
 // otherwise: the state if the node has no record of an engine, or if the files of the record are restored.
 Result<void> label_by_record(const std::string& root, std::optional<NodeState> otherwise);
 
+// Returns the text of the file for the label `complete`. Pure.
+std::string complete_label_text(bool complete);
+
+// Writes the label `complete` to a second file, as label_node(). complete: nullopt removes the file. features: the
+// directory kFeatures of the node, as a path below root. With an empty root no link is resolved, which the seccomp
+// filter of `config apply` does not allow.
+Result<void> label_complete(const std::string& root, std::optional<bool> complete,
+                            const std::string& features = kFeatures);
+
 }  // namespace hook

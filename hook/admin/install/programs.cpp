@@ -11,9 +11,11 @@
 
 #include "base/file.hpp"
 #include "base/process/program.hpp"
+#include "base/text.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/admin/install/node_files.hpp"
 #include "hook/config/config.hpp"
+#include "hook/config/seen_pools.hpp"
 #include "hook/ledger/ledger.hpp"
 
 namespace hook {
@@ -146,6 +148,7 @@ Result<void> remove_cluster_directory(const std::string& root) {
   const std::string file = kClusterConfigPath;
   TRY_VOID(remove_node_file(root, file + kCandidate));
   TRY_VOID(remove_node_file(root, file));
+  TRY_VOID(remove_node_file(root, fmt::format("{}/{}", base::parent_of(file), kSeenPoolsFile)));
   // The directory is removed too: a `config apply` that still runs then fails and cannot write the removed file again.
   const std::string directory = file.substr(0, file.rfind('/'));
   remove_empty_directories(root, {directory.substr(0, directory.rfind('/')), directory});

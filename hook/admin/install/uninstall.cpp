@@ -144,7 +144,9 @@ Result<std::string> uninstall(const InstallOptions& options, std::string& lines)
   }
   if (options.dry_run) return done;
   const auto labelled = label_by_record(options.root, std::nullopt);
+  const auto completed = label_complete(options.root, std::nullopt);
   if (done && !labelled) return labelled.error();
+  if (done && !completed) return completed.error();
   return done;
 }
 

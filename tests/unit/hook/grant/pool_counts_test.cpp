@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/inventories.hpp"
+#include "support/temp_dir.hpp"
 
 namespace {
 
@@ -49,6 +50,30 @@ TEST(CountPools, PoolWithoutExpectOrWithoutHcaOfTheNodeIsNotCounted) {
   const Config two = expecting(2);
   EXPECT_EQ(count_pools(NodeMap(none, two), two), Counts()) << "a node without RDMA";
   EXPECT_EQ(count_pools(NodeMap(none, two), two, {}, 1), (Counts{{"rails", 2, 1, {}}})) << "a container has an HCA";
+}
+
+TEST(CountPools, PoolThatTheNodeHadBeforeIsCountedWithoutHca) {
+  const fabric::Inventory none;
+  const Config two = expecting(2);
+  const auto counts = count_pools(NodeMap(none, two), two, {}, 0, {"rails"});
+  EXPECT_EQ(counts, (Counts{{"rails", 2, 0, {}}}));
+  EXPECT_TRUE(counts.front().is_lost());
+  EXPECT_EQ(count_pools(NodeMap(none, two), two, {}, 0, {"rest", "other"}), Counts()) << "no other pool is expected";
+}
+
+TEST(ReadSeenPools, AbsentFileIsEmptyAndOtherContentIsAnError) {
+  test_support::TempDir directory;
+  const std::string file = directory / "pools-seen.json";
+  EXPECT_EQ(read_seen_pools(file).value(), std::set<std::string>());
+  EXPECT_EQ(read_seen_pools("").value(), std::set<std::string>());
+  test_support::write_file(file, R"(["rails", "vfs"])");
+  EXPECT_EQ(read_seen_pools(file).value(), (std::set<std::string>{"rails", "vfs"}));
+  for (const char* wrong : {"", "{", "{}", R"(["rails", 1])"}) {
+    test_support::write_file(file, wrong);
+    const auto read = read_seen_pools(file);
+    ASSERT_FALSE(read.has_value()) << wrong;
+    EXPECT_EQ(base::remedy_of(read.error()), "remove the file; `rdma-hook recover` writes it again") << wrong;
+  }
 }
 
 }  // namespace

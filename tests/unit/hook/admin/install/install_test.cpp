@@ -421,6 +421,8 @@ TEST(NodeLabel, IsOneLineOfNodeFeatureDiscovery) {
   EXPECT_EQ(node_label_text(NodeState::kReady), "rdma-init.io/state=ready\n");
   EXPECT_EQ(node_label_text(NodeState::kRestartDue), "rdma-init.io/state=restart-due\n");
   EXPECT_EQ(node_label_text(NodeState::kUnsupported), "rdma-init.io/state=unsupported\n");
+  EXPECT_EQ(complete_label_text(true), "rdma-init.io/complete=true\n");
+  EXPECT_EQ(complete_label_text(false), "rdma-init.io/complete=false\n");
 }
 
 TEST(NodeLabel, WritesNothingWithoutDirectory) {
