@@ -15,15 +15,15 @@ document_block() {
   cat /run/lab/block
 }
 
-# run_block NAME [FROM=TO]: runs it in a directory with the files of a built source tree. Its output is then in $said.
+# run_block NAME [FROM=TO]: runs it in a directory with the programs of an unpacked release, and the folders config and images of the
+# sources. Its output is then in $said.
 run_block() {
   local commands
   step "block \`$1\`"
   said=$containers/block-$1/output
-  mkdir -p "$reader/build/init" "${said%/*}"
-  cp --recursive "$documents/config" "$documents/images" "$reader"
-  cp /run/lab/bin/rdma-init "$reader/build/init"
-  install -D -m 755 --target-directory "$reader/build/init/ping" /run/lab/build/init/ping/rdma-ping
+  mkdir -p "$reader" "${said%/*}"
+  cp --recursive "$documents/config" "$documents/images" "$documents/images/training/Containerfile" "$reader"
+  install -m 755 --target-directory "$reader" /run/lab/bin/rdma-init /run/lab/build/init/ping/rdma-ping
   install -D -m 755 --target-directory /usr/local/bin /run/lab/bin/rdma-{hook,runtime,nri}
   install -D -m 644 --target-directory /usr/local/lib/systemd/system "$documents"/config/systemd/*
   commands=$(document_block "$1")
