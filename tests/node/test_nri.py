@@ -115,6 +115,22 @@ class Containers(NriCase):
         self.assertEqual(set(got["devices"]), {"/dev/infiniband/rdma_cm"})
         self.assertEqual(self.holders(), {"mlx5_1": [["c1"]]})
 
+    def test_adds_only_limits_and_view_beside_network_operator(self):
+        """The overlay beside-network-operator: the SR-IOV device plugin with `isRdma` adds uverbs, umad and issm of each function, and
+        rdma_cm (pkg/devices/rdma.go of sriov-network-device-plugin and its library rdmamap). All of them stay."""
+        self.configure(harness.read_json(SOURCE + "/config/kubernetes/overlays/beside-network-operator/config.json"))
+        connection = self.connect()
+        added = [(f"/dev/infiniband/{name}{number}", 231, first + number) for number in (1, 2)
+                 for name, first in (("uverbs", 192), ("umad", 0), ("issm", 64))]
+        major, minor = map(int, read(self.tree + "/sys/class/misc/rdma_cm/dev").split(":"))
+        added.append(("/dev/infiniband/rdma_cm", major, minor))
+        pod = nri.pod("pod1", {"k8s.v1.cni.cncf.io/networks": "rail-0, rail-1"})
+        got = connection.create(pod, self.member(devices=added))
+        self.assertEqual(got["devices"], {}, "each node is there already")
+        self.assertEqual(got["rlimits"], {"RLIMIT_MEMLOCK": (UNLIMITED, UNLIMITED)})
+        self.assertEqual(sorted(os.listdir(got["mounts"]["/sys/class/infiniband"])), ["mlx5_1", "mlx5_2"])
+        self.assertEqual(self.holders(), {"mlx5_1": [["c1"]], "mlx5_2": [["c1"]]})
+
     def test_ignores_request_of_namespace_that_is_not_listed(self):
         connection = self.connect()
         got = connection.create(nri.pod("pod1", {"rdma-init.io/devices": "all"}, namespace="team-b"), self.member())
