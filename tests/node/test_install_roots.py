@@ -1296,8 +1296,11 @@ def labels():
         assert labels() == ["rdma-init.io/state=restart-due"]
         # Left by a call that was killed.
         node.put(f"{FEATURES}/.rdma-init", "rdma-init.io/st")
+        # Written by `config apply` or `recover`.
+        node.put(f"{FEATURES}/rdma-init-complete", "rdma-init.io/complete=true\n")
+        node.put("etc/rdma-init/cluster/pools-seen.json", '["rails"]\n')
         node.done("--uninstall", "--restart")
-        assert os.listdir(features) == []
+        assert os.listdir(features) == [] and not (node.root / "etc/rdma-init/cluster").exists()
         (node.root / "usr/bin/containerd").rename(node.root / "usr/bin/gone")
         node.refused("no container engine", code=UNSUPPORTED)
         assert labels() == ["rdma-init.io/state=unsupported"]
