@@ -33,6 +33,8 @@ bool is_mount(const char* path) {
 const char* bind_remedy(Engine engine) {
   switch (engine) {
     case Engine::kApptainer:
+      // Without its own /dev, Apptainer skips binds below /dev.
+      return "start the container with `--bind /dev/infiniband`, and without `--no-mount dev`";
     case Engine::kCharliecloud:
       return "start the container with `--bind /dev/infiniband`";
     case Engine::kEnroot:

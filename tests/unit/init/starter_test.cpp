@@ -48,7 +48,7 @@ TEST(Starter, HasRemediesOfItsOwn) {
     const char* remedy;
     const char* part;  // a part of the result
   } rows[] = {{{Engine::kOther}, kNodeRemedy, "--device=/dev/infiniband or --bind /dev/infiniband"},
-              {{Engine::kApptainer}, kNodeRemedy, "start the container with `--bind /dev/infiniband`"},
+              {{Engine::kApptainer}, kNodeRemedy, "with `--bind /dev/infiniband`, and without `--no-mount dev`"},
               {{Engine::kCharliecloud}, kNodeRemedy, "start the container with `--bind /dev/infiniband`"},
               {{Engine::kEnroot}, kNodeRemedy, "ENROOT_RESTRICT_DEV"},
               {{Engine::kOther}, kCgroupRemedy, "--device=/dev/infiniband"},
