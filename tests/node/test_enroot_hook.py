@@ -369,10 +369,10 @@ class Starter(EnrootCase):
 
 
 class TaskProlog(EnrootCase):
-    def run_prolog(self, program=PROGRAM, **job):
+    def run_prolog(self, program=PROGRAM, code=0, **job):
         script = put(self.work / "task-prolog", (SAMPLES / "task-prolog").read_text().replace("/usr/bin/rdma-init", program), 0o755)
         result = subprocess.run([script], env={"PATH": harness.PATH, **job}, capture_output=True, text=True, check=False)
-        self.assertEqual(result.returncode, 0, result)
+        self.assertEqual(result.returncode, code, result)
         return result.stdout.splitlines()
 
     def test_prints_exports_of_unset_variables(self):
@@ -402,6 +402,14 @@ class TaskProlog(EnrootCase):
             found = self.variables(**batch)
             self.assertEqual((found["NCCL_IB_HCA"], found["NCCL_IB_GID_INDEX"]), (ALL, "3"))
             self.assertNotIn("rxe0-0", found["UCX_NET_DEVICES"])
+
+    def test_requirement_of_job_refuses_task(self):
+        """Slurm ends a task whose TaskProlog fails, with its status."""
+        for job in ({"RDMA_INIT_REQUIRE": "4"}, {"RDMA_INIT_REQUIRE_USED": "4"}, {"RDMA_INIT_STRICT": "1", "NCCL_IB_HCA": "mlx5_7"}):
+            lines = self.run_prolog(code=1, RDMA_INIT_WAIT="0", **job)
+            self.assertTrue(all(line.startswith("print ") for line in lines), lines)
+            self.assertRegex(" ".join(lines), "print rdma-init: error: --(require|strict)")
+        self.assertTrue(self.run_prolog(RDMA_INIT_REQUIRE="3"))
 
     def test_prints_nothing_without_rdma_init(self):
         self.assertEqual(self.run_prolog("/nonexistent"), [])
