@@ -17,6 +17,10 @@ namespace {
 
 constexpr std::size_t kMostEnviron = 4 << 20;
 
+// A job that begins in a container has the note of that container, which may be on another node. An empty value hides
+// it.
+constexpr std::string_view kNoteName = "RDMA_INIT_NOTE";
+
 // The bytes of [[:space:]] without a line break.
 constexpr std::string_view kBlanks = " \t\v\f\r";
 
@@ -59,6 +63,10 @@ base::Result<Variables> load_environ(const std::string& path) {
   for (char** at = environ; *at; ++at) {
     const std::string_view entry = *at;
     const auto [name, value] = base::split_first(entry, '=');
+    if (name == kNoteName && !variables.contains(std::string(name))) {
+      job.emplace_back(name, "");
+      continue;
+    }
     if (name.size() == entry.size() || !variables.try_emplace(std::string(name), value).second) continue;
     const bool is_read = fabric::is_policy_variable(name) || (name.starts_with("RDMA_INIT_") && is_variable_name(name));
     if (is_read && !value.empty() && value.find_first_of("'\r\n") == value.npos) job.emplace_back(name, value);

@@ -99,10 +99,10 @@ void add_for_container(const Options& options, Decision& decision) {
     return std::ranges::find(decision.env, name, &Variables::value_type::first) != decision.env.end();
   };
   const std::string note = options.note.empty() && !options.policy.exports.empty() ? note_of(decision) : "";
+  if (!note.empty()) decision.env.emplace_back("RDMA_INIT_NOTE", note);
   for (const auto& variable : options.job) {
     if (!has(variable.first)) decision.env.push_back(variable);
   }
-  if (!note.empty()) decision.env.emplace_back("RDMA_INIT_NOTE", note);
 }
 
 int run_env(const Options& options, const Log& log, Decision decision) {

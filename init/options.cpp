@@ -143,6 +143,9 @@ constexpr std::array<Named<Command>, 4> kSubcommands = {
 
 constexpr std::string_view kPrefix = "RDMA_INIT_";
 
+constexpr const char* kNoCommandRemedy =
+    "name a command; in an image, write ENTRYPOINT and CMD as lists in brackets: an ENTRYPOINT in shell form gets none";
+
 Result<void> apply_environment(Options& options, const char* const* environment,
                                std::span<const std::string_view> passed) {
   constexpr std::string_view kNote = "RDMA_INIT_NOTE=";
@@ -195,7 +198,7 @@ Result<Options> parse_options(int argc, char** argv, const char* const* environm
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
     if (argument == "--") {
-      if (i + 1 >= arguments.size()) return make_error("no command after `--`");
+      if (i + 1 >= arguments.size()) return base::Error{"no command after `--`", 0, kNoCommandRemedy};
       options.program = argv + i + 1;
       break;
     }

@@ -185,6 +185,7 @@ class Hook(EnrootCase):
             self.assertEqual(self.variables(MELLANOX_VISIBLE_DEVICES=visible.replace(" ", ","))["NCCL_IB_HCA"], expected)
         put(self.etc / "hooks.d/99-mellanox.sh", MELLANOX % "", 0o755)
         self.assertNotIn("NCCL_IB_HCA", self.variables(MELLANOX_VISIBLE_DEVICES="all"))
+        self.assertIn("99-mellanox.sh hides all others", self.messages.replace("\n ", ""))
 
     def test_hcas_without_device_node_are_left_out(self):
         """99-mellanox.sh hides no HCA, but enroot mounts a /dev of its own."""
@@ -302,6 +303,19 @@ class Hook(EnrootCase):
         own = {"PATH": harness.PATH, "NCCL_IB_GID_INDEX": "99", "RDMA_INIT_NOTE": note}
         shown = subprocess.run([PROGRAM, "env"], env=own, capture_output=True, text=True, check=True).stderr
         self.assertIn("note of the node: NCCL_IB_GID_INDEX=99", shown.replace("\n ", ""))
+
+    def test_note_of_another_container_is_hidden(self):
+        """A job that begins in a container has its note, and srun takes it to other nodes."""
+        self.use_hook()
+        self.assertEqual(self.variables(RDMA_INIT_NOTE="of another node")["RDMA_INIT_NOTE"], "")
+        note = self.variables(RDMA_INIT_NOTE="of another node", NCCL_IB_TIMEOUT="40")["RDMA_INIT_NOTE"]
+        self.assertTrue(note.startswith("NCCL_IB_TIMEOUT=40"), note)
+
+    def test_entrypoint_in_shell_form_is_named(self):
+        self.use_entrypoint("/bin/sh", "-c", "'/run/rdma-init --'")
+        result = self.start(["true"])
+        self.assertEqual(result.returncode, 2, result)
+        self.assertIn("error: no command after `--`; remedy: name a command; in an image, write ENTRYPOINT", result.stderr.replace("\n ", ""))
 
     def test_reaping_entrypoint_does_not_keep_pyxis_waiting(self):
         self.use_hook()

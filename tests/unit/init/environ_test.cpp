@@ -55,5 +55,21 @@ TEST(Environ, ReturnsVariablesOfTheJobThatTheFileLacks) {
   EXPECT_EQ(*loaded, (Variables{{"NCCL_IB_SL", "3"}, {"RDMA_INIT_LOG", "quiet"}}));
 }
 
+TEST(Environ, HidesTheNoteOfTheContainerInWhichTheJobBegan) {
+  const test_support::TempDir directory;
+  const std::string path = directory.path() + "/environment";
+  const auto load = [&](const char* text) {
+    test_support::write_file(path, text);
+    const char* job[] = {"RDMA_INIT_NOTE=job", nullptr};
+    char** const before = environ;
+    environ = const_cast<char**>(job);
+    const auto loaded = load_environ(path);
+    environ = before;
+    return loaded ? *loaded : Variables{{"not", "loaded"}};
+  };
+  EXPECT_EQ(load(""), (Variables{{"RDMA_INIT_NOTE", ""}}));
+  EXPECT_EQ(load("RDMA_INIT_NOTE=file\n"), Variables());
+}
+
 }  // namespace
 }  // namespace init
