@@ -19,8 +19,11 @@
  *   --container-env by a line of the --conf file, if it has a value  enroot_create_start_config()
  *   --container-env keeps an empty value of the job                  spank_import_container_env()
  *   LANG, LANGUAGE and LC_ALL of the job are not inherited           container_deny_env
+ *   a step joins the namespaces of a named container that runs, with
+ *   the variables and the directory of a container that it starts    slurm_spank_user_init(), enroot_start_once()
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -41,6 +44,7 @@ static const char* image;
 static const char* kept_names = "";
 static int has_entrypoint;
 static int shows_log;
+static int is_named_container;
 
 /* What the tasks of a step on a node share: user_init() maps it before the tasks are forked. */
 static struct {
@@ -48,6 +52,7 @@ static struct {
   uint32_t started;
   uint32_t joined;
   pid_t container;
+  pid_t running; /* a process of a named container whose namespaces the tasks join, or that of `container` */
 } * shared;
 
 /* Names that pyxis does not pass to enroot (pyxis_slurmstepd.c, enroot_deny_env). Other ENROOT_ names are passed. */
@@ -91,7 +96,7 @@ static int take_names(int value, const char* argument, int remote) {
 
 static int take_flag(int value, const char* argument, int remote) {
   (void)argument, (void)remote;
-  *(value == 0 ? &has_entrypoint : &shows_log) = 1;
+  *(value == 0 ? &has_entrypoint : value == 1 ? &shows_log : &is_named_container) = 1;
   return 0;
 }
 
@@ -100,6 +105,7 @@ static struct spank_option options[] = {
     {"container-env", "NAMES", "names, separated by commas, whose value in the job wins", 1, 0, take_names},
     {"container-entrypoint", NULL, "execute the ENTRYPOINT of the image", 0, 0, take_flag},
     {"container-entrypoint-log", NULL, "show the output of enroot and of the ENTRYPOINT", 0, 1, take_flag},
+    {"container-name", "NAME", "join a container of this image that runs; the name is not read", 1, 2, take_flag},
 };
 
 int slurm_spank_init(spank_t spank, int count, char** arguments) {
@@ -202,11 +208,45 @@ static pid_t start_container(char** environment) {
   return child;
 }
 
+/* Whether the process is in a container of this image: the root of its first mount point `/` is the directory, as
+ * `enroot list --fancy` looks for it. */
+static int is_in_image(const char* process) {
+  char path[64], root[256], point[256];
+  snprintf(path, sizeof path, "/proc/%s/mountinfo", process);
+  FILE* mounts = fopen(path, "r");
+  int found = 0;
+  while (mounts != NULL && !found && fscanf(mounts, "%*s %*s %*s %255s %255s %*[^\n]", root, point) == 2) {
+    found = strcmp(point, "/") == 0;
+  }
+  if (mounts != NULL) {
+    fclose(mounts);
+  }
+  size_t length = strlen(image);
+  return found && root[1] != '\0' && strlen(root) <= length && strcmp(image + length - strlen(root), root) == 0;
+}
+
+/* Returns a process of a container of this image that runs, or 0. */
+static pid_t find_running(void) {
+  DIR* processes = opendir("/proc");
+  pid_t found = 0;
+  for (struct dirent* entry; processes != NULL && found == 0 && (entry = readdir(processes)) != NULL;) {
+    if (atoi(entry->d_name) > 0 && is_in_image(entry->d_name)) {
+      found = atoi(entry->d_name);
+    }
+  }
+  if (processes != NULL) {
+    closedir(processes);
+  }
+  return found;
+}
+
 /* Starts the container in the first task, and returns its process in each task, or -1. */
 static pid_t container_of_step(char** environment) {
   pthread_mutex_lock(&shared->mutex);
   if (shared->started++ == 0) {
+    shared->running = is_named_container ? find_running() : 0;
     shared->container = start_container(environment);
+    shared->running = shared->running != 0 ? shared->running : shared->container;
   }
   pid_t container = shared->container;
   pthread_mutex_unlock(&shared->mutex);
@@ -294,7 +334,7 @@ int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
     return -1;
   }
   int file = open_of(container, "environ", O_RDONLY);
-  int result = join(container);
+  int result = join(shared->running);
   if (result == 0) {
     overwrite_environment(spank, file);
   }
