@@ -67,7 +67,9 @@ Starter find_starter(const std::string& rootfs, bool has_rdma) {
 
 std::string remedy_for(const Starter& starter, std::string remedy) {
   if (remedy == kNodeRemedy) return bind_remedy(starter.engine);
-  if (remedy == kCgroupRemedy && starter.slurm) return "request the HCAs of this job, such as --gres=rdma:1";
+  // Apptainer, Charliecloud and enroot make no device cgroup, and `apptainer exec --cleanenv` drops Slurm's variables.
+  if (remedy == kCgroupRemedy && (starter.slurm || starter.engine != Engine::kOther))
+    return "request the HCAs of this job, such as --gres=rdma:1";
   if (remedy == kSysRemedy && starter.engine == Engine::kApptainer) {
     return "start the container with `--bind /sys`, or without `--no-mount sys`";
   }

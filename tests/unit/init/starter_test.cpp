@@ -53,6 +53,7 @@ TEST(Starter, HasRemediesOfItsOwn) {
               {{Engine::kEnroot}, kNodeRemedy, "ENROOT_RESTRICT_DEV"},
               {{Engine::kOther}, kCgroupRemedy, "--device=/dev/infiniband"},
               {{Engine::kEnroot, true}, kCgroupRemedy, "--gres=rdma:1"},
+              {{Engine::kApptainer}, kCgroupRemedy, "--gres=rdma:1"},
               {{Engine::kApptainer}, kSysRemedy, "`--bind /sys`"},
               {{Engine::kEnroot}, kSysRemedy, kSysRemedy},
               {{Engine::kEnroot, false, true}, kDriverRemedy, "MELLANOX_VISIBLE_DEVICES"},
