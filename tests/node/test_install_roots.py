@@ -1112,7 +1112,7 @@ def slurm_lines():
     with Node("slurm", "slurmd", None, conf) as node:
         said = node.done(*node.chosen)
         assert "has Prolog=/site/prolog: add to that script: [ ! -x /etc/slurm/rdma-init/prolog ] || /etc/slurm/rdma-init/prolog || exit 1\n" in said, said
-        assert "has TaskProlog=/site/task?: add to that script: [ ! -x /etc/slurm/rdma-init/task-prolog ] || /etc/slurm/rdma-init/task-prolog\n" in said, said
+        assert "has TaskProlog=/site/task?: add to that script: [ ! -x /etc/slurm/rdma-init/task-prolog ] || /etc/slurm/rdma-init/task-prolog || exit 1\n" in said, said
         assert "when all nodes have these files, run on one node: scontrol reconfigure\n" in said and "Epilog=" not in said and "MEMLOCK" not in said, said
         node.unchanged("remove Epilog=/etc/slurm/rdma-init/epilog from it on all nodes", "--uninstall", "--dry-run")
         node.unchanged("`/etc/slurm/slurm.conf` names `/etc/slurm/rdma-init/epilog`", "--uninstall")

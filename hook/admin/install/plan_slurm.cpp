@@ -41,7 +41,7 @@ constexpr ScriptSetting kScriptSettings[] = {
     {"HealthCheckProgram", "health-check", "",
      ", and a HealthCheckInterval of more than 60, for example 120: Slurm then drains an idle node whose RDMA would "
      "break a job"},
-    {"TaskProlog", "task-prolog", "", ": steps without a container then get the variables of NCCL"}};
+    {"TaskProlog", "task-prolog", " || exit 1", ": steps without a container then get the variables of NCCL"}};
 
 // Adds the lines that the administrator adds to slurm.conf, or to the site's own scripts that slurm.conf names. install
 // never changes slurm.conf: it is the site's, and equal on all nodes.
