@@ -83,6 +83,21 @@ class Evidence(unittest.TestCase):
         self.assertTrue(ports[0])
         self.assertEqual(ports[0], ports[1])
 
+    def test_redacts_addresses_beside_punctuation(self):
+        lines = ["rank 0 waits at 10.9.8.7:4792", "range 10.9.8.10-10.9.8.20.", "fd09:9::1: unreachable", "[fd09:9::2]:4791", "::ffff:10.9.8.9",
+                 "from 10.9.8.7.", "mac 0a:09:08:07:06:05, next"]
+        kept = ["MLNX_OFED_LINUX-24.10-0.7.0.0:", "0000:1a:00.0", "12:30:45 done", "127.0.0.1:80", "kernel 6.1.0-18-amd64"]
+        text = "\n".join([*lines, *kept])
+        self.program("rdma-ping", f"cat << 'END'\n{text}\nEND")
+        self.run_script("--rank", "0", "--master", "10.9.8.7", "--redact", answer="y\nn\n")
+        files = self.files()
+        self.assertNotRegex("\n".join(files.values()), r"10\.9\.8\.|fd09|0a:09:08")
+        shown = files["ping.txt"].splitlines()
+        self.assertEqual(shown[len(lines):], kept)
+        self.assertRegex(shown[0], r"^rank 0 waits at 10\.200\.\d+\.7:4792$")
+        self.assertRegex(shown[1], r"^range 10\.200\.(\d+)\.10-10\.200\.\1\.20\.$")
+        self.assertRegex(shown[2], r"^fd00:\S+: unreachable$")
+
     def test_wrong_calls(self):
         for arguments, text in ((["--rank", "2"], "--rank must be 0 or 1"), (["--rank", "0"], "--master is missing"),
                                 (["--unknown"], "unknown argument")):
