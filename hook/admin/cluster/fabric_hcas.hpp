@@ -24,9 +24,9 @@ struct FabricHcas {
 };
 
 // Chooses the HCAs of a node by the rules by which rdma-init chooses ports (docs/rdma-init.md, "Which ports, and why"):
-// no EFA, no NVSwitch management, one link layer, hardware before software, the highest rate without a faster NIC of the
-// default route, and not the NIC of the default route. A physical function is left out if its VFs are chosen. Pure. The
-// map must be of the inventory.
+// no EFA, no NVSwitch management, one link layer, hardware before software, the highest rate without a faster NIC of
+// the default route, and not the NIC of the default route. A physical function is left out if its VFs are chosen. Pure.
+// The map must be of the inventory.
 FabricHcas fabric_hcas(const fabric::Inventory& inventory, const NodeMap& map);
 
 }  // namespace hook
