@@ -8,6 +8,7 @@
 
 #include "base/text.hpp"
 #include "fabric/management_slots.hpp"
+#include "fabric/rates.hpp"
 
 namespace init {
 namespace {
@@ -181,18 +182,11 @@ class Chooser {
     choose_network();
   }
 
-  // The highest rate of the ports that pass a test, and the total of the ports with that rate.
-  struct Rates {
-    double highest = 0;
-    double total = 0;
-  };
-  Rates rates_of(const Test& test) const {
-    Rates rates;
-    for (const std::size_t i : choice_.ports) {
-      const double rate = at(i).rate();
-      if (!test(at(i)) || rate < rates.highest) continue;
-      rates = {rate, rate > rates.highest ? rate : rates.total + rate};
-    }
+  // Returns the rates of the ports that pass a test.
+  fabric::Rates rates_of(const Test& test) const {
+    fabric::Rates rates;
+    for (const std::size_t i : choice_.ports)
+      if (test(at(i))) rates.add(at(i).rate());
     return rates;
   }
 
@@ -259,9 +253,9 @@ class Chooser {
   // Drops a front-end NIC that is faster than the rails, if the rails have at least its rate together. Otherwise the
   // rule of the highest rate would drop the rails, and leave only a port that the next rule drops beside other ports.
   void leave_fast_default_route() {
-    const Rates route = rates_of([&](const Candidate& c) { return is_of_default_route(c); });
-    const Rates rails = rates_of([&](const Candidate& c) { return !is_of_default_route(c); });
-    if (rails.highest < route.highest && rails.total >= route.total) leave_default_route();
+    const fabric::Rates route = rates_of([&](const Candidate& c) { return is_of_default_route(c); });
+    const fabric::Rates rails = rates_of([&](const Candidate& c) { return !is_of_default_route(c); });
+    if (hides_rails(route, rails)) leave_default_route();
   }
 
   // Returns the name of the port's InfiniBand network: subnet and, with_partition, partition. Empty: not known, or no

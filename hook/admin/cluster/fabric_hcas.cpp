@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "fabric/management_slots.hpp"
 #include "fabric/pci_sysfs.hpp"
+#include "fabric/rates.hpp"
 
 namespace hook {
 namespace {
@@ -38,7 +39,8 @@ bool by_pci(const NodeHca* left, const NodeHca* right) {
 // Applies the rules by which rdma-init chooses ports (docs/rdma-init.md), in their order, to the HCAs of a node.
 class FabricChooser {
  public:
-  FabricChooser(const fabric::Inventory& inventory, const NodeMap& map) : inventory_(inventory) {
+  FabricChooser(const fabric::Inventory& inventory, const NodeMap& map)
+      : route_(fabric::default_route_netdev(inventory)) {
     for (const NodeHca& node : map.hcas())
       chosen_.used.push_back(&node);
     std::ranges::sort(chosen_.used, by_pci);
@@ -115,33 +117,21 @@ class FabricChooser {
   }
 
   bool is_of_default_route(const NodeHca& node) const {
-    const fabric::Netdev* netdev = fabric::default_route_netdev(inventory_);
-    return netdev && std::ranges::find(node.netdevs, netdev->name) != node.netdevs.end();
+    return route_ && std::ranges::find(node.netdevs, route_->name) != node.netdevs.end();
   }
 
   void leave_default_route() {
-    const fabric::Netdev* netdev = fabric::default_route_netdev(inventory_);
-    if (!netdev) return;
+    if (!route_) return;
     avoid([&](const NodeHca& node) { return is_of_default_route(node); },
-          fmt::format("{} carries the default route", base::printable(netdev->name)));
+          fmt::format("{} carries the default route", base::printable(route_->name)));
   }
 
-  // Drops a front-end NIC that is faster than the rails, if the rails have at least its rate together, because the rule
-  // of the highest rate would drop the rails.
   void leave_fast_default_route() {
-    double route = 0;
-    double rails = 0;
-    double fastest_rail = 0;
-    for (const NodeHca* node : chosen_.used) {
-      const double rate = rate_of(*node);
-      if (is_of_default_route(*node)) {
-        route = std::max(route, rate);
-      } else {
-        rails += rate;
-        fastest_rail = std::max(fastest_rail, rate);
-      }
-    }
-    if (fastest_rail < route && rails >= route) leave_default_route();
+    fabric::Rates route;
+    fabric::Rates rails;
+    for (const NodeHca* node : chosen_.used)
+      (is_of_default_route(*node) ? route : rails).add(rate_of(*node));
+    if (hides_rails(route, rails)) leave_default_route();
   }
 
   // A container with the physical function would control the VFs of other containers.
@@ -173,7 +163,7 @@ class FabricChooser {
     std::ranges::sort(chosen_.down, by_pci);
   }
 
-  const fabric::Inventory& inventory_;
+  const fabric::Netdev* route_;  // nullptr: none
   FabricHcas chosen_;
 };
 

@@ -25,6 +25,9 @@ TEST(FabricHcas, LeaveAFasterFrontEndNicOut) {
   EXPECT_EQ(used_of(node), (Names{"mlx5_1", "mlx5_2"})) << "the rails have its rate together";
   node.hcas[0].ports[0].rate = "1600 Gb/sec";
   EXPECT_EQ(used_of(node), Names{"mlx5_0"}) << "the rails are slower together";
+  node.hcas[0].ports[0].rate = "500 Gb/sec";
+  node.hcas[1].ports[0].rate = "200 Gb/sec";
+  EXPECT_EQ(used_of(node), Names{"mlx5_0"}) << "a slower rail is not used, so its rate does not count";
 }
 
 TEST(FabricHcas, LeaveSoftwareOutBeforeRatesAreCompared) {
