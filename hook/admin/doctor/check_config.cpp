@@ -94,9 +94,6 @@ std::vector<Finding> check_expected(const std::vector<PoolCount>& pools) {
   std::vector<Finding> findings;
   for (const PoolCount& pool : pools) {
     if (pool.missing() == 0) continue;
-    std::vector<std::string> names(
-        pool.unusable.begin(),
-        pool.unusable.begin() + static_cast<std::ptrdiff_t>(std::min(pool.unusable.size(), kLongestList)));
     if (pool.is_lost()) {
       findings.push_back({Grade::kBroken, fmt::format("pool {}", pool.pool),
                           fmt::format("the node has none of {} expected HCAs, and had some before", pool.expected),
@@ -104,6 +101,9 @@ std::vector<Finding> check_expected(const std::vector<PoolCount>& pools) {
                           "them for good, remove /etc/rdma-init/cluster/pools-seen.json"});
       continue;
     }
+    const std::vector<std::string> names(
+        pool.unusable.begin(),
+        pool.unusable.begin() + static_cast<std::ptrdiff_t>(std::min(pool.unusable.size(), kLongestList)));
     const std::string of_them =
         names.empty() ? "" : fmt::format("; without a device node or an ACTIVE port: {}", base::join(names, ", "));
     findings.push_back({Grade::kBroken, fmt::format("pool {}", pool.pool),

@@ -146,12 +146,12 @@ Result<void> make_cluster_directory(const std::string& root) {
 
 Result<void> remove_cluster_directory(const std::string& root) {
   const std::string file = kClusterConfigPath;
+  const std::string directory = base::parent_of(file);
   TRY_VOID(remove_node_file(root, file + kCandidate));
   TRY_VOID(remove_node_file(root, file));
-  TRY_VOID(remove_node_file(root, fmt::format("{}/{}", base::parent_of(file), kSeenPoolsFile)));
+  TRY_VOID(remove_node_file(root, fmt::format("{}/{}", directory, kSeenPoolsFile)));
   // The directory is removed too: a `config apply` that still runs then fails and cannot write the removed file again.
-  const std::string directory = file.substr(0, file.rfind('/'));
-  remove_empty_directories(root, {directory.substr(0, directory.rfind('/')), directory});
+  remove_empty_directories(root, {base::parent_of(directory), directory});
   return {};
 }
 

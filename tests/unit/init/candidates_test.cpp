@@ -1,12 +1,12 @@
 // Every obstacle with its message and remedy, and the ranks and netdevs of candidates.
 #include "init/candidates.hpp"
-#include "fabric/port_faults.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
 #include <functional>
 
+#include "fabric/port_faults.hpp"
 #include "init/starter.hpp"
 #include "support/inventories.hpp"
 
