@@ -11,6 +11,7 @@ import sys
 
 import chart
 import document
+from scene import BEFORE
 
 SKIP = 77
 FEW = 500  # turns, below which a p99 has no meaning
@@ -90,6 +91,8 @@ def by_scene(lines):
 
 def comparisons(section, contestant, medians):
     """Yields the comparisons of a contestant with other contestants of its scene."""
+    if contestant + BEFORE in medians:
+        yield f"{chart.number(medians[contestant] / medians[contestant + BEFORE])} x before"
     for left, operator, right, words in section.compared:
         if left == contestant and right in medians:
             mine, other = medians[left], medians[right]
@@ -196,11 +199,14 @@ def parse():
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="directory of bench.md, charts and results.json")
     parser.add_argument("--runs", type=int, metavar="N", help="turns of each contestant")
     parser.add_argument("--docs", action="store_true", help="also write docs/cost.md and its charts")
+    parser.add_argument("--against", metavar="DIR", help="also measure the programs of another worktree in turns with these")
     parser.add_argument("--quick", action="store_true", help="a few runs, which only test that all sections work")
     options = parser.parse_args()
     options.sections = options.sections or list(SECTIONS)
     if not set(options.sections) <= set(SECTIONS):
         parser.error(f"sections are {', '.join(SECTIONS)}")
+    if options.docs and options.against:
+        parser.error("--docs writes the figures of one build; remedy: leave out --against")
     if options.docs:
         document.check([*options.sections, "machine"])
     options.out = options.out or pathlib.Path(os.environ["BENCH_PROGRAMS"], "report")

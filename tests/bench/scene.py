@@ -39,6 +39,33 @@ def program(name):
     return path
 
 
+# Paths of the programs below a build. tests/bench/built has the same.
+PROGRAMS = {"TESTED_INIT": "init/rdma-init", "TESTED_HOOK": "hook/rdma-hook", "TESTED_NRI": "shim/nri/rdma-nri",
+            "TESTED_RUNTIME": "tests/node/runtime-with-settings"}
+BEFORE = ", before"  # end of the names of contestants of the other build (tests/bench/run --against)
+
+
+class Programs:
+    """Within its `with` block, program() returns the programs of a build. build: None for this one."""
+
+    def __init__(self, build):
+        self.suffix = BEFORE if build else ""
+        self.chosen = {name: f"{build}/{path}" for name, path in PROGRAMS.items()} if build else {}
+
+    def __enter__(self):
+        self.saved = {name: os.environ.get(name, "") for name in self.chosen}
+        os.environ.update(self.chosen)
+
+    def __exit__(self, *_):
+        os.environ.update(self.saved)
+
+
+def builds():
+    """Returns the Programs of this build and, with tests/bench/run --against, those of the other one."""
+    other = os.environ.get("BENCH_AGAINST")
+    return [Programs(None), *([Programs(other)] if other else [])]
+
+
 def enter_own_machine(reason, nothing):
     """Starts this program again in its own namespaces and does not return. reason: why that is not possible here, or None."""
     if reason:

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-from scene import MANY_NETDEVS, MOST, Connection, LiveNode, Scene, check_nodes, children_of, first_hcas, name_of, nri, program
+from scene import MANY_NETDEVS, MOST, Connection, LiveNode, Scene, builds, check_nodes, children_of, first_hcas, name_of, nri, program
 from harness import PATH, must, read, wait_for
 from turns import Contestant
 
@@ -111,9 +111,15 @@ def plugins(idle, scenes, netns, grants):
     """Yields names and plugins. Each has its own ledger."""
     if idle:
         yield "does nothing, on Go's stub", Plugin(scenes[-1], [idle, scenes[-1].work + "/nri.sock"], netns=netns)
-    for hcas, scene in zip(ASKED, scenes):
-        grant_to_others(scene, grants)
-        yield f"rdma-nri, {name_of(hcas, 'HCA') if hcas else 'no request'}", rdma_nri(scene, hcas, netns)
+    for (build, hcas), scene in zip(of_builds(), scenes):
+        with build:
+            grant_to_others(scene, grants)
+            yield f"rdma-nri, {name_of(hcas, 'HCA') if hcas else 'no request'}{build.suffix}", rdma_nri(scene, hcas, netns)
+
+
+def of_builds():
+    """Returns the plugins to measure: builds and numbers of requested HCAs."""
+    return [(build, hcas) for build in builds() for hcas in ASKED]
 
 
 def nri_section(quick):
@@ -124,12 +130,12 @@ def nri_section(quick):
     must(["ip", "netns", "add", "pod"])
     for with_network, netdevs, grants in SCENES[:3 if quick else None]:
         with LiveNode(MOST, netdevs=netdevs):
-            scenes = [Scene() for _ in range(len(ASKED) + 1)]
+            scenes = [Scene() for _ in range(len(of_builds()) + 1)]
             netns = "/run/netns/pod" if with_network else None
             parts = ["pod network" if with_network else "host network", f"{netdevs} netdevs" if netdevs else "", name_of(grants, "grant")]
             yield (", ".join(filter(None, parts)), [Contestant(name, plugin.turn, begin=plugin.begin, end=plugin.figures)
                                      for name, plugin in plugins(idle, scenes, netns, grants)])
-            for scene in scenes[:len(ASKED)]:
+            for scene in scenes[:-1]:
                 check_grants(scene, grants)  # no turn has added or removed a grant
             for scene in scenes:
                 scene.close()

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 
-from scene import (FEW_SLOTS, HERE, MANY_NETDEVS, MOST, SLOTS, WANTED_SLOT, LiveNode, Machine, Scene, check_bundle, first_hcas, name_of,
+from scene import (FEW_SLOTS, HERE, MANY_NETDEVS, MOST, SLOTS, WANTED_SLOT, LiveNode, Machine, Scene, builds, check_bundle, first_hcas, name_of,
                    profile, program, runtime_environment)
 from containers import Bundle, Runtime
 from harness import PATH, must
@@ -32,8 +32,12 @@ def init(quick):
     for hcas in MACHINES[::2 if quick else 1]:
         with Machine(hcas):
             check_init(hcas)
-            rows = [("rdma-init -- true", [program("TESTED_INIT"), "--", "true"]),
-                    ("rdma-init --reap -- true", [program("TESTED_INIT"), "--reap", "--", "true"]),
+            rows = []
+            for build in builds():
+                with build:
+                    rows += [("rdma-init -- true" + build.suffix, [program("TESTED_INIT"), "--", "true"]),
+                             ("rdma-init --reap -- true" + build.suffix, [program("TESTED_INIT"), "--reap", "--", "true"])]
+            rows = [*rows,
                     *([("tini-static -- true", [tini, "--", "true"])] if tini else []),
                     ("true", ["/bin/true"])]
             contestants = [Contestant(name, of_program(argv, QUIET)) for name, argv in rows]
@@ -112,7 +116,8 @@ RUNS = ((1, 10000, 1, 0), (8, 10000, 1, 0), (1, 63000, 1, 0), (8, 63000, 1, 0), 
 
 def hook(quick):
     for hcas, size, vfs, grants in RUNS[:2 if quick else None]:
-        with LiveNode(MOST, FEW_SLOTS, vfs), contextlib.closing(Scene()) as scene:
+        with LiveNode(MOST, FEW_SLOTS, vfs), contextlib.ExitStack() as stack:
+            scene = stack.enter_context(contextlib.closing(Scene()))
             grant_to_others(scene, grants)
             runc = Runtime(scene, "runc")
             look = engine_bundle(scene, "look", hcas, size, args=("/bin/ls", "/sys/class/infiniband"), stages=STAGES)
@@ -122,6 +127,12 @@ def hook(quick):
             bundles = {"no hook": engine_bundle(scene, "none", hcas, size, args=TRUE),
                        "C hook that drains stdin": engine_bundle(scene, "drain", hcas, size, args=TRUE),
                        "rdma-hook": engine_bundle(scene, "hook", hcas, size, args=TRUE, stages=STAGES)}
+            for build in builds()[1:]:
+                with build:
+                    # A ledger of its own, because two versions may check the same view in two ways.
+                    other = stack.enter_context(contextlib.closing(Scene()))
+                    grant_to_others(other, grants)
+                    bundles["rdma-hook" + build.suffix] = engine_bundle(other, "hook-before", hcas, size, args=TRUE, stages=STAGES)
             for stage in STAGES:
                 add_hook(bundles["C hook that drains stdin"], stage, program("drain_stdin"))
             yield (f"{name_of(hcas, 'HCA')}, {size // 1000} kB, {name_of(vfs, 'VF')}, {name_of(grants, 'grant')}",
@@ -145,7 +156,7 @@ class Create:
             add_hook(self.bundle, idle_hook, program("drain_stdin"))
         self.argv = runtime.command("create", "--bundle", self.bundle.directory, name)
         self.argv[0] = wrapper or self.argv[0]
-        self.environment = runtime_environment(scene, scene.work + "/settings.json", runtime.program)
+        self.environment = runtime_environment(scene, f"{scene.work}/settings-{name}.json", runtime.program)
 
     def __call__(self):
         for name in os.listdir(self.bundle.directory):
@@ -169,19 +180,21 @@ def shim(quick):
             continue
         for size in SIZES[:1 if quick else None]:
             for netdevs in (0, MANY_NETDEVS)[:2 if name == "alone" and size == SIZES[0] else 1]:
-                with LiveNode(MOST, netdevs=netdevs), contextlib.closing(Scene()) as scene:
+                with LiveNode(MOST, netdevs=netdevs), contextlib.ExitStack() as stack:
+                    scenes = [stack.enter_context(contextlib.closing(Scene())) for _ in builds()]
                     parts = [name if name == "alone" else name + " create", f"{size // 1000} kB", f"{netdevs} netdevs" if netdevs else ""]
-                    yield ", ".join(filter(None, parts)), list(ways_to_create(scene, name, size))
+                    yield ", ".join(filter(None, parts)), list(ways_to_create(scenes, name, size))
 
 
-def ways_to_create(scene, name, size):
-    """Yields the contestants. alone: the runtime is a program that ends at once; its name determines how rdma-runtime calls it."""
-    os.mkdir(scene.work + "/stand-in")
-    stand_in = shutil.copy(program("drain_stdin"), scene.work + "/stand-in/runc")
-    runtime = Runtime(scene, stand_in if name == "alone" else name)
-    runtime.prefix = []  # shim() has hidden the v2 hierarchy
+def ways_to_create(scenes, name, size):
+    """Yields the contestants. scenes: one for each build, with its own ledger. alone: the runtime is a program that ends at once; its
+    name determines how rdma-runtime calls it."""
+    os.mkdir(scenes[0].work + "/stand-in")
+    stand_in = shutil.copy(program("drain_stdin"), scenes[0].work + "/stand-in/runc")
 
-    def way(text, bundle, **settings):
+    def way(text, bundle, scene=scenes[0], **settings):
+        runtime = Runtime(scene, stand_in if name == "alone" else name)
+        runtime.prefix = []  # shim() has hidden the v2 hierarchy
         return Contestant(text, Create(scene, runtime, bundle, size, **settings))
 
     if name != "alone":
@@ -190,4 +203,7 @@ def ways_to_create(scene, name, size):
     yield way("exec-only wrapper", "exec-only", wrapper=program("shim_exec_only"))
     for hcas in ASKED:
         text = name_of(hcas, "HCA") if hcas else "no request"
-        yield way(f"rdma-runtime, {text}", f"asks-{hcas}", wrapper=program("TESTED_RUNTIME"), hcas=hcas)
+        for number, (build, scene) in enumerate(zip(builds(), scenes)):
+            with build:
+                yield way(f"rdma-runtime, {text}{build.suffix}", f"asks-{hcas}-{number}", scene, wrapper=program("TESTED_RUNTIME"),
+                          hcas=hcas)
