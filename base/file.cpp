@@ -1,6 +1,7 @@
 #include "base/file.hpp"
 
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <utility>
@@ -11,8 +12,57 @@ namespace base {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kMostLate = 128;  // descriptors that wait for their close: far fewer than the usual limit of 1024
+
+// Set while a LateClose lives; its memory stays, because it is small.
+thread_local std::vector<int>* waiting = nullptr;
 
 }  // namespace
+
+void close_all(std::vector<int>& fds) {
+  // An insertion, because the list is short and nearly sorted, and std::sort() would make rdma-init 1 kB larger.
+  for (std::size_t i = 1; i < fds.size(); ++i)
+    for (std::size_t at = i; at > 0 && fds[at - 1] > fds[at]; --at)
+      std::swap(fds[at - 1], fds[at]);
+  for (std::size_t first = 0; first < fds.size();) {
+    std::size_t last = first;
+    while (last + 1 < fds.size() && fds[last + 1] == fds[last] + 1)
+      ++last;
+    const bool are_closed = last > first && ::syscall(SYS_close_range, static_cast<unsigned>(fds[first]),
+                                                      static_cast<unsigned>(fds[last]), 0) == 0;
+    for (; first <= last; ++first)
+      if (!are_closed) ::close(fds[first]);
+  }
+  fds.clear();
+}
+
+LateClose::LateClose() : is_outermost_(!waiting) {
+  if (is_outermost_) waiting = new std::vector<int>();
+}
+
+LateClose::~LateClose() {
+  if (!is_outermost_) return;
+  close_all(*waiting);
+  delete std::exchange(waiting, nullptr);
+}
+
+void LateClose::close(UniqueFd fd) {
+  if (!waiting || !fd.ok()) return;  // the descriptor closes itself
+  const int before = errno;
+  waiting->push_back(fd.release());
+  if (waiting->size() == kMostLate) close_all(*waiting);
+  errno = before;
+}
+
+ChangeStep::ChangeStep() {
+  // Without the clock, no time is before it.
+  if (::clock_gettime(CLOCK_REALTIME_COARSE, &step_) != 0) step_ = {};
+}
+
+bool ChangeStep::is_after(const timespec& time) const {
+  return time.tv_nsec != 0 &&
+         (time.tv_sec < step_.tv_sec || (time.tv_sec == step_.tv_sec && time.tv_nsec < step_.tv_nsec));
+}
 
 std::optional<Directory> Directory::open(const std::string& path) {
   return open(AT_FDCWD, path.c_str());
@@ -25,16 +75,17 @@ std::optional<Directory> Directory::open(int at, const char* path) {
 }
 
 Attr<std::string_view> read_into(int directory, const char* name, std::span<char> buffer) {
-  const UniqueFd fd = open_to_read(directory, name);
+  UniqueFd fd = open_to_read(directory, name);
   if (!fd.ok()) return Unreadable{errno};
   // One read() returns the complete attribute: the kernel formats it at the first read.
   const ssize_t count = TEMP_FAILURE_RETRY(::read(fd.get(), buffer.data(), buffer.size()));
+  LateClose::close(std::move(fd));
   if (count < 0) return Unreadable{errno};
   return trim(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
 }
 
 Attr<std::string> read_attribute(int directory, const char* name) {
-  char buffer[kPage];
+  char buffer[kPage] RDMA_INIT_UNSET;
   const auto text = read_into(directory, name, buffer);
   if (const auto* failed = std::get_if<Unreadable>(&text)) return *failed;
   return std::string(std::get<std::string_view>(text));
@@ -78,8 +129,10 @@ std::vector<std::string> Directory::list(int* error) const {
   const bool again = std::exchange(listed_, true);
   const bool whole = again ? each_name(fd_.get(), add) : next_names(fd_.get(), add);
   if (!whole && error) *error = errno;
-  std::ranges::sort(names, natural_less);
-  return names;
+  // Sorts views, because the sort moves its elements often, and a string is expensive to move.
+  std::vector<std::string_view> order(names.begin(), names.end());
+  std::ranges::sort(order, natural_less);
+  return {order.begin(), order.end()};
 }
 
 int write_all(int fd, std::string_view text) {
@@ -93,7 +146,7 @@ int write_all(int fd, std::string_view text) {
 
 // The target of a link in sysfs is far shorter than one page.
 std::optional<std::string> read_link(int directory, const char* name) {
-  char buffer[kPage];
+  char buffer[kPage] RDMA_INIT_UNSET;
   const ssize_t length = ::readlinkat(directory, name, buffer, sizeof buffer);
   if (length <= 0) return std::nullopt;
   return std::string(buffer, static_cast<std::size_t>(length));
@@ -119,7 +172,7 @@ ssize_t read_bytes(int fd, char* to, std::size_t size) {
 
 Attr<std::string> read_all(int fd, std::size_t limit) {
   std::string text;
-  char buffer[16 * kPage];
+  char buffer[16 * kPage] RDMA_INIT_UNSET;
   for (;;) {
     // read(2) of a directory fails with EISDIR (generic_read_dir() of fs/libfs.c), so a directory is not taken for an
     // empty file.

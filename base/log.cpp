@@ -79,10 +79,17 @@ Log Log::of_stage() {
   log.stderr_ = Stderr::kNone;
   if (::fstat(STDERR_FILENO, &info) != 0) return log;
   if (S_ISSOCK(info.st_mode)) log.stderr_ = Stderr::kSocket;
-  if (!has_reader(STDERR_FILENO, info.st_mode)) return log;
-  log.own_ = open_without_waiting(STDERR_FILENO);
-  log.stderr_ = log.own_.ok() ? Stderr::kOwn : Stderr::kPolled;
+  if (S_ISFIFO(info.st_mode)) log.stderr_ = Stderr::kPipe;
+  // The sandbox forbids the ioctl(2) of isatty(3), so only a pipe is opened at the first message.
+  if (S_ISCHR(info.st_mode)) log.open_stderr(info.st_mode);
   return log;
+}
+
+void Log::open_stderr(mode_t mode) const {
+  stderr_ = Stderr::kNone;
+  if (!has_reader(STDERR_FILENO, mode)) return;
+  own_ = open_without_waiting(STDERR_FILENO);
+  stderr_ = own_.ok() ? Stderr::kOwn : Stderr::kPolled;
 }
 
 Log Log::to_syslog(std::string_view program) {
@@ -147,8 +154,10 @@ void Log::note(const Note& note) const {
 // A failed or blocked write must not stop the container's start: the runtime may have closed its end of the pipe, or
 // may not read from it.
 void Log::write_line(std::string_view line) const {
+  if (stderr_ == Stderr::kPipe) open_stderr(S_IFIFO);
   switch (stderr_) {
     case Stderr::kNone:
+    case Stderr::kPipe:
       return;
     case Stderr::kPolled:
       return write_at_once(STDERR_FILENO, line);

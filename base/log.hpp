@@ -2,6 +2,8 @@
 // write never waits for the reader: if the pipe or socket is full, the line is lost there.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -53,14 +55,17 @@ class Log {
 
  private:
   enum class Severity { kError = 3, kWarning = 4, kInfo = 6, kDebug = 7 };  // the severities of RFC 5424, table 2
-  enum class Stderr { kNone, kPolled, kOwn, kSocket };
+  // kPipe: a pipe about which the first message decides (open_stderr()).
+  enum class Stderr { kNone, kPolled, kOwn, kSocket, kPipe };
   void write(Severity severity, std::string_view message) const;
   void put(Severity severity, const std::string& text) const;
   void write_line(std::string_view line) const;
+  // Opens stderr again, or decides to write nothing to it. mode: of fstat(2).
+  void open_stderr(mode_t mode) const;
   UniqueFd syslog_;
   std::string program_ = "rdma-hook";
-  Stderr stderr_ = Stderr::kPolled;
-  UniqueFd own_;  // with kOwn: stderr, opened again as nonblocking
+  mutable Stderr stderr_ = Stderr::kPolled;
+  mutable UniqueFd own_;  // with kOwn: stderr, opened again as nonblocking
   std::string container_;
   std::string_view own_text_;
   bool warns_once_ = false;

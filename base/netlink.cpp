@@ -1,5 +1,6 @@
 #include "base/netlink.hpp"
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 
 namespace base::netlink {
@@ -130,7 +131,7 @@ int Socket::receive(const nlmsghdr& request, const std::function<std::span<std::
 Result<void> Socket::request(Query query, const Handler& handler) {
   const unsigned type = query.header().nlmsg_type;
   if (const int code = send(query.header()); code != 0) return sys_error(code, "netlink request of type {}", type);
-  alignas(nlmsghdr) std::uint8_t buffer[kBufferSize];
+  alignas(nlmsghdr) std::uint8_t buffer[kBufferSize] RDMA_INIT_UNSET;
   Ending ending;
   const int code = receive(
       query.header(), [&] { return std::span(buffer); }, handler, ending);
@@ -157,7 +158,7 @@ Result<std::vector<int>> Socket::request_all(std::span<Query> queries,
     requests.insert(requests.end(), query.bytes().begin(), query.bytes().end());
   }
   if (::send(fd_.get(), requests.data(), requests.size(), 0) < 0) return sys_error(errno, "send netlink requests");
-  alignas(nlmsghdr) std::uint8_t buffer[kMostQueries * kPartSize];
+  alignas(nlmsghdr) std::uint8_t buffer[kMostQueries * kPartSize] RDMA_INIT_UNSET;
   std::vector<int> codes(queries.size(), 0);
   bool interrupted = false;
   std::size_t open = queries.size();

@@ -1,11 +1,13 @@
 #include "base/text_digest.hpp"
 
+#include <endian.h>
 #include <fmt/core.h>
 
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace base {
 namespace {
@@ -23,27 +25,47 @@ constexpr std::array<std::uint32_t, 64> kRounds = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
+std::uint32_t read_word(const char* bytes) {
+  std::uint32_t word = 0;
+  std::memcpy(&word, bytes, sizeof word);
+  return be32toh(word);
+}
+
+// One round of FIPS 180-4. It changes only `d` and `h`; the caller passes the variables rotated by one place in each
+// round, so that none is copied.
+void do_round(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t& d, std::uint32_t e, std::uint32_t f,
+              std::uint32_t g, std::uint32_t& h, std::uint32_t word) {
+  const std::uint32_t choice = g ^ (e & (f ^ g));
+  const std::uint32_t majority = (a & b) | (c & (a | b));
+  h += (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + choice + word;
+  d += h;
+  h += (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + majority;
+}
+
 void compress(HashState& state, const char* block) {
-  std::array<std::uint32_t, 64> w{};
-  for (std::size_t i = 0; i < kBlock; ++i)
-    w[i / 4] = w[i / 4] << 8 | static_cast<unsigned char>(block[i]);
+  std::array<std::uint32_t, 64> w;
+  for (std::size_t i = 0; i < 16; ++i)
+    w[i] = read_word(block + 4 * i);
   for (std::size_t i = 16; i < w.size(); ++i) {
     const std::uint32_t a = w[i - 15];
     const std::uint32_t b = w[i - 2];
     w[i] = w[i - 16] + (std::rotr(a, 7) ^ std::rotr(a, 18) ^ a >> 3) + w[i - 7] +
            (std::rotr(b, 17) ^ std::rotr(b, 19) ^ b >> 10);
   }
-  HashState s = state;
-  for (std::size_t i = 0; i < w.size(); ++i) {
-    const std::uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
-    const std::uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-    const std::uint32_t first =
-        s[7] + (std::rotr(s[4], 6) ^ std::rotr(s[4], 11) ^ std::rotr(s[4], 25)) + choice + kRounds[i] + w[i];
-    const std::uint32_t second = (std::rotr(s[0], 2) ^ std::rotr(s[0], 13) ^ std::rotr(s[0], 22)) + majority;
-    s = {first + second, s[0], s[1], s[2], s[3] + first, s[4], s[5], s[6]};
+  auto [a, b, c, d, e, f, g, h] = state;
+  for (std::size_t i = 0; i < w.size(); i += 8) {
+    do_round(a, b, c, d, e, f, g, h, kRounds[i] + w[i]);
+    do_round(h, a, b, c, d, e, f, g, kRounds[i + 1] + w[i + 1]);
+    do_round(g, h, a, b, c, d, e, f, kRounds[i + 2] + w[i + 2]);
+    do_round(f, g, h, a, b, c, d, e, kRounds[i + 3] + w[i + 3]);
+    do_round(e, f, g, h, a, b, c, d, kRounds[i + 4] + w[i + 4]);
+    do_round(d, e, f, g, h, a, b, c, kRounds[i + 5] + w[i + 5]);
+    do_round(c, d, e, f, g, h, a, b, kRounds[i + 6] + w[i + 6]);
+    do_round(b, c, d, e, f, g, h, a, kRounds[i + 7] + w[i + 7]);
   }
-  for (std::size_t i = 0; i < s.size(); ++i)
-    state[i] += s[i];
+  const HashState done = {a, b, c, d, e, f, g, h};
+  for (std::size_t i = 0; i < done.size(); ++i)
+    state[i] += done[i];
 }
 
 }  // namespace

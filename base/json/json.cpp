@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <ctime>
 #include <exception>
 #include <set>
@@ -96,20 +97,22 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t value, const string_t&) override { return put(value); }
   // Texts are copied and not moved: the lexer keeps its buffer, and the copy has only the length of the text.
   bool string(string_t& value) override { return put(std::as_const(value)); }
+  bool string(std::string_view value) { return put(std::string(value)); }
   bool binary(binary_t&) override { return fail("binary value"); }
   bool start_object(std::size_t) override { return open(false); }
   bool end_object() override { return close(); }
   bool start_array(std::size_t) override { return open(true); }
   bool end_array() override { return close(); }
-  bool key(string_t& name) override {
+  bool key(string_t& name) override { return key(std::string_view(name)); }
+  bool key(std::string_view name) {
     Level& level = open_.back();
     const std::size_t size = values_.size() - level.first;
-    if (size >= kManyMembers ? !level.long_keys.insert(name).second : has_key(level, name))
+    if (size >= kManyMembers ? !level.long_keys.insert(std::string(name)).second : has_key(level, name))
       return fail(fmt::format("the key `{}` occurs twice", shown(name, kLongestShownKey)));
     if (size + 1 == kManyMembers) {
       for (std::size_t i = level.first; i < values_.size(); ++i)
         level.long_keys.insert(values_[i].first);
-      level.long_keys.insert(name);
+      level.long_keys.emplace(name);
     }
     key_ = name;
     return true;
@@ -149,7 +152,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     return false;
   }
   bool count() { return ++count_ <= limits_.values || fail(fmt::format("more than {} values", limits_.values)); }
-  bool has_key(const Level& level, const std::string& name) const {
+  bool has_key(const Level& level, std::string_view name) const {
     return std::any_of(values_.begin() + static_cast<std::ptrdiff_t>(level.first), values_.end(),
                        [&](const auto& value) { return value.first == name; });
   }
@@ -241,13 +244,18 @@ std::optional<Json> parse(std::string_view text, const JsonLimits& limits, JsonF
   return std::nullopt;
 }
 
-void append_text(const std::string& value, std::string& text) {
-  const auto is_plain = [](char c) {
+bool is_plain(std::string_view text) {
+  for (; text.size() >= 8; text.remove_prefix(8))
+    if (!are_plain_8(text.data())) return false;
+  return std::ranges::all_of(text, [](char c) {
     const auto byte = static_cast<unsigned char>(c);
     return byte >= 0x20 && byte < 0x7f && c != '"' && c != '\\';
-  };
-  if (!std::ranges::all_of(value, is_plain)) {
-    text += Json(value).dump();
+  });
+}
+
+void append_text(const std::string& value, std::string& text) {
+  if (!is_plain(value)) {
+    text += Json(value).dump(-1, ' ', false, Json::error_handler_t::replace);
     return;
   }
   text += '"';
@@ -275,6 +283,14 @@ void append_text(const Json& json, std::string& text) {
     text += ']';
   } else if (const auto* value = json.get_ptr<const std::string*>()) {
     append_text(*value, text);
+  } else if (const auto* kept = json.get_ptr<const Json::binary_t*>()) {
+    text.append(kept->begin(), kept->end());  // a part of a text (to_document())
+  } else if (const auto* number = json.get_ptr<const Json::number_unsigned_t*>()) {
+    char digits[20];  // the largest 64-bit number has 20 digits
+    const auto written = std::to_chars(digits, digits + sizeof digits, *number);
+    text.append(digits, written.ptr);
+  } else if (json.is_boolean()) {
+    text += json.get<bool>() ? "true" : "false";
   } else {
     text += json.dump();
   }
@@ -284,6 +300,10 @@ std::int64_t now_ms() {
   timespec time{};
   ::clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<std::int64_t>(time.tv_sec) * 1000 + time.tv_nsec / 1000000;
+}
+
+Error too_long(std::string_view what, std::size_t limit) {
+  return Error{fmt::format("{} is longer than {} bytes", what, limit), EFBIG, {}};
 }
 
 }  // namespace
@@ -324,10 +344,11 @@ Result<Json> parse_json(std::string_view text, std::string_view what, const Json
   return make_error("{}, line {}, column {}: {}", what, fault.line, fault.column, fault.message);
 }
 
-Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std::string_view what) {
+Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std::string_view what,
+                                 bool (*is_whole)(std::string_view text)) {
   std::string text;
   const std::int64_t deadline = now_ms() + timeout_ms;
-  char buffer[16384];
+  char buffer[16384] RDMA_INIT_UNSET;
   while (true) {
     if (timeout_ms >= 0) {
       pollfd waiting{fd, POLLIN, 0};
@@ -341,7 +362,26 @@ Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std:
     if (count < 0) return sys_error(errno, "cannot read {}", what);
     if (count == 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));
-    if (text.size() > limit) return Error{fmt::format("{} is longer than {} bytes", what, limit), EFBIG, {}};
+    if (text.size() > limit) return too_long(what, limit);
+    if (is_whole && is_whole(text)) return text;
+  }
+}
+
+Result<std::string> read_text_of(int fd, const struct stat& status, std::size_t limit, std::string_view what) {
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size > limit) return too_long(what, limit);
+  std::string text(size + 1, '\0');
+  for (std::size_t done = 0;;) {
+    const ssize_t count = TEMP_FAILURE_RETRY(::read(fd, text.data() + done, text.size() - done));
+    if (count < 0) return sys_error(errno, "cannot read {}", what);
+    done += static_cast<std::size_t>(count);
+    if (done > limit) return too_long(what, limit);
+    // A read that returns less than the file could have is the end, if the file has the size that it had before.
+    if (count == 0 || (done == size && size > 0)) {
+      text.resize(done);
+      return text;
+    }
+    if (done == text.size()) text.resize(2 * text.size());
   }
 }
 
@@ -351,7 +391,7 @@ Result<std::string> read_text_file(const std::string& path, const JsonLimits& li
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return sys_error(errno, "stat `{}`", printable(path));
   if (!S_ISREG(status.st_mode)) return make_error("`{}` is no regular file", printable(path));
-  return read_text_fd(fd.get(), limits.bytes, -1, "`" + printable(path) + "`");
+  return read_text_of(fd.get(), status, limits.bytes, "`" + printable(path) + "`");
 }
 
 const Json* member(const Json& object, const char* name) {

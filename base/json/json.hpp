@@ -2,6 +2,8 @@
 // value, so that a message about a configuration can name the line.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -45,7 +47,7 @@ struct JsonFault {
 // Parses a text as parse_json() does, but returns nullopt and sets `fault` in place of an error.
 std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits, JsonFault& fault);
 
-// Returns the text of a document, as Json::dump() does, in less time.
+// Returns the text of a document, as Json::dump() does, in less time. Replaces a part of a text that is no UTF-8.
 std::string to_text(const Json& json);
 
 // Returns the quotation of a text that may be hostile and megabytes long: one line, cut to `longest` bytes and "...".
@@ -59,8 +61,14 @@ using JsonLines = std::map<std::string, unsigned>;
 JsonLines json_lines(std::string_view text);
 
 // Reads a descriptor to its end. limit: largest size in bytes; a longer text is an error with EFBIG. timeout_ms:
-// longest time in milliseconds for all reads together, -1: no limit. what: the text's name in messages.
-Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std::string_view what);
+// longest time in milliseconds for all reads together, -1: no limit. what: the text's name in messages. is_whole:
+// called after each read; returns true if the text needs no further one. nullptr: only the end of the file ends the
+// text.
+Result<std::string> read_text_fd(int fd, std::size_t limit, int timeout_ms, std::string_view what,
+                                 bool (*is_whole)(std::string_view text) = nullptr);
+// Reads a regular file from its begin to its end, usually with one read(2). status: of fstat(2). Errors: those
+// of read_text_fd().
+Result<std::string> read_text_of(int fd, const struct stat& status, std::size_t limit, std::string_view what);
 // Reads a file of at most limits.bytes. Errors name the path.
 Result<std::string> read_text_file(const std::string& path, const JsonLimits& limits = {});
 

@@ -37,10 +37,8 @@ long magic_of(CgroupKind kind) {
   return kind == CgroupKind::kV2 ? CGROUP2_SUPER_MAGIC : CGROUP_SUPER_MAGIC;
 }
 
-bool lists_process(const Cgroup& cgroup, pid_t pid) {
-  const auto directory = open_cgroup(cgroup);
-  if (!directory) return false;
-  const UniqueFd fd(openat(directory->get(), "cgroup.procs", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+bool lists_process(int directory, pid_t pid) {
+  const UniqueFd fd(openat(directory, "cgroup.procs", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.ok()) return false;
   const auto text = read_all(fd.get(), kLongestProcs);
   const auto* processes = std::get_if<std::string>(&text);
@@ -52,20 +50,23 @@ bool lists_process(const Cgroup& cgroup, pid_t pid) {
 }
 
 // Tries the usual mount points, the likely ones first. The path may be relative to the root of another cgroup namespace
-// and denote a wrong group here. A group that lists the process is the right one.
-std::optional<Cgroup> find_usual(CgroupKind kind, const std::string& path, pid_t pid) {
-  constexpr std::pair<CgroupKind, const char*> kPoints[] = {{CgroupKind::kV2, "/sys/fs/cgroup"},
-                                                            {CgroupKind::kV2, "/sys/fs/cgroup/unified"},
-                                                            {CgroupKind::kV1Devices, "/sys/fs/cgroup/devices"},
-                                                            {CgroupKind::kV1Rdma, "/sys/fs/cgroup/rdma"}};
-  for (const auto& [of_kind, point] : kPoints) {
+// and denote a wrong group here. A group that lists the process is the right one. hybrid: the process has a group of
+// v1, so v2 is mounted below the directory of the v1 hierarchies, if at all.
+std::optional<OpenCgroup> find_usual(CgroupKind kind, const std::string& path, pid_t pid, bool hybrid) {
+  constexpr const char* kWhole = "/sys/fs/cgroup";
+  constexpr const char* kUnified = "/sys/fs/cgroup/unified";
+  std::vector<const char*> points{"/sys/fs/cgroup/devices"};
+  if (kind == CgroupKind::kV1Rdma) points = {"/sys/fs/cgroup/rdma"};
+  if (kind == CgroupKind::kV2) points = hybrid ? std::vector{kUnified, kWhole} : std::vector{kWhole, kUnified};
+  for (const char* const point : points) {
     Cgroup cgroup{kind, point, path};
-    if (of_kind == kind && lists_process(cgroup, pid)) return cgroup;
+    auto directory = open_cgroup(cgroup);
+    if (directory && lists_process(directory->get(), pid)) return OpenCgroup{std::move(cgroup), std::move(*directory)};
   }
   return std::nullopt;
 }
 
-Result<std::optional<Cgroup>> find_mounted(CgroupKind kind, const std::string& path) {
+Result<std::optional<OpenCgroup>> find_mounted(CgroupKind kind, const std::string& path) {
   const std::string mountinfo = TRY(read_proc("/proc/self/mountinfo", kLongestMountinfo));
   bool mounted = false;
   for (const CgroupMount& mount : parse_cgroup_mounts(mountinfo)) {
@@ -74,9 +75,10 @@ Result<std::optional<Cgroup>> find_mounted(CgroupKind kind, const std::string& p
     const auto below = path_below(mount, path);
     if (!below) continue;
     Cgroup cgroup{kind, mount.point, *below};
-    if (open_cgroup(cgroup)) return std::optional<Cgroup>(std::move(cgroup));
+    if (auto directory = open_cgroup(cgroup))
+      return std::optional(OpenCgroup{std::move(cgroup), std::move(*directory)});
   }
-  if (!mounted) return std::optional<Cgroup>();
+  if (!mounted) return std::optional<OpenCgroup>();
   return Error{fmt::format("cannot find the container's cgroup `{}` below any {} mount", path, name_of(kind)), ENOENT,
                "run the hook in the cgroup namespace and the mount namespace of the node"};
 }
@@ -86,9 +88,12 @@ Result<CgroupPaths> paths_of(pid_t pid) {
 }
 
 // Returns nullopt if the process is in no group of this kind, or no hierarchy of this kind is mounted.
-Result<std::optional<Cgroup>> find_group(CgroupKind kind, const std::optional<std::string>& path, pid_t pid) {
-  if (!path) return std::optional<Cgroup>();
-  auto found = find_usual(kind, *path, pid);
+Result<std::optional<OpenCgroup>> find_group(CgroupKind kind, const CgroupPaths& paths, pid_t pid) {
+  const auto& path = kind == CgroupKind::kV2          ? paths.v2
+                     : kind == CgroupKind::kV1Devices ? paths.v1_devices
+                                                      : paths.v1_rdma;
+  if (!path) return std::optional<OpenCgroup>();
+  auto found = find_usual(kind, *path, pid, paths.v1_devices || paths.v1_rdma);
   return found ? std::move(found) : find_mounted(kind, *path);
 }
 
@@ -154,21 +159,27 @@ Result<UniqueFd> open_cgroup(const Cgroup& cgroup) {
   return fd;
 }
 
-Result<std::vector<Cgroup>> device_cgroups(pid_t pid) {
+Result<std::vector<OpenCgroup>> open_device_cgroups(pid_t pid) {
   const CgroupPaths paths = TRY(paths_of(pid));
-  std::vector<Cgroup> groups;
-  for (const auto& [kind, path] :
-       {std::pair(CgroupKind::kV1Devices, paths.v1_devices), std::pair(CgroupKind::kV2, paths.v2)}) {
-    auto found = TRY(find_group(kind, path, pid));
+  std::vector<OpenCgroup> groups;
+  for (const CgroupKind kind : {CgroupKind::kV1Devices, CgroupKind::kV2}) {
+    auto found = TRY(find_group(kind, paths, pid));
     if (found) groups.push_back(std::move(*found));
   }
   return groups;
 }
 
+Result<std::vector<Cgroup>> device_cgroups(pid_t pid) {
+  std::vector<Cgroup> groups;
+  for (OpenCgroup& open : TRY(open_device_cgroups(pid)))
+    groups.push_back(std::move(open.group));
+  return groups;
+}
+
 Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid) {
   const CgroupPaths paths = TRY(paths_of(pid));
-  return paths.v1_rdma ? find_group(CgroupKind::kV1Rdma, paths.v1_rdma, pid)
-                       : find_group(CgroupKind::kV2, paths.v2, pid);
+  auto found = TRY(find_group(paths.v1_rdma ? CgroupKind::kV1Rdma : CgroupKind::kV2, paths, pid));
+  return found ? std::optional(std::move(found->group)) : std::nullopt;
 }
 
 }  // namespace base

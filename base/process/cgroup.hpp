@@ -64,6 +64,14 @@ bool is_inside_scope(const Cgroup& cgroup);
 // hierarchy is mounted but does not show the process's group.
 Result<std::vector<Cgroup>> device_cgroups(pid_t pid);
 
+// A group with its open directory (open_cgroup()).
+struct OpenCgroup {
+  Cgroup group;
+  UniqueFd directory;
+};
+// The same groups, with their directories.
+Result<std::vector<OpenCgroup>> open_device_cgroups(pid_t pid);
+
 // Returns the group of a process in the hierarchy with the `rdma` controller; nullopt: it is not mounted here. The file
 // rdma.max may be missing in the group's directory. Errors: those of device_cgroups().
 Result<std::optional<Cgroup>> rdma_cgroup(pid_t pid);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <string>
 
+#include "base/file.hpp"
 #include "base/process/root_lock.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
@@ -65,7 +66,7 @@ Result<Stat> read_stat(pid_t pid) {
   if ((fd.ok() ? ::fstatfs(fd.get(), &system) : ::statfs("/proc", &system)) != 0) return failed(errno);
   if (system.f_type != PROC_SUPER_MAGIC) return no_procfs();
   if (!fd.ok()) return failed(ESRCH);
-  char buffer[2048];
+  char buffer[2048] RDMA_INIT_UNSET;
   const ssize_t count = TEMP_FAILURE_RETRY(::read(fd.get(), buffer, sizeof buffer));
   if (count < 0) return failed(errno);
   const auto stat = parse_stat(std::string_view(buffer, static_cast<std::size_t>(count)));

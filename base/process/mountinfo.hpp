@@ -23,6 +23,10 @@ struct MountLine {
 // Returns nullopt if the line does not begin with two numbers.
 std::optional<MountLine> parse_mount_line(std::string_view line);
 
+// Returns the line of the mount with this id in the text of a mountinfo, or nullopt if there is none. Parses no other
+// line, because a mountinfo may be long.
+std::optional<MountLine> find_mount(std::string_view mountinfo, std::uint64_t id);
+
 // Decodes a field: it has `\` and three octal digits for a space, tab, newline or backslash.
 std::string unescape_mount(std::string_view field);
 

@@ -4,6 +4,7 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -30,6 +31,7 @@ constexpr int kStandardDescriptors = 3;
 // Opens /dev/null on closed descriptors 0 to 2. Otherwise a file that is opened later could get such a number: the hook
 // would then read it as the container's state (0), or write its log to it (2).
 Result<void> open_standard_descriptors() {
+  if (has_standard_descriptors()) return {};
   for (;;) {
     const int fd = open("/dev/null", O_RDWR | O_NOFOLLOW);  // NOLINT(android-cloexec-open): it stands for stdin
     if (fd < 0) return sys_error(errno, "cannot open `/dev/null`");
@@ -85,6 +87,10 @@ std::uint32_t kept_in(int word, std::span<const int> kept) {
 Result<void> drop_capabilities(std::span<const int> kept) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct words[_LINUX_CAPABILITY_U32S_3] = {};
+  for (int word = 0; word < _LINUX_CAPABILITY_U32S_3; ++word)
+    words[word].permitted = words[word].effective = kept_in(word, kept);
+  // Root of the node usually has all of them. The kernel refuses a capability that the process lacks.
+  if (syscall(SYS_capset, &header, words) == 0) return {};
   bool done = syscall(SYS_capget, &header, words) == 0;
   for (int word = 0; word < _LINUX_CAPABILITY_U32S_3; ++word) {
     words[word].permitted &= kept_in(word, kept);
@@ -111,6 +117,12 @@ Result<void> set_filter(std::span<const sock_filter> filter) {
 }
 
 }  // namespace
+
+bool has_standard_descriptors() {
+  pollfd standard[kStandardDescriptors] = {{0, 0, 0}, {1, 0, 0}, {2, 0, 0}};
+  const auto is_open = [](const pollfd& one) { return (one.revents & POLLNVAL) == 0; };
+  return poll(standard, kStandardDescriptors, 0) >= 0 && std::ranges::all_of(standard, is_open);
+}
 
 void close_from(int first) {
   // The loop is for a kernel without close_range(2). The loop ends at 2^20, because a huge RLIMIT_NOFILE would make it

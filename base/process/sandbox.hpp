@@ -16,6 +16,9 @@ inline constexpr const char* kNodeName = "NODE_NAME";
 // another step fails.
 Result<void> isolate();
 
+// Returns true if the descriptors 0 to 2 are open.
+bool has_standard_descriptors();
+
 // Restricts the process and its children for good. First drops the capabilities that no step needs (list: sandbox.cpp)
 // and makes none inheritable. Works also if the process lacks a needed capability. Then sets a seccomp filter.
 // libseccomp makes the filter when this program is built (sandbox_filter_gen.cpp): at run time that would take 0.35 ms,

@@ -189,4 +189,33 @@ TEST(TreeNetdevs, AreReadWithTheirAddresses) {
   EXPECT_TRUE(fabric::read_tree_netdevs(root / "nothing").empty());
 }
 
+TEST(LateClose, ClosesAtItsEnd) {
+  const TempDir dir;
+  write_file(dir / "a", "1");
+  const auto open_files = [] { return Directory::open("/proc/self/fd")->list().size(); };
+  const std::size_t before = open_files();
+  {
+    const base::LateClose outer;
+    {
+      const base::LateClose inner;
+      for (int i = 0; i < 5; ++i)
+        EXPECT_EQ(Directory::open(dir.path())->read("a"), Attr<std::string>("1"));
+    }
+    EXPECT_GE(open_files(), before + 10) << "five directories and five files";
+    for (int i = 0; i < 500; ++i)
+      EXPECT_EQ(Directory::open(dir.path())->read("a"), Attr<std::string>("1"));
+    EXPECT_LT(open_files(), before + 200);
+  }
+  EXPECT_EQ(open_files(), before);
+  std::vector<int> fds;
+  for (int i = 0; i < 4; ++i)
+    fds.push_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ::close(fds[1]);
+  std::swap(fds[0], fds[3]);
+  fds.erase(fds.begin() + 1);
+  base::close_all(fds);
+  EXPECT_EQ(open_files(), before);
+  EXPECT_TRUE(fds.empty());
+}
+
 }  // namespace
