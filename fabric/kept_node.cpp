@@ -24,6 +24,12 @@ bool can_be_kept(const NodeReadOptions& options, const Inventory& inventory) {
   return inventory.unread.empty() && !inventory.rdma_error && !inventory.net_error;
 }
 
+// Returns true if the node still has exactly these HCAs.
+bool has_names(const std::string& root, const Inventory& inventory) {
+  const auto has_name = [](const Hca& hca, const std::string& name) { return hca.name == name; };
+  return std::ranges::equal(inventory.hcas, rdma_sysfs::Classes(root + "/sys").names(), has_name);
+}
+
 }  // namespace
 
 // Takes the events before any kept inventory is used. An event that arrives later is taken by the next request, as a
@@ -39,8 +45,10 @@ bool KeptNode::take_events() {
   if (last_) add(*last_);
   for (const Kept& kept : kept_)
     add(kept.netdevs);
+  if (survey_) add(survey_->netdevs);
   if (!events_.take(all)) return false;
   kept_.clear();
+  survey_.reset();
   changed_at_ = now_();
   return true;
 }
@@ -57,7 +65,7 @@ Inventory KeptNode::read(const NodeReadOptions& options) {
   const auto found = std::ranges::find(kept_, options, &Kept::options);
   if (found != kept_.end()) {
     Inventory inventory = found->inventory;
-    if (refresh_node(options, inventory)) return inventory;
+    if (refresh_node(options, inventory, found->open)) return inventory;
     kept_.erase(found);
   }
   Inventory inventory = read_node(options);
@@ -65,6 +73,24 @@ Inventory KeptNode::read(const NodeReadOptions& options) {
   if (!is_quiet() || !can_be_kept(options, inventory)) return inventory;
   if (kept_.size() == kMostKept) kept_.erase(kept_.begin());
   kept_.push_back({options, inventory, *last_, read_at_});
+  return inventory;
+}
+
+Inventory KeptNode::survey(const std::string& root, const HcaFacts& facts, bool gpus) {
+  take_events();
+  read_at_ = now_();
+  if (!events_.receives_all()) return survey_node(root, facts, gpus);
+  const bool is_kept =
+      survey_ && survey_->root == root && survey_->facts == facts && !gpus && read_at_ - survey_->read_at < kOldest;
+  if (is_kept && has_names(root, survey_->inventory)) return survey_->inventory;
+  NodeReadOptions options;
+  options.facts = facts;
+  options.gpus = gpus;
+  Inventory inventory = survey_node(root, facts, gpus);
+  last_ = netdevs_of(inventory, depends_on_addresses(options));
+  survey_.reset();
+  if (is_quiet() && can_be_kept(options, inventory))
+    survey_ = Survey{root, facts, inventory, *last_, read_at_};
   return inventory;
 }
 

@@ -26,6 +26,10 @@ class KeptNode {
   // was read, or after 10 minutes. Reads a node on which a read failed at each call.
   Inventory read(const NodeReadOptions& options);
 
+  // Returns what survey_node() would return. Reads only the names of the HCAs if no event reported a change since the
+  // survey was read.
+  Inventory survey(const std::string& root, const HcaFacts& facts, bool gpus);
+
   // The next functions are for a process that waits for events and then reads.
 
   // Opens the sockets that are not open. Returns false if a change can remain unreported.
@@ -44,6 +48,14 @@ class KeptNode {
     Inventory inventory;
     NetdevsOfInventory netdevs;
     Clock::time_point read_at;
+    OpenNode open = {};
+  };
+  struct Survey {
+    std::string root;
+    HcaFacts facts;
+    Inventory inventory;
+    NetdevsOfInventory netdevs;
+    Clock::time_point read_at;
   };
 
   NodeEvents events_;
@@ -52,6 +64,7 @@ class KeptNode {
   Clock::time_point read_at_{};             // the begin of the last read()
   std::optional<NetdevsOfInventory> last_;  // netdevs of the last inventory that was read, also if it was not kept
   std::vector<Kept> kept_;
+  std::optional<Survey> survey_;
 };
 
 }  // namespace fabric

@@ -1,7 +1,6 @@
 #include "fabric/pci_sysfs.hpp"
 
 #include <algorithm>
-#include <cctype>
 
 #include "base/file.hpp"
 #include "base/text.hpp"
@@ -10,7 +9,10 @@ namespace fabric::pci {
 namespace {
 
 bool is_hex(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c) != 0; });
+  const auto is_digit = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+  };
+  return !text.empty() && std::ranges::all_of(text, is_digit);
 }
 
 // Base classes that GPUs have: 03 display, 12 processing accelerators (PCI Code and ID Assignment Specification 1.15).
@@ -58,6 +60,16 @@ std::vector<std::string> addresses_in_path(std::string_view path) {
   for (const std::string_view part : split(path, '/'))
     if (is_address(part)) addresses.emplace_back(part);
   return addresses;
+}
+
+std::string_view last_address_in_path(std::string_view path) {
+  while (!path.empty()) {
+    const std::size_t slash = path.rfind('/');  // npos + 1 is 0: the path has one component
+    const std::string_view part = path.substr(slash + 1);
+    if (is_address(part)) return part;
+    path = path.substr(0, slash == std::string_view::npos ? 0 : slash);
+  }
+  return {};
 }
 
 std::vector<Gpu> read_gpus(const std::string& root) {

@@ -16,6 +16,8 @@ bool is_address(std::string_view text);
 std::string_view slot_of(std::string_view address);
 // Returns the PCI addresses among the components of a sysfs path, root first.
 std::vector<std::string> addresses_in_path(std::string_view path);
+// Returns the last of these addresses; empty if there is none.
+std::string_view last_address_in_path(std::string_view path);
 
 // Reads the GPUs below root: display controllers (class 0x03) and processing accelerators (class 0x12) of NVIDIA and
 // AMD, and GPUs for servers of Intel (class 0x0380). Returns an empty list if /sys/bus/pci cannot be read.

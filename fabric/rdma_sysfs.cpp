@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,14 +48,15 @@ struct ClassLink {
 struct NotedDirectory {
   const Scan& scan;
   const Directory& directory;
-  std::string path;      // path of the directory below the mount of sysfs
-  std::string hca = {};  // empty: the reads concern all HCAs
+  std::string_view path;      // path of the directory below the mount of sysfs
+  std::string_view hca = {};  // empty: the reads concern all HCAs
 
   // Records a failed read. name: empty for the directory itself.
   void note(Part part, std::string_view name, int code) const {
     if (!scan.unread || code == 0) return;
     const char* const slash = name.empty() ? "" : "/";
-    note_unread(scan.unread, {part, fmt::format("{}{}{}{}", scan.classes.sys, path, slash, name), code, hca});
+    note_unread(scan.unread,
+                {part, fmt::format("{}{}{}{}", scan.classes.sys, path, slash, name), code, std::string(hca)});
   }
 
   // Returns the text of an attribute, nullopt if it is empty or unreadable. Records a failed read under `part`.
@@ -122,22 +124,48 @@ std::optional<std::string> first_uverbs(const Directory& listed) {
 std::vector<std::string> entries_of(const std::optional<ClassEntries>& known, const NotedDirectory& all, Part part,
                                     const Directory& hca_dir) {
   if (known) {
-    const auto found = known->find(all.hca);
+    const auto found = known->find(std::string(all.hca));
     return found == known->end() ? std::vector<std::string>() : found->second;
   }
-  const std::string below = "device/" + all.path.substr(std::strlen("/class/"));
+  const std::string below = fmt::format("device/{}", all.path.substr(std::strlen("/class/")));
   const auto near = hca_dir.open_at(below.c_str());
-  if (!near) return read_entries(all, all, part)[all.hca];
+  const std::string hca(all.hca);
+  if (!near) return read_entries(all, all, part)[hca];
   if (all.path == kVerbsClass && hca_dir.has_one_directory("device/infiniband"))
     if (auto only = first_uverbs(*near)) return {*std::move(only)};
-  return read_entries(all, {all.scan, *near, fmt::format("{}/{}/{}", kInfinibandClass, all.hca, below), all.hca},
-                      part)[all.hca];
+  const std::string path = fmt::format("{}/{}/{}", kInfinibandClass, hca, below);
+  return read_entries(all, {all.scan, *near, path, hca}, part)[hca];
+}
+
+// Returns the path of the device in the target of a class link: without the class and the name.
+std::string_view device_path(std::string_view link) {
+  for (int part = 0; part < 2; ++part)
+    link = link.substr(0, std::min(link.rfind('/'), link.size()));
+  return link;
+}
+
+// Finds the uverbs node of an HCA by its number: the kernel usually numbers HCAs and nodes alike. Proven by the link of
+// the node, which leads to the device of the HCA, if the device has no other HCA (entries_of()). Sets nothing and
+// returns false if the number is another one, or this is not proven.
+bool guess_node(const Scan& scan, const Directory& dir, Hca& hca) {
+  if (!scan.wanted || !scan.root.empty() || !hca.class_link || !hca.pci) return false;
+  const std::size_t digits = hca.name.find_last_not_of("0123456789") + 1;
+  const auto number = parse_number<unsigned>(std::string_view(hca.name).substr(digits));
+  // The numbers of later nodes are dynamic.
+  if (!number || *number >= kUverbsFixed) return false;
+  auto link = scan.classes.verbs->read_link(fmt::format("uverbs{}", *number).c_str());
+  if (!link || device_path(*link) != device_path(*hca.class_link) || !dir.has_one_directory("device/infiniband"))
+    return false;
+  hca.uverbs = number;
+  hca.uverbs_dev = fmt::format("{}:{}", kUverbsMajor, kUverbsFirstMinor + *number);
+  hca.verbs_link = std::move(link);
+  return true;
 }
 
 // Reads the uverbs node of an HCA that may be allocated to a container; with scan.mad_nodes, also its umad and issm
 // nodes. Returns false if one of these nodes is gone.
 bool read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Directory& dir, Hca& hca) {
-  if (scan.classes.verbs) {
+  if (scan.classes.verbs && !guess_node(scan, dir, hca)) {
     const NotedDirectory verbs{scan, *scan.classes.verbs, kVerbsClass, hca.name};
     for (const std::string& entry : entries_of(entries.verbs, verbs, Part::kHcas, dir)) {
       hca.uverbs = uverbs_number(entry);
@@ -383,11 +411,11 @@ std::optional<Port> read_port(const NotedDirectory& dir, const HcaFacts& facts, 
   return port;
 }
 
-// Reads the NUMA node and the upstream ports. path: PCI addresses in the class link; the last one is the function
-// itself.
-void read_place(const std::string& root, const Directory& dir, Hca& hca, std::vector<std::string> path) {
+// Reads the NUMA node and the upstream ports. link: the class link; its last PCI address is the function itself.
+void read_place(const std::string& root, const Directory& dir, Hca& hca, std::string_view link) {
   hca.numa_node = hca.pci ? dir.read_int("device/numa_node") : std::optional(-1);
   if (!hca.pci) return;
+  auto path = pci::addresses_in_path(link);
   if (!path.empty()) path.pop_back();
   hca.pci_path = path.empty() ? pci::read_path(root, *hca.pci) : std::optional(std::move(path));
 }
@@ -491,13 +519,13 @@ bool was_renamed(const Directory& infiniband, const Hca& hca) {
   return infiniband.read_text((hca.name + "/node_guid").c_str()) != hca.node_guid;
 }
 
-// Reads the facts in the directory of an HCA. path: PCI addresses in the class link, for read_place(). Returns false if
-// the HCA no longer exists, or was renamed during the read.
-bool read_directory(const NotedDirectory& dir, const HcaFacts& facts, const AllEntries& entries,
-                    std::vector<std::string> path, Hca& hca) {
+// Reads the facts in the directory of an HCA. link: target of the class link, for read_place(). Returns false if the
+// HCA no longer exists, or was renamed during the read.
+bool read_directory(const NotedDirectory& dir, const HcaFacts& facts, const AllEntries& entries, std::string_view link,
+                    Hca& hca) {
   const Scan& scan = dir.scan;
   read_ids(dir, facts, hca);
-  if (scan.full || (scan.hand_out && facts.place)) read_place(scan.root, dir.directory, hca, std::move(path));
+  if (scan.full || (scan.hand_out && facts.place)) read_place(scan.root, dir.directory, hca, link);
   if (scan.full) {
     hca.pci_class = dir.directory.read_text("device/class");
     hca.fw_ver = dir.directory.read_text("fw_ver");
@@ -510,6 +538,26 @@ bool read_directory(const NotedDirectory& dir, const HcaFacts& facts, const AllE
   if (!hca.pci && scan.whole_tables && !scan.hand_out) hca.parent = dir.directory.read_text("parent");
   if (facts.of_ports()) read_ports(dir, facts, hca);
   return true;
+}
+
+// Reads the link of an HCA in the class directory. links: links that are known, or nullptr.
+ClassLink class_link(const NotedDirectory& all, KnownLinks* links, const std::string& name) {
+  if (links) {
+    if (auto known = links->find(name)) return {std::move(known), false};
+  }
+  ClassLink read = all.link(name);
+  if (links && read.target) links->note(name, *read.target);
+  return read;
+}
+
+// Returns the address of an HCA's own PCI function: the last one in the class link. For a subfunction it is the parent
+// function, because the HCA is on the auxiliary bus of that function.
+std::optional<std::string> function_of(const Directory& infiniband, const std::string& name,
+                                       const std::optional<std::string>& link) {
+  if (const auto own = link ? pci::last_address_in_path(*link) : std::string_view(); !own.empty())
+    return std::string(own);
+  auto function = infiniband.read_link_name((name + "/device").c_str());
+  return function && pci::is_address(*function) ? std::move(function) : std::nullopt;
 }
 
 // Reads one HCA. Returns nullopt if it no longer exists, or was renamed during the read.
@@ -532,23 +580,20 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
       return std::nullopt;
     }
   }
-  auto [link, is_absent] = all.link(name);
+  auto [link, is_absent] = class_link(all, facts.beyond_pci() ? nullptr : scan.links, name);
   if (is_absent) return stale();
-  auto path = pci::addresses_in_path(link.value_or(""));
-  // The last address in the class link is the HCA's own PCI function. For a subfunction it is the parent function,
-  // because the HCA is on the auxiliary bus of that function.
-  const auto function = path.empty() ? infiniband.read_link_name((name + "/device").c_str()) : path.back();
-  if (function && pci::is_address(*function)) hca.pci = function;
+  hca.pci = function_of(infiniband, name, link);
   const bool identifies = (scan.hand_out && facts.node) || facts.identity;
   // The GUID of a software HCA is always read, because the ledger identifies software HCAs by it.
   facts.guid |= identifies && link && device_in_link(*link) == kNoDevice;
-  if (identifies) hca.class_link = std::move(link);
   if (!opened) {
+    if (identifies) hca.class_link = std::move(link);
     if (facts.guid) hca.node_guid = all.text(Part::kDetail, name + "/node_guid").value_or("");
     return hca;
   }
-  const NotedDirectory dir{scan, *opened, fmt::format("{}/{}", kInfinibandClass, name), name};
-  if (!read_directory(dir, facts, entries, std::move(path), hca)) return stale();
+  if (identifies) hca.class_link = link;
+  const std::string path = fmt::format("{}/{}", kInfinibandClass, name);
+  if (!read_directory({scan, *opened, path, name}, facts, entries, link.value_or(""), hca)) return stale();
   return hca;
 }
 
@@ -572,11 +617,76 @@ void Classes::open_nodes(std::optional<Unread::Part> mad_part, std::vector<Unrea
   if (mad_part) mad = open(kMadClass, *mad_part);
 }
 
-std::vector<std::string> Classes::names(std::vector<Unread>* unread) const {
+std::vector<std::string> Classes::names(std::vector<Unread>* unread, KnownLinks* links) const {
   int failed = 0;
-  auto names = infiniband ? infiniband->list(&failed) : std::vector<std::string>();
+  std::vector<std::string> names;
+  if (infiniband && links) {
+    std::vector<std::pair<std::string, std::uint64_t>> entries;
+    const auto add = [&](std::string_view name, std::uint64_t inode) {
+      entries.emplace_back(name, inode);
+      return true;
+    };
+    if (!base::next_entries(infiniband->fd(), add)) failed = errno;
+    std::ranges::sort(entries, natural_less, &std::pair<std::string, std::uint64_t>::first);
+    for (const auto& entry : entries)
+      names.push_back(entry.first);
+    links->begin(*infiniband, std::move(entries));
+  } else if (infiniband) {
+    names = infiniband->list(&failed);
+  }
   note_unread(unread, {Part::kHcas, sys + kInfinibandClass, failed});
   return names;
+}
+
+// Each line is "INODE NAME LINK"; the first one is the device number of the class directory's file system, and the
+// ctime of the directory. Device number and inode numbers can be the same after another boot. The ctime of a directory
+// of sysfs is the time at which the kernel made its inode in memory (kernfs_init_inode() of fs/kernfs/inode.c, Linux
+// 6.12), so it differs.
+KnownLinks::KnownLinks(std::string text) : old_(std::move(text)) {}
+
+void KnownLinks::begin(const Directory& directory, std::vector<std::pair<std::string, std::uint64_t>> entries) {
+  struct stat info {};
+  const bool is_known = ::fstat(directory.fd(), &info) == 0;
+  now_ = is_known ? fmt::format("{} {}.{}\n", info.st_dev, info.st_ctim.tv_sec, info.st_ctim.tv_nsec) : "\n";
+  at_ = is_known && old_.starts_with(now_) ? now_.size() : old_.size();
+  entries_ = std::move(entries);
+}
+
+std::optional<std::string> KnownLinks::find(const std::string& name) {
+  while (next_ < entries_.size() && entries_[next_].first != name)
+    ++next_;
+  if (next_ == entries_.size()) return std::nullopt;
+  const std::uint64_t inode = entries_[next_].second;
+  // Both the lines and the names of the calls are in natural order.
+  while (at_ < old_.size()) {
+    const std::size_t end = std::min(old_.find('\n', at_), old_.size());
+    const std::string_view line(old_.data() + at_, end - at_);
+    const std::size_t first = line.find(' ');
+    const std::size_t second = first == std::string_view::npos ? first : line.find(' ', first + 1);
+    if (second == std::string_view::npos) return std::nullopt;
+    const std::string_view known = line.substr(first + 1, second - first - 1);
+    if (known != name && natural_less(name, known)) return std::nullopt;
+    at_ = std::min(end + 1, old_.size());
+    if (known != name) continue;
+    const std::string_view link = line.substr(second + 1);
+    if (parse_number<std::uint64_t>(line.substr(0, first)) != inode || last_component(link) != name)
+      return std::nullopt;
+    now_.append(line).push_back('\n');
+    return std::string(link);
+  }
+  return std::nullopt;
+}
+
+void KnownLinks::note(const std::string& name, std::string_view link) {
+  ++read_;
+  if (next_ == entries_.size() || entries_[next_].first != name) return;
+  now_ += fmt::format("{} {} {}\n", entries_[next_].second, name, link);
+}
+
+std::string KnownLinks::text() const {
+  // To write the text takes as long as some reads.
+  constexpr unsigned kFew = 8;
+  return read_ > kFew ? now_ : std::string();
 }
 
 void note_unread(std::vector<Unread>* unread, Unread unreadable) {
@@ -631,6 +741,7 @@ std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& nam
   std::vector<Hca> hcas;
   if (!scan.classes.infiniband) return hcas;
   const AllEntries entries = read_all_entries(scan);
+  hcas.reserve(names.size());
   for (const std::string& name : names) {
     const bool wanted = !scan.wanted || std::ranges::find(*scan.wanted, name) != scan.wanted->end();
     if (auto hca = read_hca(scan, wanted ? scan.facts : scan.other_facts, name, entries))

@@ -2,6 +2,7 @@
 // Source: Documentation/ABI/stable/sysfs-class-infiniband, Linux 6.12.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -82,6 +83,31 @@ struct PortNetdevs {
 // /sys/class/infiniband_verbs/abi_version.
 void note_unread(std::vector<Unread>* unread, Unread unreadable);
 
+// The links of /sys/class/infiniband that an earlier process of this boot has read, as a text. A name with the same
+// inode number leads to the same link: the kernel numbers the entries of sysfs without a repetition (kernfs_node of
+// include/linux/kernfs.h, Linux 5.5; before, after 2^31 entries), and a link gets no other target. So a survey needs
+// one list of the directory in place of a read for each HCA.
+class KnownLinks {
+ public:
+  // text: of text(), or any other text, of which no line is used.
+  explicit KnownLinks(std::string text);
+  // Begins a survey. directory: the class directory. entries: its names in natural order, with their inode numbers.
+  void begin(const base::Directory& directory, std::vector<std::pair<std::string, std::uint64_t>> entries);
+  // Returns the link of the next name, in the order of begin(); nullopt: it must be read, and then noted.
+  std::optional<std::string> find(const std::string& name);
+  void note(const std::string& name, std::string_view link);
+  // Returns the text for a later process; empty if the old text serves as well.
+  std::string text() const;
+
+ private:
+  std::string old_;
+  std::size_t at_ = 0;  // in old_: the first line that was not passed
+  std::string now_;
+  std::vector<std::pair<std::string, std::uint64_t>> entries_;
+  std::size_t next_ = 0;  // in entries_
+  unsigned read_ = 0;     // links that were not known
+};
+
 // The class directories of one sysfs, each opened once. nullopt: the class does not exist, or the caller did not
 // request it.
 struct Classes {
@@ -91,8 +117,8 @@ struct Classes {
   // Opens infiniband_verbs, and infiniband_mad if mad_part is set. Failures are added to `unread`. mad_part: the part
   // of the inventory that is incomplete if infiniband_mad cannot be opened.
   void open_nodes(std::optional<Unread::Part> mad_part, std::vector<Unread>* unread = nullptr);
-  // Returns the names of the HCAs in natural order. A failure is added to `unread`.
-  std::vector<std::string> names(std::vector<Unread>* unread = nullptr) const;
+  // Returns the names of the HCAs in natural order. A failure is added to `unread`. links: begins a survey.
+  std::vector<std::string> names(std::vector<Unread>* unread = nullptr, KnownLinks* links = nullptr) const;
 
   std::string sys;
   std::optional<base::Directory> infiniband;
@@ -123,6 +149,7 @@ struct Scan {
   HcaFacts other_facts = {};
   bool mad_nodes = false;                 // with hand_out: read the umad and issm nodes too
   std::vector<Unread>* unread = nullptr;  // receives the failed reads, with hand_out
+  KnownLinks* links = nullptr;            // with hand_out: links of HCAs of which no other fact is read
 };
 
 // Returns true if the netdev represents a VF or subfunction. In switchdev mode, phys_port_name is "pf0vf3" or "pf0sf88"

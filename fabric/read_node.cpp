@@ -227,14 +227,15 @@ bool is_same(const rdma_sysfs::Classes& classes, const std::string& root, const 
 
 // Returns true if the state of the port is the one that was read. Drops the rate that read_rates_if_mixed() may have
 // read.
-bool keeps_state(const NodeReadOptions& options, const rdma_sysfs::Classes& classes, const Hca& hca, Port& port) {
+bool keeps_state(const NodeReadOptions& options, OpenNode& open, const Hca& hca, Port& port) {
   if (!options.facts.rate) port.rate = Attr<std::string>();
-  return classes.infiniband->read(fmt::format("{}/ports/{}/state", hca.name, port.number).c_str()) == port.state;
+  const std::string path = fmt::format("{}/ports/{}/state", hca.name, port.number);
+  return open.attributes.read(*open.classes->infiniband, path) == port.state;
 }
 
 // Returns true if the scan of the port ended at a GID that makes it usable, and this GID is still in its slot: another
 // scan would give the same answer.
-bool keeps_last_gid(const rdma_sysfs::Scan& scan, const std::string& hca, const Port& port) {
+bool keeps_last_gid(const rdma_sysfs::Scan& scan, OpenNode& open, const std::string& hca, const Port& port) {
   if (port.gids.empty() || !port.gids.back().is_v2()) return false;
   const GidEntry& last = port.gids.back();
   GidSearch search(*scan.netdevs, port.netdev);
@@ -242,7 +243,7 @@ bool keeps_last_gid(const rdma_sysfs::Scan& scan, const std::string& hca, const 
   if (!scan.first_v2 && !search.any()) return false;
   const auto read = [&](const char* table) {
     const std::string slot = fmt::format("{}/ports/{}/{}/{}", hca, port.number, table, last.index);
-    return scan.classes.infiniband->read(slot.c_str());
+    return open.attributes.read(*scan.classes.infiniband, slot);
   };
   return parse_address(value_or(read("gids"), std::string())) == last.gid && read("gid_attrs/types") == last.type;
 }
@@ -264,7 +265,28 @@ void read_class_directories(const rdma_sysfs::Classes& classes, Inventory& inven
 
 }  // namespace
 
+Attr<std::string> OpenAttributes::read(const base::Directory& directory, const std::string& path) {
+  // Most descriptors of one inventory. A node with hundreds of VFs would need thousands.
+  constexpr std::size_t kMost = 96;
+  constexpr std::size_t kLongest = 256;  // an attribute that is kept open has at most this many bytes
+  char buffer[kLongest];
+  auto known = open_.find(path);
+  if (known == open_.end()) {
+    if (open_.size() == kMost) return directory.read(path.c_str());
+    UniqueFd fd = base::open_to_read(directory.fd(), path.c_str());
+    if (!fd.ok()) return base::Unreadable{errno};
+    known = open_.emplace(path, std::move(fd)).first;
+  }
+  // The kernel formats the attribute anew for each read of its begin (kernfs_fop_read_iter() of fs/kernfs/file.c).
+  const ssize_t count = TEMP_FAILURE_RETRY(::pread(known->second.get(), buffer, sizeof buffer, 0));
+  if (count >= 0) return std::string(base::trim(std::string_view(buffer, static_cast<std::size_t>(count))));
+  // ENODEV: the device was removed. Another one may have its name by now.
+  open_.erase(known);
+  return directory.read(path.c_str());
+}
+
 Inventory read_node(const NodeReadOptions& options) {
+  const base::LateClose late;
   Inventory inventory;
   rdma_sysfs::Classes classes(options.root + "/sys");
   std::vector<Unread>& unread = inventory.unread;
@@ -304,8 +326,9 @@ Inventory read_node(const NodeReadOptions& options) {
   return inventory;
 }
 
-bool refresh_node(const NodeReadOptions& options, Inventory& inventory) {
-  const rdma_sysfs::Classes classes(options.root + "/sys");
+bool refresh_node(const NodeReadOptions& options, Inventory& inventory, OpenNode& open) {
+  if (!open.classes) open.classes.emplace(options.root + "/sys");
+  const rdma_sysfs::Classes& classes = *open.classes;
   if (!classes.infiniband) return false;
   const auto has_name = [](const Hca& hca, const std::string& name) { return hca.name == name; };
   const bool named = options.hcas && !options.others;
@@ -313,14 +336,14 @@ bool refresh_node(const NodeReadOptions& options, Inventory& inventory) {
   for (Hca& hca : inventory.hcas) {
     if (!is_same(classes, options.root, hca)) return false;
     for (Port& port : hca.ports)
-      if (!keeps_state(options, classes, hca, port)) return false;
+      if (!keeps_state(options, open, hca, port)) return false;
   }
   const rdma_sysfs::Scan scan{.classes = classes,
                               .root = options.root,
                               .first_v2 = !options.facts.own_gids,
                               .netdevs = &inventory.netdevs,
                               .wanted = options.hcas ? &*options.hcas : nullptr};
-  const auto keeps_gid = [&](const auto& port) { return keeps_last_gid(scan, *port.first, *port.second); };
+  const auto keeps_gid = [&](const auto& port) { return keeps_last_gid(scan, open, *port.first, *port.second); };
   const bool some_gids = options.facts.use && (options.facts.own_gids || options.facts.gid_types);
   if (some_gids && !std::ranges::all_of(wanted_roce(scan, inventory), keeps_gid)) return false;
   if (options.facts.use) read_rates_if_mixed(options.root + "/sys", inventory);
@@ -343,7 +366,8 @@ Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, c
   return inventory;
 }
 
-Inventory survey_node(const std::string& root, const HcaFacts& facts, bool gpus) {
+Inventory survey_node(const std::string& root, const HcaFacts& facts, bool gpus, rdma_sysfs::KnownLinks* links) {
+  const base::LateClose late;
   Inventory inventory;
   const rdma_sysfs::Classes classes(root + "/sys");
   const std::vector<std::string> none;
@@ -355,9 +379,10 @@ Inventory survey_node(const std::string& root, const HcaFacts& facts, bool gpus)
                               .hand_out = true,
                               .wanted = &none,
                               .other_facts = read,
-                              .unread = &inventory.unread};
+                              .unread = &inventory.unread,
+                              .links = links};
   if (classes.error != 0) inventory.rdma_error = classes.error;
-  inventory.hcas = rdma_sysfs::read_hcas(scan, classes.names(&inventory.unread));
+  inventory.hcas = rdma_sysfs::read_hcas(scan, classes.names(&inventory.unread, links));
   if (facts.netdevs) read_port_netdevs(root + "/sys", inventory);
   if (facts.place) read_places(root, inventory);
   if (gpus) read_gpus(root, inventory);

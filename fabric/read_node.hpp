@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,15 +39,35 @@ Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, c
 // net_error).
 Inventory read_node(const NodeReadOptions& options);
 
+// Attributes of sysfs that stay open, for a process that reads the same ones again and again.
+class OpenAttributes {
+ public:
+  // Reads an attribute below `directory`, as Directory::read() does. An open attribute belongs to the device that had
+  // the name when it was opened; a read fails after the device was removed. So the caller checks first that the name
+  // still leads to the device.
+  Attr<std::string> read(const base::Directory& directory, const std::string& path);
+
+ private:
+  std::map<std::string, base::UniqueFd> open_;
+};
+
+// Files that refresh_node() keeps open between its calls for one inventory.
+struct OpenNode {
+  std::optional<rdma_sysfs::Classes> classes;
+  OpenAttributes attributes;
+};
+
 // Brings an inventory of read_node() with these options up to date, in the facts about which the kernel sends no event:
 // reads the RDMA network namespace mode and, if the usable ports differ in their link layers, rates. Returns false if
 // the node must be read again, because one of these differs or cannot be read: the names, devices and uverbs nodes of
 // the HCAs, the states of their ports, the GIDs by which RoCE ports are usable.
-bool refresh_node(const NodeReadOptions& options, Inventory& inventory);
+bool refresh_node(const NodeReadOptions& options, Inventory& inventory, OpenNode& open);
 
 // Reads only `facts` of each HCA, and the GPUs if `gpus` is set: no device node, and no fact of the node as a whole.
-// Reads one NUMA node for all HCAs below the same upstream ports. Returns failed reads as read_node() does.
-Inventory survey_node(const std::string& root, const HcaFacts& facts, bool gpus);
+// Reads one NUMA node for all HCAs below the same upstream ports. Returns failed reads as read_node() does. links:
+// links that an earlier process read; gets those of this survey; nullptr: each link is read.
+Inventory survey_node(const std::string& root, const HcaFacts& facts, bool gpus,
+                      rdma_sysfs::KnownLinks* links = nullptr);
 
 // Reads the states of ports, one HCA at a time. root: as in NodeReadOptions.
 class PortStates {

@@ -350,6 +350,70 @@ TEST_F(KeptNodeTest, ChecksNamesDevicesAndNodes) {
   EXPECT_TRUE(kept.read(options()).hcas.empty()) << "two HCAs swapped their names, and their nodes not yet";
 }
 
+// Facts of a survey that a pool with netdevs and vendors needs.
+constexpr HcaFacts kSurveyFacts = [] {
+  HcaFacts facts;
+  facts.node = false;
+  facts.vendor = true;
+  facts.netdevs = true;
+  facts.identity = true;
+  return facts;
+}();
+
+TEST_F(KeptNodeTest, SurveysAgainAfterEventsAndChangedNames) {
+  KeptNode kept = node();
+  const auto survey = [&] { return kept.survey(tree_, kSurveyFacts, false); };
+  // Returns true if the answer is of the kept survey: only then the new vendor is missing.
+  const auto is_kept_survey = [&] {
+    const std::string vendor = "0x" + std::to_string(++vendor_);
+    write_file(tree_ + "/sys/class/infiniband/mlx5_0/device/vendor", vendor + "\n");
+    const Inventory inventory = survey();
+    EXPECT_FALSE(inventory.hcas.empty());
+    return inventory.hcas.empty() || inventory.hcas.front().vendor != vendor;
+  };
+  EXPECT_FALSE(is_kept_survey());
+  EXPECT_TRUE(is_kept_survey());
+  const auto expect_change = [&](const char* what) {
+    EXPECT_FALSE(is_kept_survey()) << what;
+    EXPECT_FALSE(is_kept_survey()) << what << ": the kernel may not have finished the change";
+    now_ += 1s;
+    EXPECT_FALSE(is_kept_survey()) << what;
+    EXPECT_TRUE(is_kept_survey()) << what;
+    EXPECT_EQ(survey().hcas.size(), 2U);
+  };
+  send(links_.theirs, bytes_of({.index = 4711}));
+  EXPECT_TRUE(is_kept_survey()) << "a veth of a pod";
+  send(links_.theirs, bytes_of({.type = RTM_DELLINK, .index = 4711, .name = "rail1"}));
+  expect_change("the netdev of a port moved to another network namespace");
+  send(uevents_.theirs, "move@/devices/pci0000:00/0000:10:00.0/net/other SUBSYSTEM=net");
+  expect_change("a netdev of hardware was renamed");
+  send(uevents_.theirs, "add@/devices/pci0000:00/0000:10:00.0/infiniband/mlx5_0 SUBSYSTEM=infiniband");
+  expect_change("hot-plug");
+
+  const std::string classes = tree_ + "/sys/class/infiniband/";
+  std::filesystem::rename(classes + "mlx5_1", classes + "mlx5_2");
+  EXPECT_EQ(survey().hcas.at(1).name, "mlx5_2") << "renamed, before its event";
+  std::filesystem::remove(classes + "mlx5_2");
+  EXPECT_EQ(survey().hcas.size(), 1U) << "removed, before its event";
+  EXPECT_TRUE(is_kept_survey());
+  HcaFacts other = kSurveyFacts;
+  other.driver = true;
+  EXPECT_EQ(kept.survey(tree_, other, false), survey_node(tree_, other, false)) << "a survey with other facts";
+  EXPECT_FALSE(is_kept_survey());
+  now_ += 10min;
+  EXPECT_FALSE(is_kept_survey());
+  uevents_.theirs.reset();
+  EXPECT_FALSE(is_kept_survey()) << "no socket, no events";
+  EXPECT_FALSE(is_kept_survey());
+}
+
+TEST_F(KeptNodeTest, KeepsNoSurveyWithGpus) {
+  KeptNode kept = node();
+  EXPECT_EQ(kept.survey(tree_, kSurveyFacts, true), survey_node(tree_, kSurveyFacts, true));
+  test_support::write_file(tree_ + "/sys/class/infiniband/mlx5_0/device/vendor", "0x1234\n");
+  EXPECT_EQ(kept.survey(tree_, kSurveyFacts, true).hcas.at(0).vendor, "0x1234") << "no event reports GPUs";
+}
+
 TEST_F(KeptNodeTest, ReadsWholeNodeWithoutEvents) {
   KeptNode kept{NodeEvents()};
   EXPECT_FALSE(is_kept(kept));
