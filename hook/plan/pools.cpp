@@ -1,8 +1,8 @@
 #include "hook/plan/pools.hpp"
 
 #include <algorithm>
+#include <compare>
 #include <map>
-#include <tuple>
 #include <utility>
 
 #include "base/text.hpp"
@@ -72,6 +72,7 @@ const Netdev* master_of(const Inventory& inventory, const std::string& name) {
 }
 
 void find_netdevs(const Inventory& inventory, NodeHca& node) {
+  if (node.hca->ports.empty()) return;
   for (const Port* port : active_first(*node.hca)) {
     const auto own = port_netdev(inventory, *node.hca, *port);
     if (!own) continue;
@@ -165,18 +166,51 @@ void find_entry(const std::vector<RailEntry>& rails, const Inventory& inventory,
   }
 }
 
+// The place of an HCA in the order of rails, up to the comparison of PCI addresses and names. A node can have hundreds
+// of HCAs, so this part is computed once for each HCA.
+struct RailPlace {
+  bool is_unlisted = false;
+  unsigned rail = 0;
+  std::optional<unsigned> plane;
+  bool has_no_pool = false;
+  bool has_no_pci = false;
+  friend auto operator<=>(const RailPlace&, const RailPlace&) = default;
+};
+using PlacedHca = std::pair<RailPlace, NodeHca*>;
+
+RailPlace place_of(const NodeHca& node) {
+  RailPlace place{.plane = {}, .has_no_pool = node.pool == nullptr, .has_no_pci = !node.hca->pci};
+  place.is_unlisted = node.entry == nullptr;
+  if (!node.entry) return place;
+  place.rail = node.entry->rail;
+  place.plane = node.entry->plane;
+  return place;
+}
+
 // Orders HCAs by `rails`. HCAs that `rails` does not list follow: first the HCAs in a pool, so that a front-end NIC
 // without a pool does not shift the numbers of rails. Among equals, hardware precedes software devices, then PCI
 // address and name decide.
-bool rail_less(const NodeHca& left, const NodeHca& right) {
-  const auto key = [&](const NodeHca& node) {
-    const bool is_listed = node.entry != nullptr;
-    return std::tuple(!is_listed, is_listed ? node.entry->rail : 0, is_listed ? node.entry->plane : std::nullopt,
-                      node.pool == nullptr, !node.hca->pci);
-  };
-  if (key(left) != key(right)) return key(left) < key(right);
-  if (left.hca->pci && *left.hca->pci != *right.hca->pci) return pci_less(*left.hca->pci, *right.hca->pci);
-  return base::natural_less(left.name(), right.name());
+bool rail_less(const PlacedHca& left, const PlacedHca& right) {
+  if (const auto order = left.first <=> right.first; order != 0) return order < 0;
+  const auto& left_pci = left.second->hca->pci;
+  const auto& right_pci = right.second->hca->pci;
+  if (left_pci && *left_pci != *right_pci) return pci_less(*left_pci, *right_pci);
+  return base::natural_less(left.second->name(), right.second->name());
+}
+
+// Returns the HCAs in the order of rail_less(). Most nodes number their HCAs in the order of PCI addresses: then no
+// sort is needed.
+std::vector<NodeHca*> by_rail_of(std::vector<NodeHca>& hcas) {
+  std::vector<PlacedHca> placed;
+  placed.reserve(hcas.size());
+  for (NodeHca& node : hcas)
+    placed.emplace_back(place_of(node), &node);
+  if (!std::ranges::is_sorted(placed, rail_less)) std::ranges::sort(placed, rail_less);
+  std::vector<NodeHca*> order;
+  order.reserve(placed.size());
+  for (const PlacedHca& one : placed)
+    order.push_back(one.second);
+  return order;
 }
 
 // Numbers the rails of HCAs in the order of rail_less().
@@ -224,10 +258,7 @@ NodeMap::NodeMap(const Inventory& inventory, const Config& config) : pools_(effe
     find_pool(pools_, inventory, node);
     find_entry(config.rails, inventory, node);
   }
-  std::vector<NodeHca*> order;
-  for (NodeHca& node : hcas_)
-    order.push_back(&node);
-  std::ranges::sort(order, [](const NodeHca* left, const NodeHca* right) { return rail_less(*left, *right); });
+  const auto order = by_rail_of(hcas_);
   number_rails(config.rails, order);
   by_rail_.assign(order.begin(), order.end());
 }
