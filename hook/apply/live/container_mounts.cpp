@@ -44,23 +44,20 @@ std::optional<Mounted> mounted(int fd) {
 }
 
 bool is_shared(std::string_view mountinfo, std::uint64_t id) {
-  bool any = false;
-  for (const std::string_view text : base::split(mountinfo, '\n')) {
-    const auto line = base::parse_mount_line(text);
-    if (!line) continue;
-    // If the kernel reports no id (before Linux 5.8), `id` is 0: any shared mount counts.
-    if (id != 0 && line->id == id) return line->shared;
-    any = any || line->shared;
+  // If the kernel reports no id (before Linux 5.8), `id` is 0: any shared mount counts.
+  if (id != 0) {
+    if (const auto line = base::find_mount(mountinfo, id)) return line->shared;
   }
-  return any;
+  const auto lines = base::split(mountinfo, '\n');
+  return std::ranges::any_of(lines, [](std::string_view text) {
+    const auto line = base::parse_mount_line(text);
+    return line && line->shared;
+  });
 }
 
 bool lies_on(std::string_view mountinfo, std::uint64_t id, std::uint64_t below) {
-  const auto lines = base::split(mountinfo, '\n');
-  return std::ranges::any_of(lines, [&](std::string_view text) {
-    const auto line = base::parse_mount_line(text);
-    return line && line->id == id && line->parent == below;
-  });
+  const auto line = base::find_mount(mountinfo, id);
+  return line && line->parent == below;
 }
 
 bool has_own_dev(const std::vector<SpecMount>& mounts) {

@@ -220,7 +220,14 @@ Result<ContainerRoot> ContainerRoot::open(const std::string& path, const FileId&
         fmt::format("cannot use `{}` as the container's root: none of the mounts of the bundle is in it", path), 0,
         "check that the pid in the OCI state is a process of this bundle's container"};
   }
-  return ContainerRoot(std::move(root), node, std::move(mounts));
+  ContainerRoot result(std::move(root), node, std::move(mounts));
+  result.root_mount_ = here;
+  return result;
+}
+
+std::optional<Mounted> ContainerRoot::root_mount() const {
+  if (!root_mount_) root_mount_ = mounted(root_.get());
+  return root_mount_;
 }
 
 // Returns whether the directory is on a tmpfs that is mounted directly on the root's mount, and is not the node's.
@@ -239,7 +246,7 @@ Result<const ContainerRoot::NodeDirectory*> ContainerRoot::node_directory() cons
   if (node_directory_) return &*node_directory_;
   UniqueFd dev = open_in_root(root_.get(), "/dev", O_PATH | O_DIRECTORY);
   if (!dev.ok() && errno != ENOENT) return open_error(errno, "/dev");
-  const auto own = mounted(root_.get());
+  const auto own = root_mount();
   const auto here = dev.ok() ? mounted(dev.get()) : own;
   if (!own || !here) return sys_error(errno, "cannot read `/dev`");
   const bool runtimes_own = has_own_dev(mounts_.spec) && dev.ok() && is_own_tmpfs(dev.get(), *here, *own);
@@ -257,7 +264,7 @@ Result<void> ContainerRoot::check_writable(int directory, const std::string& pat
 }
 
 Result<void> ContainerRoot::check_own(int directory, const std::string& path) const {
-  const auto root = mounted(root_.get());
+  const auto root = root_mount();
   const auto here = mounted(directory);
   if (!root || !here) return sys_error(errno, "cannot read `{}`", path);
   if (!is_in_bind(mounts_.spec, path) && (is_same_mount(*here, *root) || is_own_tmpfs(directory, *here, *root)))
@@ -361,7 +368,8 @@ Result<void> ContainerRoot::bind_directory(const BindDirectory& bind, int tree, 
     return open_error(errno, bind.destination);
   }
   if (!here) return sys_error(errno, "cannot read the mount of `{}` in the container", bind.destination);
-  if (here->file == file_id(tree)) return {};  // an earlier call mounted it
+  // An earlier call may have mounted it. Linux before 5.8 does not report whether this is the root of a mount.
+  if ((here->is_root || here->id == 0) && here->file == file_id(tree)) return {};
   TRY_VOID(check_not_shared(*here, mounts_.mountinfo, bind.destination));
   const std::uint64_t noexec = MOUNT_ATTR_NOEXEC;  // the node's /run may have it, too
   const bool sealed =

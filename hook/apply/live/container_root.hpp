@@ -134,9 +134,13 @@ class ContainerRoot {
   };
   Result<const NodeDirectory*> node_directory() const;
 
+  // Returns the mount of the root. Reads it once, because the descriptor stays on it.
+  std::optional<Mounted> root_mount() const;
+
   base::UniqueFd root_;
   NodeFiles node_;
   ContainerMounts mounts_;
+  mutable std::optional<Mounted> root_mount_;
   mutable std::optional<NodeDirectory> node_directory_;
   mutable std::optional<Parent> parent_;
 };

@@ -147,10 +147,9 @@ class Group {
   Group(const Cgroup& cgroup, std::span<const DeviceNumber> devices, bool ours)
       : cgroup_(cgroup), devices_(devices), ours_(ours) {}
 
-  Result<DeviceChange> allow() {
-    const UniqueFd directory = TRY(open_cgroup(cgroup_));
+  Result<DeviceChange> allow(int directory) {
     for (int attempt = 0; attempt < kSwapAttempts; ++attempt) {
-      auto done = allow_once(directory.get());
+      auto done = allow_once(directory);
       if (done || done.error().code != ENOENT) return done;
     }
     return Error{fmt::format("cannot replace the BPF device program of the cgroup `{}`: another process replaced it in "
@@ -291,17 +290,16 @@ std::string v1_rule(const DeviceNumber& device) {
   return fmt::format("c {}:{} rw", device.major, device.minor);
 }
 
-Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const DeviceNumber> devices) {
+Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, int directory, std::span<const DeviceNumber> devices) {
   DeviceChange change;
-  const UniqueFd directory = TRY(open_cgroup(cgroup));
-  const std::string list = TRY(read_list(directory.get(), cgroup));
+  const std::string list = TRY(read_list(directory, cgroup));
   UniqueFd allow;
   for (const DeviceNumber& device : devices) {
     const V1Grant grant = find_v1_grant(list, device);
     if (grant == V1Grant::kYes || (grant == V1Grant::kAll && cgroup.path == "/")) continue;
     // Below the root cgroup, kAll does not show that the device is allowed, because the kernel does not list the
     // exceptions. So write the rule; this does no harm if the device is allowed already.
-    if (!allow.ok()) allow.reset(openat(directory.get(), "devices.allow", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!allow.ok()) allow.reset(openat(directory, "devices.allow", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!allow.ok()) return sys_error(errno, "cannot open `{}/devices.allow`", cgroup.directory());
     // The kernel reads one rule per write.
     const std::string rule = v1_rule(device);
@@ -313,14 +311,16 @@ Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const Devi
   return change;
 }
 
-Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices) {
+Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, int directory, std::span<const DeviceNumber> devices) {
   DeviceChange all;
   const std::vector<Cgroup> groups = with_ancestors(cgroup);
   // The order is from the root down: if a parent cgroup denies a device, the call fails before it has changed a
   // program.
   for (std::size_t above = groups.size(); above-- > 0;) {
     const bool own = above == 0 || (above == 1 && is_inside_scope(cgroup));
-    DeviceChange change = TRY(Group(groups[above], devices, own && groups[above].path != "/").allow());
+    const UniqueFd ancestor = above == 0 ? UniqueFd() : TRY(open_cgroup(groups[above]));
+    DeviceChange change = TRY(
+        Group(groups[above], devices, own && groups[above].path != "/").allow(above == 0 ? directory : ancestor.get()));
     all.changed = all.changed || change.changed;
     // systemd replaces only programs of its units, not those of cgroups below a unit. If the unit itself has no program
     // (crun 1.8.1), this call did not change the unit, and systemd undoes nothing.

@@ -33,15 +33,17 @@ struct DeviceChange {
   std::vector<std::string> warnings;
 };
 
+// directory, here and below: the open directory of the cgroup (open_cgroup()).
+//
 // Adds the missing devices to the cgroup's list. Does nothing in the root of the hierarchy, which restricts no device.
 // Errors: a parent cgroup does not allow the device.
-Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
+Result<DeviceChange> allow_devices_v1(const Cgroup& cgroup, int directory, std::span<const DeviceNumber> devices);
 
 // Replaces programs that deny the devices (replace_device_program()) in the container's own cgroup, and in the scope
 // above it if systemd made the scope for this container. A program that allows the devices stays; a cgroup without a
 // program needs no change. Errors: the program of a parent cgroup (a slice) denies a device; the kernel hides a
 // program; EPERM, the caller may not query programs.
-Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, std::span<const DeviceNumber> devices);
+Result<DeviceChange> allow_devices_v2(const Cgroup& cgroup, int directory, std::span<const DeviceNumber> devices);
 
 // The commands of bpf(2) for device programs of a cgroup. libbpf has them too, but would make the hook larger.
 //

@@ -179,9 +179,10 @@ class StepRun {
   // be opened before the process joins the container's mount namespace.
   using FileSteps = std::vector<std::pair<Step, UniqueFd>>;
 
-  Result<void> allow_in(const Cgroup& cgroup, const AllowDevices& step) {
-    auto change = cgroup.kind == CgroupKind::kV1Devices ? allow_devices_v1(cgroup, step.devices)
-                                                        : allow_devices_v2(cgroup, step.devices);
+  Result<void> allow_in(const OpenCgroup& group, const AllowDevices& step) {
+    const auto& [cgroup, directory] = group;
+    auto change = cgroup.kind == CgroupKind::kV1Devices ? allow_devices_v1(cgroup, directory.get(), step.devices)
+                                                        : allow_devices_v2(cgroup, directory.get(), step.devices);
     if (!change) {
       const int code = change.error().code;
       // Fails for root: otherwise the container would start without access to its devices.
@@ -203,13 +204,13 @@ class StepRun {
   }
 
   Result<void> allow(const AllowDevices& step) {
-    const std::vector<Cgroup> cgroups = TRY(device_cgroups(container_.init.pid));
+    const std::vector<OpenCgroup> cgroups = TRY(open_device_cgroups(container_.init.pid));
     // The cgroups were looked up by PID. If the container's process still lives, the cgroups are the container's. After
     // the end of the process, another process may have had this PID.
     TRY_VOID(check_alive(container_));
     if (cgroups.empty())
       warnings_.emplace_back("no cgroup restricts the container's devices: only the modes of device nodes apply");
-    for (const Cgroup& cgroup : cgroups)
+    for (const OpenCgroup& cgroup : cgroups)
       TRY_VOID(allow_in(cgroup, step));
     return {};
   }
@@ -255,8 +256,10 @@ class StepRun {
 
   Result<void> run_file_steps(const FileSteps& steps) {
     return run_in_mount_namespace(container_.mount_namespace.get(), [&]() -> Result<void> {
-      const ContainerRoot root =
-          TRY(ContainerRoot::open(container_.root_path, container_.rootfs, container_.node, container_.mounts));
+      auto opened = ContainerRoot::open(container_.root_path, container_.rootfs, container_.node, container_.mounts);
+      if (!opened) return std::move(opened).error();
+      // The process ends after this function, and its descriptors with it, so nothing closes them one by one.
+      const ContainerRoot& root = *new ContainerRoot(std::move(*opened));
       for (const auto& [step, tree] : steps) {
         if (const auto* node = std::get_if<MakeNode>(&step)) {
           TRY_VOID(node->bind ? root.bind_node(*node, tree.get(), container_.owner.value_or(MappedRoot{}))
@@ -270,9 +273,13 @@ class StepRun {
   }
 
   Result<void> change_files(const std::vector<Step>& steps) {
-    const FileSteps prepared = TRY(prepare(steps, false));
+    FileSteps prepared = TRY(prepare(steps, false));
     if (prepared.empty()) return {};
     auto done = run_file_steps(prepared);
+    std::vector<int> trees;
+    for (auto& [step, tree] : prepared)
+      if (tree.ok()) trees.push_back(tree.release());
+    base::close_all(trees);
     if (done || done.error().code != EPERM) return done;
     // mknod(2) is forbidden if the hook itself runs in a user namespace, as with rootless Podman. Then bind-mount the
     // node's device nodes instead.

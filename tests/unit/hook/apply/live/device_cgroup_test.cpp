@@ -271,7 +271,7 @@ class DeviceCgroupV2Test : public DeviceCgroupTest {
     return query_device_programs(directory(cgroup).get()).value().ids;
   }
   static bool allow(const Cgroup& cgroup, std::vector<DeviceNumber> devices) {
-    const auto change = allow_devices_v2(cgroup, devices);
+    const auto change = allow_devices_v2(cgroup, must(open_cgroup(cgroup)).get(), devices);
     EXPECT_OK(change);
     return change && change->changed;
   }
@@ -339,7 +339,7 @@ TEST_F(DeviceCgroupV2Test, RefusesIfParentCgroupDenies) {
   attach(slice, 0);
   attach(own, 0);
   const auto before = ids(own);
-  const auto change = allow_devices_v2(own, std::vector{kNull});
+  const auto change = allow_devices_v2(own, must(open_cgroup(own)).get(), std::vector{kNull});
   ASSERT_FALSE(change);
   EXPECT_EQ(error_message(change),
             fmt::format("cannot allow c 1:3 rw: the BPF device program of the parent cgroup `{}` denies it",
@@ -376,26 +376,26 @@ class DeviceCgroupV1Test : public DeviceCgroupTest {
 TEST_F(DeviceCgroupV1Test, AddsRulesOnce) {
   deny_all(base_);
   EXPECT_EQ(open_in(base_, "null"), EPERM);
-  EXPECT_TRUE(must(allow_devices_v1(base_, std::vector{kNull})).changed);
+  EXPECT_TRUE(must(allow_devices_v1(base_, must(open_cgroup(base_)).get(), std::vector{kNull})).changed);
   EXPECT_EQ(open_in(base_, "null"), 0);
   EXPECT_EQ(make_null_in(base_), EPERM);
   EXPECT_EQ(open_in(base_, "zero"), EPERM);
   EXPECT_EQ(read_file(base_.directory() + "/devices.list"), "c 1:3 rw\n");
-  EXPECT_FALSE(must(allow_devices_v1(base_, std::vector{kNull})).changed);
+  EXPECT_FALSE(must(allow_devices_v1(base_, must(open_cgroup(base_)).get(), std::vector{kNull})).changed);
 }
 
 TEST_F(DeviceCgroupV1Test, RemovesExceptionFromAllowAll) {
   const UniqueFd fd(open((base_.directory() + "/devices.deny").c_str(), O_WRONLY | O_CLOEXEC));
   ASSERT_EQ(write(fd.get(), "c 1:3 rwm", 9), 9);
   EXPECT_EQ(open_in(base_, "null"), EPERM);
-  ASSERT_TRUE(allow_devices_v1(base_, std::vector{kNull}));
+  ASSERT_TRUE(allow_devices_v1(base_, must(open_cgroup(base_)).get(), std::vector{kNull}));
   EXPECT_EQ(open_in(base_, "null"), 0);
 }
 
 TEST_F(DeviceCgroupV1Test, RefusesIfParentCgroupDenies) {
   deny_all(base_);
   const Cgroup own = make(base_, "container");
-  const auto change = allow_devices_v1(own, std::vector{kNull});
+  const auto change = allow_devices_v1(own, must(open_cgroup(own)).get(), std::vector{kNull});
   EXPECT_EQ(error_message(change),
             fmt::format("cannot write `c 1:3 rw` to `{}/devices.allow`: Operation not permitted", own.directory()));
   EXPECT_NE(error_hint(change), "");
