@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <ctime>
 
+#include "base/file.hpp"
 #include "hook/ledger/absence.hpp"
 #include "hook/ledger/changes.hpp"
 #include "hook/ledger/index.hpp"
@@ -149,6 +150,13 @@ Result<void> roll_back_booking(const LedgerFiles& files, const StoredGrant& gran
 LockedHcas::LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas)
     : files_(std::move(files)), hcas_(std::move(hcas)) {}
 
+LockedHcas::~LockedHcas() {
+  std::vector<int> fds;
+  for (Locked& hca : hcas_)
+    if (hca.lock.ok()) fds.push_back(hca.lock.release());
+  base::close_all(fds);
+}
+
 Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<std::string, UnitBounds>& bounds) const {
   if (!is_file_name(requesting.key, kLongestKey))
     return make_error("internal error: grant key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", requesting.key);
@@ -157,8 +165,11 @@ Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<st
     // The key of a pod's grant has the inode number of the pod's network namespace, and the kernel reuses such numbers.
     // So this grant may belong to an earlier pod. refresh() then releases it, so that the HCAs of the earlier pod do
     // not count as those of `requesting`.
-    const KeyLock lock = TRY(KeyLock::take(*files_, {requesting.key}));
-    if (const auto grant = TRY(refresh(*files_, requesting.key))) own = held_hcas(*grant);
+    // Without a grant there is nothing to refresh.
+    std::optional<KeyLock> lock;
+    if (TRY(read_grant(*files_, requesting.key))) lock.emplace(TRY(KeyLock::take(*files_, {requesting.key})));
+    const auto grant = lock ? TRY(refresh(*files_, requesting.key)) : std::nullopt;
+    if (grant) own = held_hcas(*grant);
   }
   Holdings holdings;
   asked_for_ = requesting.key;

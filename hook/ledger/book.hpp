@@ -26,6 +26,9 @@ using HcaDevices = std::map<std::string, std::string>;
 // HCAs that stay locked as long as this object lives.
 class LockedHcas {
  public:
+  LockedHcas(LockedHcas&&) = default;
+  LockedHcas& operator=(LockedHcas&&) = default;
+  ~LockedHcas();
   // Returns for each locked HCA the units that `requesting` and other owners hold, for make_plan(). Releases a stale
   // grant only if it belongs to `requesting`, if it holds the HCA exclusively, or if the units of other owners reach
   // the HCA's bounds. bounds: by the HCA's name; missing: units of other owners are not counted. Errors: the grant of

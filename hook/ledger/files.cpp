@@ -1,6 +1,7 @@
 #include "hook/ledger/files.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -19,6 +20,10 @@ constexpr const char* kPlace = "place";
 constexpr int kDeepest = 32;  // levels that remove_tree() enters: each takes a call frame and a descriptor
 // The modification time of DIR/hca after a change by the ledger's functions. Every other change sets the present time.
 constexpr timespec kSeal{.tv_sec = 1, .tv_nsec = 0};
+
+// Number of calls of fork(2) that lead from the first process of this program to this one.
+unsigned forks = 0;
+[[maybe_unused]] const int forks_are_counted = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
 
 Error path_error(int code, const char* verb, const std::string& path) {
   Error error = sys_error(code, "cannot {} `{}`", verb, path);
@@ -167,9 +172,9 @@ Result<LedgerDirectory> open_directory(int parent, const std::string& name, std:
   return LedgerDirectory{std::move(fd), std::move(path)};
 }
 
-Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& path,
-                                                             std::shared_ptr<const GrantEffects> effects,
-                                                             std::string container) {
+Result<std::shared_ptr<LedgerFiles>> LedgerFiles::open(const std::string& path,
+                                                       std::shared_ptr<const GrantEffects> effects,
+                                                       std::string container) {
   auto files = std::make_shared<LedgerFiles>();
   files->effects_ = std::move(effects);
   files->container = std::move(container);
@@ -180,7 +185,26 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open(const std::string& 
   for (const auto& [part, name] : parts)
     *part = TRY(open_directory(files->root.fd.get(), name, path + "/" + name, true));
   TRY_VOID(check_place(*files, true));
-  return std::shared_ptr<const LedgerFiles>(std::move(files));
+  return files;
+}
+
+void LedgerFiles::begin_call(std::shared_ptr<const GrantEffects> effects, std::string of_container) {
+  effects_ = std::move(effects);
+  container = std::move(of_container);
+  begun.clear();
+  left_views.clear();
+  released.clear();
+  new_key.clear();
+}
+
+Result<int> LedgerFiles::key_locks() const {
+  // A child made by fork() shares the open file description, and thus the locks of its parent.
+  if (!key_locks_.ok() || key_locks_forks_ != forks) {
+    key_locks_forks_ = forks;
+    key_locks_.reset(::openat(root.fd.get(), "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
+  }
+  if (!key_locks_.ok()) return sys_error(errno, "cannot open `{}/lock`", root.path);
+  return key_locks_.get();
 }
 
 Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open_to_list(const std::string& path) {

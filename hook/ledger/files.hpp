@@ -55,9 +55,12 @@ class LedgerFiles {
  public:
   // Opens the ledger's directories, and makes them if they are missing. Errors: those of open_directory() and
   // check_place().
-  static Result<std::shared_ptr<const LedgerFiles>> open(const std::string& path,
-                                                         std::shared_ptr<const GrantEffects> effects = nullptr,
-                                                         std::string container = {});
+  static Result<std::shared_ptr<LedgerFiles>> open(const std::string& path,
+                                                   std::shared_ptr<const GrantEffects> effects = nullptr,
+                                                   std::string container = {});
+  // Makes this object as open() would return it for another call of this process. The caller has checked that the
+  // directories are still those of the path, and no other object uses this one.
+  void begin_call(std::shared_ptr<const GrantEffects> effects, std::string of_container);
 
   // For commands that only read: opens root, grants and pending, makes nothing and does not check DIR/place. Returns
   // nullptr if root or grants is missing. A missing pending is no error.
@@ -83,6 +86,14 @@ class LedgerFiles {
   // The result of the next Ledger::take_released(): grants that this object released, and pod grants from which it
   // removed a container.
   mutable std::vector<Released> released;
+
+  // A key that this call has made of random bits: no grant has it, so that no file is searched for it, until this call
+  // writes the grant. Empty: there is none.
+  mutable std::string new_key;
+
+  // Returns the descriptor of DIR/lock, whose open file description holds the locks on keys (KeyLock). Opens the file
+  // once in each process.
+  Result<int> key_locks() const;
 
   // The next two functions call the functions of GrantEffects with the same name, if the ledger was opened with
   // effects.
@@ -114,6 +125,8 @@ class LedgerFiles {
 
  private:
   std::shared_ptr<const GrantEffects> effects_;
+  mutable base::UniqueFd key_locks_;
+  mutable unsigned key_locks_forks_ = 0;  // number of forks at which key_locks_ was opened
 };
 
 // Checks that this process is in the PID and time namespace in which the ledger's records were written. The link

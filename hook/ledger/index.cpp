@@ -184,6 +184,12 @@ Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& before, con
   return {};
 }
 
+Result<bool> has_list_of_id(const LedgerFiles& files, std::string_view id) {
+  const std::string path = id_path(id);
+  if (::faccessat(files.root.fd.get(), path.c_str(), F_OK, 0) == 0) return true;
+  return errno == ENOENT ? Result<bool>(false) : path_error(files.root, "read", path);
+}
+
 Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::string_view id) {
   return names_at(files, id_path(id));
 }

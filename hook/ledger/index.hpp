@@ -107,6 +107,8 @@ Result<void> add_ids(const LedgerFiles& files, const StoredGrant& after, const s
 // files.left_views. Locks: the caller holds the key's lock.
 Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& before, const std::optional<StoredGrant>& after);
 
+// Returns whether the index has a list for a container or pod id.
+Result<bool> has_list_of_id(const LedgerFiles& files, std::string_view id);
 // Returns the keys of the grants that the index lists for a container or pod id. Some of these grants may be gone or
 // may no longer have the id.
 Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::string_view id);

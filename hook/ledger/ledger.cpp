@@ -44,11 +44,14 @@
 // device (HcaDevices). Names are for people.
 #include "hook/ledger/ledger.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <set>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/absence.hpp"
@@ -60,6 +63,7 @@ namespace hook {
 namespace {
 
 constexpr int kBindAttempts = 3;
+constexpr const char* kLinks = "links";
 
 bool is_token(std::string_view token) {
   const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
@@ -195,6 +199,32 @@ Result<Ledger> Ledger::open(const std::string& path, std::shared_ptr<const Grant
   return Ledger(TRY(LedgerFiles::open(path, std::move(effects), std::move(container))));
 }
 
+Result<Ledger> KeptLedger::open(std::shared_ptr<const GrantEffects> effects, std::string container) {
+  struct stat now {};
+  const auto is_same = [](const timespec& left, const timespec& right) {
+    return left.tv_sec == right.tv_sec && left.tv_nsec == right.tv_nsec;
+  };
+  if (files_ && files_.use_count() == 1 && ::stat(path_.c_str(), &now) == 0 && now.st_dev == seen_.st_dev &&
+      now.st_ino == seen_.st_ino && is_same(now.st_mtim, seen_.st_mtim) && is_same(now.st_ctim, seen_.st_ctim)) {
+    files_->begin_call(std::move(effects), std::move(container));
+    return Ledger(files_);
+  }
+  files_.reset();
+  const base::ChangeStep step;
+  auto files = TRY(LedgerFiles::open(path_, std::move(effects), std::move(container)));
+  if (::fstat(files->root.fd.get(), &seen_) == 0 && step.is_after(seen_.st_mtim) && step.is_after(seen_.st_ctim))
+    files_ = files;
+  return Ledger(std::move(files));
+}
+
+void Ledger::expect_new(std::string_view key) const {
+  files_->new_key = key;
+}
+
+Result<bool> Ledger::may_have_id(std::string_view id) const {
+  return has_list_of_id(*files_, id);
+}
+
 Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeout_ms, const HcaDevices& devices) const {
   std::set<std::pair<std::string, std::string>> names;  // (device, name): the device gives the order
   for (const std::string& name : hcas) {
@@ -207,7 +237,7 @@ Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeou
     // Two HCAs may have one device: before Linux 5.11, the device of an rxe HCA is the PCI function of its netdev.
     // flock(2) of the same file through a second descriptor would wait for this process itself.
     const bool is_locked = !locked.empty() && locked.back().key == key;
-    auto lock = is_locked ? base::UniqueFd() : TRY(lock_hca(*files_, key, timeout_ms));
+    auto lock = is_locked ? base::UniqueFd() : TRY(lock_hca(*files_, key, timeout_ms, locked.empty()));
     locked.push_back({name, key, std::move(lock)});
   }
   return LockedHcas(files_, std::move(locked));
@@ -380,6 +410,15 @@ void Ledger::remove_left_views() const {
 
 std::vector<Released> Ledger::take_released() const {
   return std::exchange(files_->released, {});
+}
+
+std::string Ledger::noted_links() const {
+  auto text = read_ledger_file(files_->root, kLinks);
+  return text && *text ? **std::move(text) : std::string();
+}
+
+void Ledger::note_links(std::string_view text) const {
+  if (text.size() <= kLargestLedgerFile) (void)files_->replace_file(files_->root, kLinks, text).has_value();
 }
 
 const LedgerDirectory& Ledger::directory() const {

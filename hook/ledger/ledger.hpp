@@ -31,6 +31,12 @@
 //   DIR/views/SET/
 //       The view of /sys/class of containers with these HCAs (views.hpp). Needs the lock of SET. recover() removes it
 //       after its last user.
+//   DIR/checked/SET -> NUMBERS
+//       Inode numbers and times of the view SET when it was found whole (views.cpp). Needs the lock of SET. Ends with
+//       the view; recover() removes it if another program has removed the view.
+//   DIR/links
+//       The links of /sys/class/infiniband, with inode numbers that prove them (fabric/rdma_sysfs.hpp). Only on a node
+//       with many HCAs. A call that has read them replaces it.
 //   DIR/copies/CONTENT
 //       A file of the node that views lend (copies.hpp). Needs the lock of "copies". Ends with its last link in a view.
 //   DIR/network/KEY.json
@@ -58,6 +64,8 @@
 // descriptor of the file (fcntl(2)). LMDB adds 70 kB, but a killed reader keeps old pages, and a full file fails a
 // start. A daemon with the state in its memory must run before each container can start or end.
 #pragma once
+
+#include <sys/stat.h>
 
 #include <chrono>
 #include <functional>
@@ -113,6 +121,10 @@ class Ledger {
   // counting stops. If the index cannot be read, the HCA counts as held exclusively.
   Holding glance(const std::string& hca, std::string_view key, unsigned most) const;
 
+  // Notes that this call has made the key of random bits (new_token()), so that the ledger searches for no grant of it
+  // before it is booked.
+  void expect_new(std::string_view key) const;
+
   // Returns the grant of this key; nullopt: there is none. Errors: its file cannot be read or parsed; the error names
   // it.
   Result<std::optional<Grant>> find(std::string_view key) const;
@@ -128,7 +140,10 @@ class Ledger {
   static Result<bool> for_each_recorded_at(const std::string& path,
                                            const std::function<Result<void>(const Grant&)>& use,
                                            Unread* unread = nullptr);
-  // Returns the grants with a user of this id, which is the id of a container or a pod. Reads no other grants.
+  // Returns false if no grant has a user of this id, which is the id of a container or a pod: with one system call. A
+  // grant of the index may be stale.
+  Result<bool> may_have_id(std::string_view id) const;
+  // Returns the grants with a user of this id. Reads no other grants.
   Result<std::vector<Grant>> find_by_id(std::string_view id, Unread* unread = nullptr) const;
   // Returns all grants, also stale ones. Reads every record: for commands that people run, not for the start of a
   // container.
@@ -201,9 +216,29 @@ class Ledger {
   std::string view_directory() const;
   const LedgerDirectory& directory() const;
 
+  // Returns the text of the last note_links(): fabric::rdma_sysfs::KnownLinks. Empty: there is none, or it cannot be
+  // read. Notes a text for later calls. Best effort: without it, they read the links of all HCAs.
+  std::string noted_links() const;
+  void note_links(std::string_view text) const;
+
  private:
+  friend class KeptLedger;
   explicit Ledger(std::shared_ptr<const LedgerFiles> files);
   std::shared_ptr<const LedgerFiles> files_;
+};
+
+// Opens the ledger for the calls of a process that stays. If a call has ended, and nothing was made, removed or renamed
+// in DIR since it opened the ledger, the next call uses the same descriptors, for one system call.
+class KeptLedger {
+ public:
+  explicit KeptLedger(std::string path) : path_(std::move(path)) {}
+  // Opens the ledger, or uses the descriptors of the last call. Parameters and errors: those of Ledger::open().
+  Result<Ledger> open(std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
+
+ private:
+  std::string path_;
+  std::shared_ptr<LedgerFiles> files_;
+  struct stat seen_ {};  // state of DIR when files_ was opened
 };
 
 }  // namespace hook

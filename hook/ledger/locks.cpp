@@ -19,6 +19,8 @@
 namespace hook {
 namespace {
 
+// A call that does not wait (timeout 0) runs at every start of a container, and skips a locked grant. To keep it cheap,
+// it does not search procfs for the process that holds the lock.
 constexpr const char* kAnotherProcess = "another process holds it";
 
 std::string lock_sentence(const ProcessIdentity& process, std::string_view container, std::int64_t seconds) {
@@ -54,47 +56,75 @@ std::string lock_text(const ProcessIdentity& process, std::string_view container
   return fmt::format("{} {} {}\n", process.pid, process.start_time, container);
 }
 
-// Returns "process 123 (rdma-hook, container `web-1`, since 12 s) holds it" for the lock file of an HCA, or
-// kAnotherProcess if the file names no living process. The mtime of the file is the time at which the lock was taken.
-std::string process_with_hca_lock(int fd) {
+// The process that the text of a lock file names, and its container; the time of the text.
+struct LockNote {
+  ProcessIdentity process;
+  std::string container;
+  std::int64_t since = 0;
+};
+
+// Returns nullopt if the file names no process. The mtime of the file is the time at which the lock was taken.
+std::optional<LockNote> note_in(int fd) {
   char buffer[1024];
   const ssize_t count = ::pread(fd, buffer, sizeof buffer, 0);
   struct stat info {};
-  if (count <= 0 || ::fstat(fd, &info) != 0) return kAnotherProcess;
+  if (count <= 0 || ::fstat(fd, &info) != 0) return std::nullopt;
   const std::string_view text(buffer, static_cast<std::size_t>(count));
   // Only the first line counts: the file is not truncated, so the end of an earlier, longer text may follow.
   const std::string_view line = text.substr(0, text.find('\n'));
   const auto fields = base::split(line, ' ');
-  if (fields.size() < 3) return kAnotherProcess;
+  if (fields.size() < 3) return std::nullopt;
   const auto pid = base::parse_number<pid_t>(fields[0]);
   const auto start_time = base::parse_number<std::uint64_t>(fields[1]);
-  if (!pid || !start_time) return kAnotherProcess;
-  const ProcessIdentity process{*pid, *start_time};
-  const auto seen = read_presence(process);
-  if (!seen || *seen == Presence::kAbsent) return kAnotherProcess;
-  const std::string_view container = line.substr(fields[0].size() + fields[1].size() + 2);
-  return lock_sentence(process, container, ::time(nullptr) - info.st_mtim.tv_sec);
+  if (!pid || !start_time) return std::nullopt;
+  return LockNote{
+      {*pid, *start_time}, std::string(line.substr(fields[0].size() + fields[1].size() + 2)), info.st_mtim.tv_sec};
 }
 
-// Returns the text of process_with_hca_lock() for a lock on one byte (F_OFD_SETLK). The text has no container, and its
-// age is that of the process. F_OFD_GETLK does not name the process that holds the lock (fcntl(2)), so this function
-// searches the fdinfo files of all processes. Without CAP_SYS_PTRACE it cannot read the fdinfo files of another user's
-// processes.
-std::string process_with_byte_lock(int fd, off_t offset) {
+std::string lock_sentence(const LockNote& note) {
+  return lock_sentence(note.process, note.container, ::time(nullptr) - note.since);
+}
+
+// Returns the process with a lock of which /proc/PID/fdinfo has a line with this end; nullopt: none, or it cannot be
+// read. The line has the form "lock:\t1: OFDLCK ADVISORY  WRITE -1 00:1a:4711 5 5" (lock_get_status() of fs/locks.c,
+// Linux 4.1 and later). Without CAP_SYS_PTRACE this function cannot read the fdinfo files of another user's processes.
+std::optional<ProcessIdentity> find_locker(int fd, std::string_view range) {
   struct stat info {};
   const auto proc = base::Directory::open("/proc");
-  if (!proc || ::fstat(fd, &info) != 0) return kAnotherProcess;
-  // This line of fdinfo has the form "lock:\t1: OFDLCK ADVISORY  WRITE -1 00:1a:4711 5 5" (lock_get_status() of
-  // fs/locks.c, Linux 4.1 and later).
+  if (!proc || ::fstat(fd, &info) != 0) return std::nullopt;
   const std::string line =
-      fmt::format(" {:02x}:{:02x}:{} {} {}\n", major(info.st_dev), minor(info.st_dev), info.st_ino, offset, offset);
+      fmt::format(" {:02x}:{:02x}:{} {}\n", major(info.st_dev), minor(info.st_dev), info.st_ino, range);
   for (const std::string& name : proc->list()) {
     const auto pid = base::parse_number<pid_t>(name);
     if (!pid || !has_lock(name, line)) continue;
     const auto process = identify(*pid);
-    return process ? lock_sentence(*process, "", age(*process)) : kAnotherProcess;
+    return process ? std::optional(*process) : std::nullopt;
   }
-  return kAnotherProcess;
+  return std::nullopt;
+}
+
+// Returns "process 123 (rdma-hook, container `web-1`, since 12 s) holds it" for the lock file of an HCA, or
+// kAnotherProcess. A call writes its name into one of the files that it locks, and an earlier text stays in the other
+// lock files. So only the text of the process that has the lock counts.
+std::string process_with_hca_lock(const LedgerFiles& files, int fd) {
+  const auto locker = find_locker(fd, "0 EOF");
+  if (!locker) return kAnotherProcess;
+  const auto note = note_in(fd);
+  if (note && note->process == *locker) return lock_sentence(*note);
+  const auto names = list_names(files.hca);
+  for (const std::string& name : names ? *names : std::vector<std::string>()) {
+    const UniqueFd other = base::open_to_read(files.hca.fd.get(), (name + "/lock").c_str(), O_NOFOLLOW);
+    const auto there = other.ok() ? note_in(other.get()) : std::nullopt;
+    if (there && there->process == *locker) return lock_sentence(*there);
+  }
+  return lock_sentence(*locker, "", age(*locker));
+}
+
+// Returns a text as process_with_hca_lock() for a lock on one byte (F_OFD_SETLK). The text has no container, and its
+// age is that of the process. F_OFD_GETLK does not name the process that holds the lock (fcntl(2)).
+std::string process_with_byte_lock(int fd, off_t offset) {
+  const auto locker = find_locker(fd, fmt::format("{} {}", offset, offset));
+  return locker ? lock_sentence(*locker, "", age(*locker)) : kAnotherProcess;
 }
 
 std::string duration(int ms) {
@@ -107,9 +137,18 @@ off_t key_offset(std::string_view key) {
   return static_cast<off_t>(checksum(key) >> 2);
 }
 
+struct flock byte_range(int type, off_t offset) {
+  struct flock range {};
+  range.l_type = static_cast<short>(type);
+  range.l_whence = SEEK_SET;
+  range.l_start = offset;
+  range.l_len = 1;
+  return range;
+}
+
 }  // namespace
 
-Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms) {
+Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms, bool is_named) {
   TRY_VOID(check_hca_name(name));
   // The file usually exists, so try to open it before its directory is checked or made.
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
@@ -122,11 +161,12 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int
   }
   const int failed = base::flock_within(fd.get(), LOCK_EX, std::chrono::milliseconds(timeout_ms));
   if (failed == EAGAIN) {
-    return Error{
-        fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms), process_with_hca_lock(fd.get())),
-        EAGAIN, "try again; if the error persists, check that process"};
+    const std::string process = timeout_ms > 0 ? process_with_hca_lock(files, fd.get()) : kAnotherProcess;
+    return Error{fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms), process), EAGAIN,
+                 "try again; if the error persists, check that process"};
   }
   if (failed != 0) return sys_error(failed, "cannot lock HCA `{}`", name);
+  if (!is_named) return fd;
   // The text is only for messages of processes that wait for this lock, so a failed write is no error.
   const std::string text = lock_text(files.self, files.container);
   (void)!::pwrite(fd.get(), text.data(), text.size(), 0);
@@ -134,39 +174,40 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int
 }
 
 Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::string>& keys, int timeout_ms) {
-  UniqueFd fd(::openat(files.root.fd.get(), "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
-  if (!fd.ok()) return sys_error(errno, "cannot open `{}/lock`", files.root.path);
+  KeyLock lock(TRY(files.key_locks()));
   std::vector<off_t> offsets;
   offsets.reserve(keys.size());
   for (const std::string& key : keys)
     offsets.push_back(key_offset(key));
   std::ranges::sort(offsets);
   for (const off_t offset : offsets) {
-    // The lock belongs to the open file description of this call, not to the process. So it also excludes other
+    // The lock belongs to the open file description of this ledger, not to the process. So it also excludes other
     // threads, and close() of another descriptor of the file does not release it (fcntl(2), "Open file description
     // locks", Linux 3.15).
-    struct flock range {};
-    range.l_type = F_WRLCK;
-    range.l_whence = SEEK_SET;
-    range.l_start = offset;
-    range.l_len = 1;
+    struct flock range = byte_range(F_WRLCK, offset);
     // EACCES too may mean that another process holds the lock (fcntl(2)).
     const auto attempt = [&] {
-      return ::fcntl(fd.get(), F_OFD_SETLK, &range) == 0 ? 0 : errno == EACCES ? EAGAIN : errno;
+      return ::fcntl(lock.fd_, F_OFD_SETLK, &range) == 0 ? 0 : errno == EACCES ? EAGAIN : errno;
     };
     const int failed = base::acquire(attempt, std::chrono::milliseconds(timeout_ms));
     if (failed == EAGAIN) {
-      // A call that does not wait (timeout 0) runs at every start of a container, and skips a locked grant. To keep it
-      // cheap, it does not search procfs for the process that holds the lock.
-      const std::string process =
-          timeout_ms > 0 ? process_with_byte_lock(fd.get(), offset) : "another process holds it";
+      const std::string process = timeout_ms > 0 ? process_with_byte_lock(lock.fd_, offset) : kAnotherProcess;
       return Error{fmt::format("cannot lock grant `{}` within {}: {}", base::one_line(base::join(keys, "` or `")),
                                duration(timeout_ms), process),
                    EAGAIN, "try again; if the error persists, check that process"};
     }
     if (failed != 0) return sys_error(failed, "cannot lock `{}/lock`", files.root.path);
+    lock.offsets_.push_back(offset);
   }
-  return KeyLock(std::move(fd));
+  return lock;
+}
+
+// A child made by fork() shares the open file description, so close() would not release the lock while it lives.
+KeyLock::~KeyLock() {
+  for (const off_t offset : offsets_) {
+    struct flock range = byte_range(F_UNLCK, offset);
+    (void)::fcntl(fd_, F_OFD_SETLK, &range);
+  }
 }
 
 }  // namespace hook

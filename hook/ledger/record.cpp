@@ -95,8 +95,7 @@ void describe(auto& members, StoredGrant& grant) {
 }
 
 std::string grant_text(const StoredGrant& grant) {
-  // The error handler is `replace`, because dump() throws by default if an id is not UTF-8.
-  const std::string text = to_record(grant).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = base::to_text(to_record(grant));
   return text + "\n" + checksum_line(text);
 }
 

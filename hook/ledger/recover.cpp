@@ -258,6 +258,7 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
   const auto left = views ? recover_views(*files_, *directory, *views, std::move(recovery.views),
                                           ms_until(deadline, kKeyLockTimeoutMs))
                           : views.error();
+  remove_old_checks(*files_, ms_until(deadline, kKeyLockTimeoutMs));
   Recovered recovered{.released = {}, .warnings = std::move(recovery.warnings)};
   if (!left) recovered.warnings.push_back(left.error().message);
   TRY_VOID(to_result(recovery.stuck));

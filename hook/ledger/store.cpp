@@ -104,6 +104,7 @@ Result<std::vector<std::string>> grant_keys(const LedgerFiles& files) {
 }
 
 Result<std::optional<StoredGrant>> read_record(const LedgerFiles& files, const std::string& key) {
+  if (!key.empty() && key == files.new_key) return std::optional<StoredGrant>();
   const auto text = TRY(read_ledger_file(files.grants, record_file(key)));
   if (!text) return std::optional<StoredGrant>();
   return std::optional(TRY(parse_grant(*text, grant_path(files, key), key)));
@@ -134,6 +135,7 @@ Result<void> write_grant(const LedgerFiles& files, const StoredGrant& grant) {
         ranges > grant.users.size() ? "end the processes that have the HCAs open (`rdma resource show ctx`)"
                                     : "end containers of the pod"};
   }
+  if (grant.owner.key == files.new_key) files.new_key.clear();
   return files.replace_file(files.grants, record_file(grant.owner.key), text);
 }
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <ctime>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -29,11 +28,14 @@ constexpr std::size_t kLongestEntry = 255;
 // Any user of a container may read a view. The node's own users cannot, because DIR above the view has mode 0700.
 constexpr mode_t kViewMode = 0555;
 
-// A link in the directory of a view, beside the mounted directories. Its text is that of look_at() when a call found
-// the whole view as it was made. While the text of look_at() is the same, the links in these directories are not read
-// again: each change of a directory's entries, mode or owner changes its ctime, which no call can set back, and a link
-// cannot get another target. Files can change while the ctime of their directory stays, so they are read each time.
+// DIR/checked/NAME is a link for the view NAME. Its text is that of look_at() when a call found the whole view as it
+// was made. While the text of look_at() is the same, the view is not read again: each change of the entries, the
+// content, the mode or the owner of a directory or file changes its ctime, which no call can set back, and a link
+// cannot get another target. The link is not below the view, because it would change the ctime of the view's directory.
 constexpr const char* kChecked = "checked";
+
+// A link in the directory of a view, beside the mounted directories. Earlier versions made it, for the same purpose.
+constexpr const char* kOldChecked = "checked";
 
 // A link in the directory of a view that lacks copies, to their number. Each start of a container with this view tries
 // to copy again.
@@ -103,63 +105,75 @@ bool is_whole(int view, const Layout& layout) {
   });
 }
 
-// Returns true if the directories have their files, with their content. The caller has checked their other entries.
-bool has_files(int view, const Layout& layout) {
-  return std::ranges::all_of(layout, [&](const auto& part) {
-    return std::ranges::all_of(part.second, [&](const auto& entry) {
-      const bool is_file = entry.second->target.empty();
-      return !is_file || has_file(view, fmt::format("{}/{}", part.first, entry.first), *entry.second);
-    });
-  });
-}
-
-// The directories of a view.
+// The directories and files of a view.
 struct Seen {
-  std::string text;     // identity and ctime of each directory
-  bool settled = true;  // a later change of a directory cannot get the same ctime
+  std::string text;     // identity and ctime of each
+  bool settled = true;  // a later change of one of them cannot get the same ctime
 };
 
-// Returns nullopt if a directory is missing or is another file. The kernel takes a ctime from a clock with steps of up
-// to 10 ms (inode_set_ctime_current() of fs/inode.c), so two changes can have the same. A change after the present step
-// has a later one. A ctime without nanoseconds may come from a file system that counts seconds.
-std::optional<Seen> look_at(int view, const Layout& layout) {
-  timespec step{};
+// Returns nullopt if one of them is missing or is another file.
+std::optional<Seen> look_at(const LedgerFiles& files, const std::string& name, const Layout& layout) {
+  const base::ChangeStep step;
   Seen seen;
-  seen.settled = ::clock_gettime(CLOCK_REALTIME_COARSE, &step) == 0;
-  for (const auto& [name, entries] : layout) {
+  const auto add = [&](const std::string& path, mode_t type) {
     struct stat info {};
-    if (::fstatat(view, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode)) return std::nullopt;
+    if (::fstatat(files.root.fd.get(), path.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        (info.st_mode & S_IFMT) != type)
+      return false;
     const timespec& changed = info.st_ctim;
-    const bool is_before =
-        changed.tv_sec < step.tv_sec || (changed.tv_sec == step.tv_sec && changed.tv_nsec < step.tv_nsec);
-    seen.settled = seen.settled && is_before && changed.tv_nsec != 0;
+    seen.settled = seen.settled && step.is_after(changed);
     seen.text += fmt::format("{}.{}.{}.{} ", info.st_dev, info.st_ino, changed.tv_sec, changed.tv_nsec);
+    return true;
+  };
+  const std::string view = fmt::format("{}/{}", kViews, name);
+  if (!add(view, S_IFDIR)) return std::nullopt;
+  for (const auto& [directory, entries] : layout) {
+    const std::string path = fmt::format("{}/{}", view, directory);
+    if (!add(path, S_IFDIR)) return std::nullopt;
+    for (const auto& [entry_name, entry] : entries)
+      if (entry->target.empty() && !add(fmt::format("{}/{}", path, entry_name), S_IFREG)) return std::nullopt;
   }
   return seen;
 }
 
-bool was_checked(int view, const Seen& seen) {
-  char text[PATH_MAX];
-  const ssize_t size = ::readlinkat(view, kChecked, text, sizeof text);
+std::string checked_path(const std::string& name) {
+  return fmt::format("{}/{}", kChecked, name);
+}
+
+bool was_checked(const LedgerFiles& files, const std::string& name, const Seen& seen) {
+  char text[PATH_MAX] RDMA_INIT_UNSET;
+  const ssize_t size = ::readlinkat(files.root.fd.get(), checked_path(name).c_str(), text, sizeof text);
   return size > 0 && std::string_view(text, static_cast<std::size_t>(size)) == seen.text;
 }
 
-// Best effort: without the link, the next call checks the whole view.
-void note_checked(int view, const Seen& seen) {
-  (void)::unlinkat(view, kChecked, 0);
-  (void)!::symlinkat(seen.text.c_str(), view, kChecked);
+// Best effort: without the link, or if the text is too long for one, the next call checks the whole view.
+void note_checked(const LedgerFiles& files, const std::string& name, const Seen& seen) {
+  const int root = files.root.fd.get();
+  const std::string path = checked_path(name);
+  (void)::unlinkat(root, path.c_str(), 0);
+  const auto make = [&] { return ::symlinkat(seen.text.c_str(), root, path.c_str()) == 0; };
+  if (make() || errno != ENOENT) return;
+  (void)::mkdirat(root, kChecked, 0700);
+  (void)make();
+}
+
+// Removes a view, and the note that it was checked.
+Result<void> remove_view(const LedgerFiles& files, const LedgerDirectory& views, const std::string& name) {
+  auto removed = remove_tree(views, name);
+  if (removed) (void)::unlinkat(files.root.fd.get(), checked_path(name).c_str(), 0);
+  return removed;
 }
 
 // Returns true if the view on disk is as `layout` describes it. Returns false also if the view cannot be read: it is
 // then made again.
-bool is_as_made(const LedgerDirectory& views, const std::string& name, const Layout& layout) {
-  const UniqueFd view = open_closed(views.fd.get(), name, layout, kChecked);
-  if (!view.ok()) return false;
-  const auto seen = look_at(view.get(), layout);
+bool is_as_made(const LedgerFiles& files, const std::string& name, const Layout& layout) {
+  const auto seen = look_at(files, name, layout);
   if (!seen) return false;
-  if (was_checked(view.get(), *seen)) return has_files(view.get(), layout);
-  if (!is_whole(view.get(), layout)) return false;
-  if (seen->settled) note_checked(view.get(), *seen);
+  if (was_checked(files, name, *seen)) return true;
+  const auto views = files.open_views();
+  const UniqueFd view = views ? open_closed(views->fd.get(), name, layout, kOldChecked) : UniqueFd();
+  if (!view.ok() || !is_whole(view.get(), layout)) return false;
+  if (seen->settled) note_checked(files, name, *seen);
   return true;
 }
 
@@ -267,11 +281,12 @@ Result<std::set<std::string>> named_views(const LedgerFiles& files) {
 
 // Makes a view, with the contract of Ledger::make_view(). is_made: set to true if there was no such view, or it was not
 // as it should be.
-Result<std::vector<std::string>> make_locked(const LedgerFiles& files, const LedgerDirectory& views,
-                                             const std::string& name, const Layout& layout, bool& is_made) {
+Result<std::vector<std::string>> make_locked(const LedgerFiles& files, const std::string& name, const Layout& layout,
+                                             bool& is_made) {
   const KeyLock lock = TRY(KeyLock::take(files, {name}));
-  if (is_as_made(views, name, layout)) return std::vector<std::string>();
+  if (is_as_made(files, name, layout)) return std::vector<std::string>();
   is_made = true;
+  const LedgerDirectory views = TRY(files.open_views());
   // The view is filled under another name and then renamed, so that no container can mount half a view.
   const std::string made = files.temporary_name();
   const int fd = views.fd.get();
@@ -318,10 +333,10 @@ void remove_many_left(const LedgerFiles& files, const LedgerDirectory& views, co
 Result<std::vector<std::string>> make_view(const LedgerFiles& files, const std::string& name,
                                            const std::vector<ViewEntry>& entries) {
   const Layout layout = TRY(layout_of(entries));
-  const LedgerDirectory views = TRY(files.open_views());
   bool is_made = false;
-  auto warnings = make_locked(files, views, name, layout, is_made);
-  if (is_made) remove_many_left(files, views, name);
+  auto warnings = make_locked(files, name, layout, is_made);
+  if (!is_made) return warnings;
+  if (const auto views = files.open_views()) remove_many_left(files, *views, name);
   return warnings;
 }
 
@@ -344,12 +359,25 @@ Result<void> recover_views(const LedgerFiles& files, const LedgerDirectory& dire
     // Read the grants again under the lock: since the caller read them, a new user may have named the view.
     named.merge(TRY(named_views(files)));
     for (const std::string& view : views) {
-      auto removed = named.contains(name_in_use(view)) ? Result<void>() : remove_tree(directory, view);
+      auto removed = named.contains(name_in_use(view)) ? Result<void>() : remove_view(files, directory, view);
       keep_first(all, removed);
     }
   }
   keep_first(all, Copies::remove_unused(files, timeout_ms));
   return all;
+}
+
+// A process that is killed between the two, and a program of an earlier version, removes the view only.
+void remove_old_checks(const LedgerFiles& files, int timeout_ms) {
+  const auto checked = open_directory(files.root.fd.get(), kChecked, files.root.path + "/" + kChecked, false);
+  const auto views = checked ? files.open_views() : checked.error();
+  const auto names = views ? list_names(*checked) : views.error();
+  for (const std::string& name : names ? *names : std::vector<std::string>()) {
+    const auto has_view = [&] { return ::faccessat(views->fd.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0; };
+    if (has_view()) continue;
+    const auto lock = KeyLock::take(files, {name}, timeout_ms);
+    if (lock && !has_view() && errno == ENOENT) (void)::unlinkat(checked->fd.get(), name.c_str(), 0);
+  }
 }
 
 void remove_left_views(const LedgerFiles& files) {

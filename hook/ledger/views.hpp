@@ -37,6 +37,10 @@ void add_views_of(const StoredGrant& grant, std::set<std::string>& named);
 Result<void> recover_views(const LedgerFiles& files, const LedgerDirectory& directory, std::vector<std::string> views,
                            std::set<std::string> named, int timeout_ms);
 
+// Removes the entries of DIR/checked whose view no longer exists. timeout_ms: longest wait for the lock of one view.
+// Best effort: a failure leaves the entry to the next call.
+void remove_old_checks(const LedgerFiles& files, int timeout_ms);
+
 // Removes views, with the contract of Ledger::remove_left_views().
 void remove_left_views(const LedgerFiles& files);
 

@@ -164,7 +164,7 @@ class Scene(harness.NodeCase):
     def names(self):
         """Returns the ledger's files and directories, without metrics, refusals, states for --probe, views and temporary names."""
         return sorted(path for path in walk(self.ledger_directory)
-                      if not re.search(r"^(metrics|refusals|state|views|runtime|copies)|^lent$|(^|/)last@|^addresses/.", path))
+                      if not re.search(r"^(metrics|refusals|links|state|views|checked|runtime|copies)|^lent$|(^|/)last@|^addresses/.", path))
 
     # --- conditions after a command
 

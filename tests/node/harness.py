@@ -348,9 +348,9 @@ class NodeCase(TreeCase):
         counters, refusals, the ledger's namespaces, the start of the next search for an address, states for --probe, and records and views of
         rdma-runtime. A running program may remove views at any time."""
         found = {}
-        for path, (kind, *_, content) in walk(self.ledger_directory, ("runtime", "state", "views")).items():
+        for path, (kind, *_, content) in walk(self.ledger_directory, ("runtime", "state", "views", "checked")).items():
             name = os.path.basename(path)
-            is_other = (name in ("lock", "metrics", "place") or name.startswith(("last@", "refusals"))
+            is_other = (name in ("lock", "metrics", "place", "links") or name.startswith(("last@", "refusals"))
                         or (name == "exclusive" and content in ("none", "shared")))
             if not is_other and kind != stat.S_IFDIR:
                 found[path] = (kind, content)

@@ -48,4 +48,8 @@ void count_releases(const std::string& ledger, const Outcome& outcome) {
   if (const auto counts = releases_of(outcome); !counts.empty()) add(Counters::open(ledger), counts);
 }
 
+void count_releases(const LedgerDirectory& ledger, const Outcome& outcome) {
+  if (const auto counts = releases_of(outcome); !counts.empty()) add(Counters::open(ledger), counts);
+}
+
 }  // namespace hook

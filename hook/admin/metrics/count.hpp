@@ -15,5 +15,6 @@ namespace hook {
 void count_stage(std::string_view stage, const Call& call, const Result<void>& result);
 // Counts the grants that were released by a call that is not a stage, such as `rdma-hook recover`.
 void count_releases(const std::string& ledger, const Outcome& outcome);
+void count_releases(const LedgerDirectory& ledger, const Outcome& outcome);
 
 }  // namespace hook

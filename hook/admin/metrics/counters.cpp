@@ -13,6 +13,7 @@
 #include <iterator>
 #include <optional>
 
+#include "base/file.hpp"
 #include "base/process/root_lock.hpp"
 #include "base/text.hpp"
 #include "hook/ledger/files.hpp"
@@ -116,7 +117,8 @@ class FileLock {
 // letter of each series: this is enough to detect a foreign file, and a full check would take more time than all other
 // work of add(). read() checks each record fully.
 Result<std::vector<Record>> load(int fd, const std::string& path) {
-  std::array<Record, kMostRecords> file;  // on the stack, not initialized: only the part that is read costs time
+  std::array<Record, kMostRecords> file
+      RDMA_INIT_UNSET;  // on the stack, not initialized: only the part that is read costs time
   const ssize_t count = ::pread(fd, file.data(), sizeof file, 0);
   if (count < 0) return sys_error(errno, "cannot read `{}`", path);
   // Ignores a truncated record.

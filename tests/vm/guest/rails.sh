@@ -127,7 +127,7 @@ different() { tr ' ' '\n' | sort -u | grep -c .; }
 # bookings: prints the files of the ledger that book something. Views, states for --probe, locks, counters and refusals book nothing.
 bookings() {
   find "$ledger" \( -path "$ledger/views" -o -path "$ledger/state" \) -prune -o -type f \
-    ! -name lock ! -name "metrics*" ! -name "refusals*" -print 2> /dev/null | sort
+    ! -name lock ! -name links ! -name "metrics*" ! -name "refusals*" -print 2> /dev/null | sort
 }
 
 # node_state: prints the state that must be unchanged when all containers are gone. It leaves out counters of the kernel, and views,

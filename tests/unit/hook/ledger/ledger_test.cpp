@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -319,25 +320,75 @@ TEST_F(LedgerTest, NamesContainerAndAgeOfHeldLock) {
       fmt::format("process {} (hook_unit_tests, container `web-?`, since 1", getpid());  // 12 or 13 s
   EXPECT_TRUE(has_text(message_text, process));
 
-  // Texts of no living process, or of another version.
+  // Texts of no living process, of another version, and of a process that had the lock before.
   for (const char* text : {"", "4711\n", "x 1 web\n", "1 1 web\n"}) {
     fs::resize_file(lock, 0);
     write_file(lock, text);
-    EXPECT_EQ(message(), "cannot lock HCA `mlx5_0` within 20 ms: another process holds it") << text;
+    EXPECT_EQ(std::regex_replace(message(), std::regex("since [0-9]+ s"), "since N s"),
+              fmt::format("cannot lock HCA `mlx5_0` within 20 ms: process {} (hook_unit_tests, since N s) holds it",
+                          getpid()))
+        << text;
   }
+  EXPECT_EQ(ledger_.lock({"mlx5_0"}, 0).error().message,
+            "cannot lock HCA `mlx5_0` within 0 s: another process holds it");
+}
+
+// A call names itself in the first file that it locks only.
+TEST_F(LedgerTest, NamesContainerThatHoldsSeveralLocks) {
+  const auto other = Ledger::open(path_, nullptr, "web-1");
+  const auto locked = must(other->lock({"mlx5_0", "mlx5_1"}));
+  const std::string message_text = ledger_.lock({"mlx5_1"}, 20).error().message;
+  EXPECT_TRUE(has_text(message_text, fmt::format("process {} (hook_unit_tests, container `web-1`, since ", getpid())))
+      << message_text;
 }
 
 TEST_F(LedgerTest, NamesProcessThatLockedGrant) {
   const auto files = LedgerFiles::open(path_).value();
+  const auto others = LedgerFiles::open(path_).value();
   const auto lock = KeyLock::take(*files, {web_.key});
   ASSERT_TRUE(lock);
   const std::string begin = fmt::format("cannot lock grant `{}` within 20 ms: ", web_.key);
-  const std::string message_text = KeyLock::take(*files, {web_.key}, 20).error().message;
+  const std::string message_text = KeyLock::take(*others, {web_.key}, 20).error().message;
   EXPECT_TRUE(message_text.starts_with(begin + fmt::format("process {} (hook_unit_tests, since ", getpid())))
       << message_text;
   EXPECT_TRUE(message_text.ends_with(" s) holds it")) << message_text;
-  EXPECT_EQ(KeyLock::take(*files, {web_.key}, 0).error().message,
+  EXPECT_EQ(KeyLock::take(*others, {web_.key}, 0).error().message,
             fmt::format("cannot lock grant `{}` within 0 s: another process holds it", web_.key));
+}
+
+// A child has the open file description of the lock too, so its descriptor alone would keep the lock.
+TEST_F(LedgerTest, ReleasesLocksOfGrantsWhileForkedChildLives) {
+  const auto files = LedgerFiles::open(path_).value();
+  const auto others = LedgerFiles::open(path_).value();
+  pid_t child = -1;
+  {
+    auto first = must(KeyLock::take(*files, {web_.key, "other"}));
+    child = ::fork();
+    if (child == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    EXPECT_FALSE(KeyLock::take(*others, {web_.key}, 0));
+    const KeyLock moved = std::move(first);
+    EXPECT_FALSE(KeyLock::take(*others, {"other"}, 0)) << "a moved lock stays";
+  }
+  EXPECT_TRUE(KeyLock::take(*others, {web_.key, "other"}, 0));
+  {
+    const auto failed = must(KeyLock::take(*others, {"other"}));
+    EXPECT_FALSE(KeyLock::take(*files, {web_.key, "other"}, 0));
+  }
+  EXPECT_TRUE(KeyLock::take(*others, {web_.key}, 0)) << "a lock that was not taken whole is released";
+  {
+    const auto lock = must(KeyLock::take(*files, {web_.key}));
+    const pid_t locker = ::fork();
+    if (locker == 0) ::_exit(KeyLock::take(*files, {web_.key}, 0) ? 1 : 0);
+    int status = -1;
+    EXPECT_EQ(::waitpid(locker, &status, 0), locker);
+    EXPECT_EQ(status, 0) << "the lock excludes the child";
+    EXPECT_FALSE(KeyLock::take(*others, {web_.key}, 0)) << "and the child releases nothing";
+  }
+  ::kill(child, SIGKILL);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST_F(LedgerTest, RefusesInvalidNames) {
@@ -458,6 +509,60 @@ TEST(LedgerDirectory, RefusesDirectoriesOfOtherUsers) {
     EXPECT_EQ(error(temp / like_ours),
               "cannot use `" + (temp / like_ours) + "`: other users can read or change it" + remedy);
   }
+}
+
+TEST(KeptLedger, OpensAgainOnlyAfterChanges) {
+  const TempDir temp;
+  const std::string path = temp / "ledger";
+  KeptLedger kept(path);
+  // The ledger's directory may have changed in the present step of the clock.
+  const auto opens_same = [&] {
+    const int before = must(kept.open()).directory().fd.get();
+    return must(kept.open()).directory().fd.get() == before && before >= 0;
+  };
+  const auto inode = [](const Ledger& ledger) {
+    struct stat status {};
+    return ::fstat(ledger.directory().fd.get(), &status) == 0 ? status.st_ino : 0;
+  };
+  for (int round = 0; round < 100 && !opens_same(); ++round)
+    usleep(1000);
+  {
+    const Ledger first = must(kept.open());
+    const Ledger second = must(kept.open());
+    EXPECT_NE(first.directory().fd.get(), second.directory().fd.get()) << "two calls at once";
+  }
+  // A change of an entry is noticed: another process of another PID namespace has written the place.
+  for (int round = 0; round < 100 && !opens_same(); ++round)
+    usleep(1000);
+  std::filesystem::remove(path + "/place");
+  std::filesystem::create_symlink("pid:[1] time:[1]", path + "/place");
+  EXPECT_TRUE(kept.open());
+  EXPECT_NE(std::filesystem::read_symlink(path + "/place"), "pid:[1] time:[1]") << "it was checked again";
+
+  for (int round = 0; round < 100 && !opens_same(); ++round)
+    usleep(1000);
+  std::filesystem::rename(path, path + ".old");
+  {
+    const Ledger made = must(kept.open());
+    struct stat status {};
+    ASSERT_EQ(::stat(path.c_str(), &status), 0) << "it was moved away";
+    EXPECT_EQ(inode(made), status.st_ino);
+  }
+  std::filesystem::remove_all(path);
+  const Ledger made = must(kept.open());
+  struct stat status {};
+  ASSERT_EQ(::stat(path.c_str(), &status), 0) << "it is made again";
+  EXPECT_EQ(inode(made), status.st_ino);
+}
+
+TEST(Ledger, SearchesNothingForNewKey) {
+  const TempDir temp;
+  const auto ledger = must(Ledger::open(temp / "ledger"));
+  const Owner token = token_owner(kToken);
+  ledger.expect_new(token.key);
+  EXPECT_FALSE(must(ledger.find(token.key)));
+  ASSERT_OK(test_support::book(ledger, token, {kAlone}, {token.key, "c", myself()}));
+  EXPECT_TRUE(must(ledger.find(token.key))) << "it is booked now";
 }
 
 }  // namespace

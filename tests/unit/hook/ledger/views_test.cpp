@@ -49,9 +49,11 @@ class LedgerViews : public ConsistentLedger {
     const std::string booked = allocate(owner, {{"mlx5_0", Mode::kShared, 1, std::nullopt}}, user);
     return booked + make(view);
   }
-  // Makes the view until the change times of its directories are on record.
+  std::string record_of(const std::vector<ViewEntry>& view) const { return path_ + "/checked/" + view_name(view); }
+  // Makes the view until the change times of its directories and files are on record.
   void check(const std::vector<ViewEntry>& view) const {
-    const std::string record = directory(view) + "/checked";
+    const std::string record = record_of(view);
+    fs::remove(record);
     for (int round = 0; round < 5000 && !fs::is_symlink(record); ++round) {
       ASSERT_EQ(make(view), "");
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -132,7 +134,7 @@ TEST_F(LedgerViews, ReplacesChangedViewAndKeepsMountedOne) {
 }
 
 TEST_F(LedgerViews, RecordsChangeTimesAgainIfTheyDiffer) {
-  const std::string record = directory(kTwoEntries) + "/checked";
+  const std::string record = record_of(kTwoEntries);
   check(kTwoEntries);
   const auto times = fs::read_symlink(record);
   EXPECT_EQ(make(kTwoEntries), "");
@@ -214,6 +216,17 @@ TEST_F(LedgerViews, RecoverKeepsViewsThatGrantsName) {
   EXPECT_EQ(views(), kept) << "leave() does not read all grants";
   ASSERT_TRUE(ledger_.recover()->warnings.empty());
   EXPECT_EQ(views(), living + " none");
+}
+
+// A program of an earlier version removes a view without its entry in DIR/checked.
+TEST_F(LedgerViews, RecoverRemovesCheckOfMissingView) {
+  ASSERT_EQ(book_view(web_, kTwoEntries), "");
+  check(kTwoEntries);
+  const std::string missing = path_ + "/checked/container-gone";
+  fs::create_symlink("1.2.3.4", missing);
+  ASSERT_TRUE(ledger_.recover()->warnings.empty());
+  EXPECT_FALSE(fs::is_symlink(missing));
+  EXPECT_TRUE(fs::is_symlink(record_of(kTwoEntries)));
 }
 
 TEST_F(LedgerViews, RecoverWarnsOfViewThatCannotBeRemoved) {
