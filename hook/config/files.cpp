@@ -50,20 +50,40 @@ Result<void> check_owner(const struct stat& status, const std::string& path, boo
   return {};
 }
 
-// Checks the owner and mode of each directory above the file.
-Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
-  const std::string parent = base::parent_of(path);
-  // A symbolic link in the path is accepted: realpath(3) resolves it, and the directories of the real path are checked.
-  const std::unique_ptr<char, decltype(&::free)> real(::realpath(parent.c_str(), nullptr), ::free);
-  if (!real) return sys_error(errno, "open `{}`", printable(parent));
-  std::string directory = real.get();
+// Checks the owner and mode of a directory and of each directory above it. is_link: set to true if one of them is a
+// symbolic link; the check then ends there.
+Result<void> check_upwards(std::string directory, bool sticky_is_fine, bool& is_link) {
   while (true) {
     struct stat status {};
     if (::lstat(directory.c_str(), &status) != 0) return sys_error(errno, "stat `{}`", printable(directory));
+    is_link = S_ISLNK(status.st_mode);
+    if (is_link) return {};
     TRY_VOID(check_owner(status, directory, sticky_is_fine));
     if (directory == "/") return {};
     directory = base::parent_of(directory);
   }
+}
+
+// Returns whether each component of the path is a name, so that parent_of() leads to the directory above.
+bool is_plain(std::string_view path) {
+  if (!path.starts_with('/')) return false;
+  const auto parts = base::split(path.substr(1), '/');
+  return path == "/" ||
+         std::ranges::none_of(parts, [](auto part) { return part.empty() || part == "." || part == ".."; });
+}
+
+// Checks the owner and mode of each directory above the file. A symbolic link in the path is accepted: realpath(3)
+// resolves it, and the directories of the real path are checked.
+Result<void> check_directories(const std::string& path, bool sticky_is_fine) {
+  const std::string parent = base::parent_of(path);
+  bool is_link = !is_plain(parent);
+  if (!is_link) {
+    auto checked = check_upwards(parent, sticky_is_fine, is_link);
+    if (!is_link) return checked;
+  }
+  const std::unique_ptr<char, decltype(&::free)> real(::realpath(parent.c_str(), nullptr), ::free);
+  if (!real) return sys_error(errno, "open `{}`", printable(parent));
+  return check_upwards(real.get(), sticky_is_fine, is_link);
 }
 
 Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
@@ -79,7 +99,7 @@ Result<ConfigText> read_checked(const std::string& path, bool sticky_is_fine) {
   TRY_VOID(check_directories(path, sticky_is_fine));
   // TRY stands outside of the braces of ConfigText: if TRY returned inside them, GCC 12 would not destroy the members
   // that are already made, and their memory would leak.
-  std::string text = TRY(read_text_fd(fd.get(), kLongestConfig, -1, "`" + printable(path) + "`"));
+  std::string text = TRY(read_text_of(fd.get(), status, kLongestConfig, "`" + printable(path) + "`"));
   return ConfigText{path, std::move(text)};
 }
 
@@ -133,6 +153,43 @@ ConfigFiles read_config_files(const ConfigPaths& paths) {
   for (const std::string& path : drop_ins ? *drop_ins : std::vector<std::string>())
     take(path, paths.file_must_exist);
   return files;
+}
+
+ConfigVersion::File ConfigVersion::look_at(std::string path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return {.path = std::move(path), .error = errno};
+  return {.path = std::move(path),
+          .dev = status.st_dev,
+          .ino = status.st_ino,
+          .size = status.st_size,
+          .modified = status.st_mtim,
+          .changed = status.st_ctim};
+}
+
+ConfigVersion::ConfigVersion(const ConfigPaths& paths) {
+  const base::ChangeStep step;
+  if (!paths.file_must_exist) files_.push_back(look_at(paths.cluster));
+  files_.push_back(look_at(paths.file));
+  if (!paths.drop_ins.empty()) {
+    files_.push_back(look_at(paths.drop_ins));
+    const auto names = list_drop_ins(paths.drop_ins);
+    for (const std::string& path : names ? *names : std::vector<std::string>())
+      files_.push_back(look_at(path));
+  }
+  is_settled_ = std::ranges::all_of(files_, [&](const File& file) {
+    return file.error == ENOENT || (file.error == 0 && step.is_after(file.modified) && step.is_after(file.changed));
+  });
+}
+
+bool ConfigVersion::is_current() const {
+  const auto is_same = [](const timespec& left, const timespec& right) {
+    return left.tv_sec == right.tv_sec && left.tv_nsec == right.tv_nsec;
+  };
+  return is_settled_ && std::ranges::all_of(files_, [&](const File& noted) {
+           const File now = look_at(noted.path);
+           return now.error == noted.error && now.dev == noted.dev && now.ino == noted.ino && now.size == noted.size &&
+                  is_same(now.modified, noted.modified) && is_same(now.changed, noted.changed);
+         });
 }
 
 Result<void> check_config_directories(const ConfigPaths& paths) {

@@ -1,6 +1,8 @@
 // Reads and checks the administrator's files.
 #pragma once
 
+#include <cstdint>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -42,5 +44,30 @@ ConfigFiles read_config_files(const ConfigPaths& paths);
 Result<Config> valid_config(const std::vector<ConfigText>& texts);
 // Reads and parses the configuration: read_config_texts(), then valid_config().
 Result<Config> read_config(const ConfigPaths& paths);
+
+// The state of the administrator's files at one time, for a process that reads them again for each request.
+class ConfigVersion {
+ public:
+  ConfigVersion() = default;  // a version without files is never current
+  // Notes the present state. Call it before the files are read.
+  explicit ConfigVersion(const ConfigPaths& paths);
+  // Returns true if no file was made, changed, replaced or removed since. Costs one system call for each file. Returns
+  // false also if a change can have the same time as the noted state.
+  bool is_current() const;
+
+ private:
+  struct File {
+    std::string path;
+    int error = 0;  // errno of lstat(2)
+    std::uint64_t dev = 0;
+    std::uint64_t ino = 0;
+    std::int64_t size = 0;
+    timespec modified{};
+    timespec changed{};
+  };
+  static File look_at(std::string path);
+  std::vector<File> files_;
+  bool is_settled_ = false;
+};
 
 }  // namespace hook

@@ -34,7 +34,9 @@ std::vector<std::string> ids_of(const Grant& grant) {
 
 Result<OpenLedger> OpenLedger::open(Call& call) {
   auto rails = std::make_shared<NodeRails>(call.node.ledger, call.ipam, call.node.root);
-  auto ledger = TRY(about(FailureReason::kLedger, Ledger::open(call.node.ledger, rails, call.container)));
+  auto ledger =
+      TRY(about(FailureReason::kLedger, call.node.kept_ledger ? call.node.kept_ledger->open(rails, call.container)
+                                                              : Ledger::open(call.node.ledger, rails, call.container)));
   return OpenLedger{std::move(rails), std::move(ledger)};
 }
 

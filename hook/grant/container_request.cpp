@@ -6,7 +6,6 @@
 
 #include "base/failure.hpp"
 #include "base/file.hpp"
-#include "base/json/json.hpp"
 #include "fabric/read_node.hpp"
 
 namespace hook {
@@ -84,14 +83,21 @@ Result<bool> uses_host_network(const ContainerSpec& spec) {
   return netns ? is_nodes_own(*netns) : Result<bool>(false);
 }
 
+Result<base::OwnedTree> parse_container_config(std::string_view config_text) {
+  return about(FailureReason::kRefused, base::parse_tree(config_text, "the container's config.json"));
+}
+
 Result<ContainerRequest> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller,
                                     const std::optional<std::string>& root) {
-  Json document = TRY(about(FailureReason::kRefused, parse_json(config_text, "the container's config.json")));
-  ContainerSpec spec = TRY(about(FailureReason::kRefused, read_container_spec(document)));
+  const base::OwnedTree config = TRY(parse_container_config(config_text));
+  return understand(config.tree.root(), admin, caller, root);
+}
+
+Result<ContainerRequest> understand(const base::JsonNode& config, const Result<Config>& admin, const Caller& caller,
+                                    const std::optional<std::string>& root) {
+  ContainerSpec spec = TRY(about(FailureReason::kRefused, read_container_spec(config)));
   Recognised recognised = recognise(caller, spec.cgroups_path);
-  ContainerRequest requesting = TRY(understand_spec(std::move(spec), admin, std::move(recognised), root));
-  requesting.document = std::make_shared<Json>(std::move(document));
-  return requesting;
+  return understand_spec(std::move(spec), admin, std::move(recognised), root);
 }
 
 Result<ContainerRequest> understand_spec(ContainerSpec spec, const Result<Config>& admin, Recognised caller,

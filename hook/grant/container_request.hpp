@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json/json_fwd.hpp"
+#include "base/json/tree.hpp"
 #include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/ledger/grant.hpp"
@@ -17,7 +18,8 @@
 namespace hook {
 
 struct ContainerRequest {
-  std::shared_ptr<Json> document = {};  // the container's config.json; null if NRI describes the container
+  // The container's config.json, if the caller edits it (rdma-runtime); otherwise null.
+  std::shared_ptr<Json> document = {};
   ContainerSpec spec = {};
   Config admin = {};
   Recognised caller = {};                  // the engine, which determines whether annotations are trusted
@@ -36,13 +38,17 @@ void describe(auto& members, ContainerRequest& requesting) {
   members("pod_note", requesting.pod_note);
 }
 
-// Reads the request of a container, from the text of its config.json.
+// Reads the request of a container, from its config.json.
 // admin: the administrator's configuration. A configuration that cannot be read is an error for a container that
 // requests HCAs, and a warning for one that does not. root: prefix of the /sys that shows which dynamic device numbers
 // in linux.devices are uverbs nodes; nullopt: the numbers are not checked.
 // Errors: the configuration or /sys cannot be read; the request is refused.
 Result<ContainerRequest> understand(const std::string& config_text, const Result<Config>& admin, const Caller& caller,
                                     const std::optional<std::string>& root = "");
+Result<ContainerRequest> understand(const base::JsonNode& config, const Result<Config>& admin, const Caller& caller,
+                                    const std::optional<std::string>& root = "");
+// Parses a container's config.json; the text must outlive the tree. Errors: those of parse_json().
+Result<base::OwnedTree> parse_container_config(std::string_view config_text);
 Result<ContainerRequest> understand_spec(ContainerSpec spec, const Result<Config>& admin, Recognised caller,
                                          const std::optional<std::string>& root = "");
 

@@ -38,8 +38,10 @@ struct ForeseenPlan {
   std::vector<std::string> own = {};  // names of the HCAs that the owner already holds
   // HCAs of the shortlist that the container cannot get. If there are any, nothing was decided, and `plan` is empty.
   std::vector<std::string> unavailable = {};
-  bool lost_to_others = false;       // another owner has one of them, or another process keeps a lock
-  fabric::Inventory inventory = {};  // set by find_plan() only
+  bool lost_to_others = false;  // another owner has one of them, or another process keeps a lock
+  // The next members are set by find_plan() only. links: for Ledger::note_links(); may be empty.
+  fabric::Inventory inventory = {};
+  std::string links = {};
 };
 
 // Locks the HCAs and decides. inventory: from read_node_for() and add_moved_hcas(). The plan leaves out mounts that the

@@ -167,6 +167,7 @@ class Granting {
       return book(*free.locks, free.plan, who_, views);
     });
     call_.log.warnings(call_.notes);
+    if (found && !found->links.empty()) ledger_.note_links(found->links);
     return found;
   }
 
@@ -284,6 +285,7 @@ Result<std::unique_ptr<Booking>> grant_in_spec(const ContainerRequest& requestin
   const auto place = call.state ? std::optional(root_name(*call.state)) : std::nullopt;
   const Grantee who = TRY(grantee_of(requesting.spec, std::move(user), place));
   const OpenLedger& open = *TRY(OpenLedger::keep(call));
+  if (who.owner.kind == Owner::Kind::kToken) open.ledger.expect_new(who.owner.key);
   Turn turn;
   // With call.state the bundle needs no lock: the user of the grant is the container itself, not a new token for each
   // call, so the ledger refuses the second of two calls for one container.

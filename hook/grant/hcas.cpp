@@ -104,26 +104,22 @@ const Unread* unread_link(const Inventory& inventory, const Hca& hca) {
 }
 
 // Adds the device of an HCA. Returns false if the inventory has neither a link nor an error for this name.
-bool add_device(const std::string& name, const Inventory& inventory, KnownDevices& known) {
+bool add_device_of(const std::string& name, const Inventory& inventory, KnownDevices& known) {
   const Hca* hca = find_hca(inventory, name);
-  if (!hca) return false;
-  auto device = device_of(*hca);
-  if (const Unread* unread = unread_link(inventory, *hca)) {
-    known.unknown.emplace(name, sys_error(unread->code, "cannot read `{}`", unread->path).message);
-  } else if (device) {
-    known.devices.emplace(name, std::move(*device));
-  } else if (is_software(*hca) && hca->node_guid.empty()) {
-    known.unknown.emplace(name, "its node GUID cannot be read");
-  }
-  return hca->class_link || known.unknown.contains(name);
+  if (hca) add_device(*hca, inventory, known);
+  return hca && (hca->class_link || known.unknown.contains(name));
 }
 
 }  // namespace
 
+Result<bool> has_rails(const std::string& ledger_directory, const Owner& owner) {
+  if (!owner.netns) return false;
+  return TRY(NetworkRecordStore::read_presence(ledger_directory, owner.key)) != Presence::kAbsent;
+}
+
 Result<void> add_own_hcas(const std::string& ledger_directory, const Owner& owner, const std::string& root,
                           Inventory& inventory) {
-  if (!owner.netns || TRY(NetworkRecordStore::read_presence(ledger_directory, owner.key)) == Presence::kAbsent)
-    return {};
+  if (!TRY(has_rails(ledger_directory, owner))) return {};
   const auto store = TRY(NetworkRecordStore::open(ledger_directory));
   auto record = TRY(store.read(owner.key));
   // The kernel reuses the inode number of a namespace, so the record of this key may belong to an earlier namespace.
@@ -157,11 +153,22 @@ const std::string* KnownDevices::booked_under(const std::string& name) const {
   return device == devices.end() ? &name : &device->second;
 }
 
+void add_device(const Hca& hca, const Inventory& inventory, KnownDevices& known) {
+  auto device = device_of(hca);
+  if (const Unread* unread = unread_link(inventory, hca)) {
+    known.unknown.emplace(hca.name, sys_error(unread->code, "cannot read `{}`", unread->path).message);
+  } else if (device) {
+    known.devices.emplace(hca.name, std::move(*device));
+  } else if (is_software(hca) && hca.node_guid.empty()) {
+    known.unknown.emplace(hca.name, "its node GUID cannot be read");
+  }
+}
+
 KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& inventory, const std::string& root) {
   KnownDevices known;
   std::vector<std::string> others;
   for (const std::string& name : names)
-    if (!add_device(name, inventory, known)) others.push_back(name);
+    if (!add_device_of(name, inventory, known)) others.push_back(name);
   const auto was_listed = [&](const std::string& name) { return find_hca(inventory, name) != nullptr; };
   // If the inventory has all HCAs and no link, the file tree has no links (--root): read_node() leaves out an HCA with
   // a link that is gone, and records any other failed read.
@@ -169,7 +176,8 @@ KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& 
   if (others.empty() || is_without_links) return known;
   const Inventory found = fabric::read_hcas_elsewhere(root, root + "/sys", others);
   for (const std::string& name : others)
-    if (!add_device(name, found, known) && !find_hca(found, name)) known.unknown.emplace(name, "it no longer exists");
+    if (!add_device_of(name, found, known) && !find_hca(found, name))
+      known.unknown.emplace(name, "it no longer exists");
   return known;
 }
 

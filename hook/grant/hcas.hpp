@@ -17,6 +17,9 @@ struct Inventory;
 
 namespace hook {
 
+// Returns whether the owner has a network namespace and a record of rails. Errors: those of add_own_hcas().
+base::Result<bool> has_rails(const std::string& ledger_directory, const Owner& owner);
+
 // The next two functions find the HCAs and netdevs that moved into the pod's network namespace. The node no longer
 // shows them, but the next container of the pod, or one that starts again, needs them.
 //
@@ -53,6 +56,8 @@ struct KnownDevices {
 // virtual functions of an HCA that was requested by name. root: prefix of the node's /sys.
 KnownDevices devices_of(const std::vector<std::string>& names, const fabric::Inventory& inventory,
                         const std::string& root);
+// Adds the device of one HCA of the inventory. An HCA without a link is booked under its name.
+void add_device(const fabric::Hca& hca, const fabric::Inventory& inventory, KnownDevices& known);
 
 // Returns the booked HCA of /dev/infiniband/uverbsN; nullptr: none, or the link of the node cannot be read. It is found
 // by its device, because it may have been renamed since it was booked. A software HCA, and one of a file tree without

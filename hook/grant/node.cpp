@@ -47,12 +47,17 @@ fabric::Inventory read_by(const NodeSettings& node, const fabric::NodeReadOption
   }
 }
 
-// Adds the HCAs of `survey`, with their netdevs and failed reads, that the inventory lacks and that are not in `names`.
-void add_others(const fabric::Inventory& survey, const std::vector<std::string>& names, fabric::Inventory& inventory) {
+// Moves the HCAs of `survey` that are not in `names` into the inventory, and adds their netdevs and failed reads. Each
+// HCA has its place in `survey`, so the inventory needs no sort.
+void take_others(fabric::Inventory& survey, const std::vector<std::string>& names, fabric::Inventory& inventory) {
   const auto is_other = [&](const std::string& hca) { return std::ranges::find(names, hca) == names.end(); };
-  std::ranges::copy_if(survey.hcas, std::back_inserter(inventory.hcas),
-                       [&](const fabric::Hca& hca) { return is_other(hca.name); });
-  std::ranges::sort(inventory.hcas, base::natural_less, &fabric::Hca::name);
+  std::vector<fabric::Hca> read = std::exchange(inventory.hcas, std::exchange(survey.hcas, {}));
+  std::erase_if(inventory.hcas, [&](fabric::Hca& hca) {
+    if (is_other(hca.name)) return false;
+    const auto found = std::ranges::find(read, hca.name, &fabric::Hca::name);
+    if (found != read.end()) hca = std::move(*found);
+    return found == read.end();
+  });
   std::ranges::copy_if(survey.netdevs, std::back_inserter(inventory.netdevs),
                        [&](const fabric::Netdev& netdev) { return !fabric::find_netdev(inventory, netdev.name); });
   std::ranges::copy_if(survey.unread, std::back_inserter(inventory.unread),
@@ -91,15 +96,14 @@ Result<fabric::NodeReadOptions> options_for(const ContainerRequest& requesting, 
   return read;
 }
 
-Result<fabric::Inventory> read_some(const NodeSettings& node, fabric::NodeReadOptions read,
-                                    const fabric::Inventory& survey) {
+Result<fabric::Inventory> read_some(const NodeSettings& node, fabric::NodeReadOptions read, fabric::Inventory& survey) {
   const std::vector<std::string> names = read.hcas.value();
   read.others.reset();
   read.gpus = false;
   auto inventory = read_by(node, read);
   TRY_VOID(was_read(inventory, fabric::Unread::Part::kHcas));
   inventory.gpus = survey.gpus;
-  add_others(survey, names, inventory);
+  take_others(survey, names, inventory);
   return inventory;
 }
 

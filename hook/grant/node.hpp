@@ -31,6 +31,8 @@ struct NodeSettings {
   std::optional<Rlimit> engine_memlock;  // RLIMIT_MEMLOCK of the engine, which containers inherit; nullopt: unknown
   // Reads the node for a process that stays; nullptr: each request reads the node whole.
   fabric::KeptNode* kept = nullptr;
+  // Opens the ledger for a process that stays; nullptr: each call opens it.
+  KeptLedger* kept_ledger = nullptr;
 };
 
 // Checks a root that the caller named; an empty root is this node. Errors: it is no directory, or this user cannot
@@ -52,9 +54,10 @@ std::optional<std::vector<std::string>> hcas_of_granted_nodes(const Request& req
 base::Result<fabric::NodeReadOptions> options_for(const ContainerRequest& requesting, const NodeSettings& node,
                                                   bool variables, std::optional<std::vector<std::string>> names);
 // Reads the HCAs that `options` name, and takes the other HCAs of the node from `survey`, an inventory with fewer facts
-// (fabric::survey_node()). A name that no longer exists is left out. Errors: those of read_node_for().
+// (fabric::survey_node()). `survey` then has no HCAs, because a copy of hundreds of HCAs would take longer than the
+// read. A name that no longer exists is left out. Errors: those of read_node_for(); `survey` then still has its HCAs.
 base::Result<fabric::Inventory> read_some(const NodeSettings& node, fabric::NodeReadOptions options,
-                                          const fabric::Inventory& survey);
+                                          fabric::Inventory& survey);
 
 // Reads all HCAs, with `facts` and the facts by which pools select. Errors: the snapshot cannot be read.
 base::Result<fabric::Inventory> read_whole_node(const Config& config, const NodeSettings& node,

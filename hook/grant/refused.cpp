@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/failure.hpp"
-#include "base/json/json.hpp"
+#include "hook/grant/container_request.hpp"
 
 namespace hook {
 
@@ -14,8 +14,8 @@ RefusedContainer refused_container(std::string id, const ContainerSpec& spec, En
 }
 
 RefusedContainer refused_container(std::string id, const std::string& config_text, const Caller& caller) {
-  const auto document = parse_json(config_text, "the container's config.json");
-  const auto spec = document ? read_container_spec(*document) : Result<ContainerSpec>(document.error());
+  const auto config = parse_container_config(config_text);
+  const auto spec = config ? read_container_spec(config->tree.root()) : Result<ContainerSpec>(config.error());
   if (!spec) return {std::move(id)};
   return refused_container(std::move(id), *spec, recognise(caller, spec->cgroups_path).engine);
 }

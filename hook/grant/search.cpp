@@ -9,6 +9,7 @@
 
 #include "base/failure.hpp"
 #include "base/warnings.hpp"
+#include "fabric/kept_node.hpp"
 #include "fabric/read_node.hpp"
 #include "hook/grant/call.hpp"
 #include "hook/grant/hcas.hpp"
@@ -53,15 +54,25 @@ class Search {
     if (!granted) return false;
     granted_ = *std::move(granted);
     const auto facts = ranking_facts(request, input_.requesting.admin);
-    survey_ = fabric::survey_node(input_.node.root, facts, facts.place);
+    survey_ = read_survey(facts);
     if (survey_.hcas.size() <= *count || !was_read(survey_, fabric::Unread::Part::kHcas)) return false;
-    ranked_ = survey_;
-    TRY_VOID(add_moved_hcas(input_, ranked_));
-    Names names;
-    for (const fabric::Hca& hca : ranked_.hcas)
-      names.push_back(hca.name);
-    known_ = devices_of(names, ranked_, input_.node.root);
+    const bool may_have_moved = input_.owner.netns && (!input_.requesting.request->granted_nodes.empty() ||
+                                                       TRY(has_rails(input_.node.ledger, input_.owner)));
+    if (may_have_moved) {
+      with_moved_ = survey_;
+      TRY_VOID(add_moved_hcas(input_, *with_moved_));
+    }
     return true;
+  }
+
+  // With a ledger, uses the links that an earlier call has noted there, and notes those that it reads. A call that only
+  // shows its decision notes none.
+  fabric::Inventory read_survey(const fabric::HcaFacts& facts) {
+    const std::string& root = input_.node.root;
+    if (input_.node.kept) return input_.node.kept->survey(root, facts, facts.place);
+    if (!input_.ledger || !root.empty()) return fabric::survey_node(root, facts, facts.place);
+    links_.emplace(input_.ledger->noted_links());
+    return fabric::survey_node(root, facts, facts.place, &*links_);
   }
 
   // Decides among the HCAs of `bound`; nullopt: they do not suffice.
@@ -72,7 +83,10 @@ class Search {
     if (names.size() < *count_of(*input_.requesting.request)) return std::optional<ForeseenPlan>();
     auto inventory = TRY(read(names));
     auto plan = foresee_bound(input_, inventory, bound, &names);
-    if (!plan || !*plan) return std::optional<ForeseenPlan>();
+    if (!plan || !*plan) {
+      put_back(inventory);
+      return std::optional<ForeseenPlan>();
+    }
     return std::optional(ForeseenPlan{.plan = **std::move(plan), .inventory = std::move(inventory)});
   }
 
@@ -85,23 +99,28 @@ class Search {
     ++attempts_;
     is_exhausted_ = !chosen;
     if (!chosen) return std::optional<ForeseenPlan>();
+    Names unread_pools;
+    for (const NodeHca* hca : node_->by_rail())
+      if (hca->pool_unread) add_once(pool_warning(*hca), unread_pools);
     auto inventory = TRY(read(*chosen));
     ForeseenPlan found = TRY(about(FailureReason::kRefused, foresee(input_, inventory, &*chosen)));
     found.inventory = std::move(inventory);
     if (!found.unavailable.empty()) {
       note_unavailable(found);
+      put_back(found.inventory);
       return std::optional<ForeseenPlan>();
     }
     if (found.locks) found.locks->expect_own(own);
     auto booked = about(FailureReason::kRefused, book(found));
     if (!booked && booked.error().code == ESTALE) {
       ++changes_;
+      put_back(found.inventory);
       return std::optional<ForeseenPlan>();
     }
     TRY_VOID(std::move(booked));
     found.locks.reset();
-    for (const NodeHca* hca : node_->by_rail())
-      if (hca->pool_unread) add_once(pool_warning(*hca), found.plan.warnings);
+    if (links_) found.links = links_->text();
+    append_once(unread_pools, found.plan.warnings);
     append_once(skipped_, found.plan.warnings);
     return std::optional(std::move(found));
   }
@@ -124,11 +143,22 @@ class Search {
 
   bool is_over() const { return is_exhausted_ || losses_ + changes_ == kMostConflicts || lost_.size() >= kMostLost; }
 
+  // Returns the node and the HCAs in the owner's network namespace.
+  const fabric::Inventory& ranked() const { return with_moved_ ? *with_moved_ : survey_; }
+
+  // Returns the name under which the ledger books an HCA of ranked(); nullptr: its device is unknown. Looks it up only
+  // for the HCAs that the ranking reaches.
+  const std::string* booked_under(const fabric::Hca& hca) {
+    if (looked_up_.insert(hca.name).second) add_device(hca, ranked(), known_);
+    return known_.booked_under(hca.name);
+  }
+
   // Returns the units of these HCAs by their present names.
-  std::map<std::string, unsigned> units_of(const std::vector<PlannedHca>& hcas) const {
+  std::map<std::string, unsigned> units_of(const std::vector<PlannedHca>& hcas) {
     std::map<std::string, unsigned> units;
-    for (const fabric::Hca& hca : ranked_.hcas) {
-      const std::string* const key = known_.booked_under(hca.name);
+    if (hcas.empty()) return units;
+    for (const fabric::Hca& hca : ranked().hcas) {
+      const std::string* const key = booked_under(hca);
       for (const PlannedHca& held : hcas)
         if (key && booked_as(held) == *key) units[hca.name] = held.held_only ? 0 : held.units;
     }
@@ -136,13 +166,13 @@ class Search {
   }
 
   std::optional<Names> choose(const std::vector<PlannedHca>& own) {
-    if (!node_) node_.emplace(ranked_, input_.requesting.admin);
+    if (!node_) node_.emplace(ranked(), input_.requesting.admin);
     const auto is_active = [&](const std::string& hca) {
       if (!states_) states_.emplace(input_.node.root);
       const auto known = active_.find(hca);
       return known != active_.end() ? known->second : active_.emplace(hca, states_->has_active(hca)).first->second;
     };
-    return rank({.inventory = ranked_,
+    return rank({.inventory = ranked(),
                  .node = *node_,
                  .request = *input_.requesting.request,
                  .config = input_.requesting.admin,
@@ -158,7 +188,8 @@ class Search {
   // Looks up an HCA in the index. An HCA that looked held is not looked up again in this call.
   Holding look_up(const std::string& hca, unsigned most) {
     Holding holding;
-    const std::string* const key = known_.booked_under(hca);
+    const fabric::Hca* const found = find_hca(ranked(), hca);
+    const std::string* const key = found ? booked_under(*found) : nullptr;
     if (!key || held_.contains(hca)) {
       holding.exclusive_owner = "?";
     } else if (input_.ledger) {
@@ -168,17 +199,27 @@ class Search {
     return holding;
   }
 
+  // Reads the chosen HCAs. The caller calls put_back() before another attempt.
   Result<fabric::Inventory> read(const Names& chosen) {
     Names names;
     for (const Names& some : {chosen, granted_}) {
       for (const std::string& name : some)
         if (find_hca(survey_, name)) add_once(name, names);
     }
+    fabric::Inventory copy;
+    if (with_moved_) copy = survey_;
+    fabric::Inventory& others = with_moved_ ? copy : survey_;
     auto options = TRY(options_for(input_.requesting, input_.node, input_.variables, std::move(names)));
-    auto inventory = TRY(read_some(input_.node, std::move(options), survey_));
-    TRY_VOID(add_moved_hcas(input_, inventory));
+    auto inventory = TRY(read_some(input_.node, std::move(options), others));
+    if (with_moved_) TRY_VOID(add_moved_hcas(input_, inventory));
     if (input_.call) input_.call->timing.step("read");
     return inventory;
+  }
+
+  // Returns to survey_ the HCAs that read() took from it.
+  void put_back(fabric::Inventory& inventory) {
+    node_.reset();  // it has pointers to the HCAs
+    if (!with_moved_) survey_.hcas = std::move(inventory.hcas);
   }
 
   void note_unavailable(const ForeseenPlan& found) {
@@ -192,10 +233,13 @@ class Search {
 
   const ForeseeInput& input_;
   Names granted_;
-  fabric::Inventory survey_;     // the HCAs of the node
-  fabric::Inventory ranked_;     // the node and the HCAs in the owner's network namespace
-  std::optional<NodeMap> node_;  // pools and rails of the HCAs in ranked_
-  KnownDevices known_;
+  fabric::Inventory survey_;  // the HCAs of the node; read() takes them, put_back() returns them
+  std::optional<fabric::rdma_sysfs::KnownLinks> links_;
+  // The node and the HCAs in the owner's network namespace; nullopt: there are none in that namespace.
+  std::optional<fabric::Inventory> with_moved_;
+  std::optional<NodeMap> node_;  // pools and rails of the HCAs in ranked()
+  KnownDevices known_;           // devices of the HCAs in looked_up_
+  std::set<std::string> looked_up_;
   std::optional<fabric::PortStates> states_;
   std::map<std::string, bool> active_;
   std::set<std::string> held_;

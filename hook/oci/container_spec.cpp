@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "base/json/json.hpp"
+#include "base/json/tree.hpp"
 #include "base/text.hpp"
 #include "fabric/inventory.hpp"
 
@@ -14,116 +15,139 @@ namespace {
 
 // Returns a member; nullptr: it is missing or null. Go programs omit an empty member or write null, with the same
 // meaning.
-const Json* find(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
+const JsonNode* find(const JsonNode& object, std::string_view name) {
+  const JsonNode* const found = object.find(name);
+  return found && !found->is_null() ? found : nullptr;
 }
 
 // Returns an optional member that must be an object.
-Result<const Json*> find_object(const Json& parent, const char* name, std::string_view path) {
-  const Json* member = find(parent, name);
+Result<const JsonNode*> find_object(const JsonNode& parent, std::string_view name, std::string_view path) {
+  const JsonNode* member = find(parent, name);
   if (member && !member->is_object()) return make_error("`{}`: expected an object", path);
   return member;
 }
 
-Result<const Json*> find_array(const Json& parent, const char* name, std::string_view path) {
-  const Json* member = find(parent, name);
+Result<const JsonNode*> find_array(const JsonNode& parent, std::string_view name, std::string_view path) {
+  const JsonNode* member = find(parent, name);
   if (member && !member->is_array()) return make_error("`{}`: expected an array", path);
   return member;
 }
 
-Result<std::string> text(const Json& parent, const char* name, const std::string& path) {
-  const Json* member = find(parent, name);
+// The place of an element in the document, which only messages need.
+struct Place {
+  const char* path;
+  std::size_t index;
+
+  std::string text() const { return fmt::format("{}[{}]", path, index); }
+};
+
+Error wrong_type(const Place& at, std::string_view name, const char* expected) {
+  return make_error("`{}.{}`: expected {}", at.text(), name, expected);
+}
+
+// Returns a part of the text that was parsed; empty if the member is missing.
+Result<std::string_view> text(const JsonNode& parent, std::string_view name, const Place& at) {
+  const JsonNode* member = find(parent, name);
+  if (!member) return std::string_view();
+  if (!member->is_string()) return wrong_type(at, name, "a string");
+  return member->text;
+}
+
+// Returns a text of an object that is no element of an array.
+Result<std::string> text(const JsonNode& parent, std::string_view name, const char* path) {
+  const JsonNode* member = find(parent, name);
   if (!member) return std::string();
   if (!member->is_string()) return make_error("`{}.{}`: expected a string", path, name);
-  return member->get<std::string>();
+  return std::string(member->text);
 }
 
 // Returns a device number, which is signed in the specification; 0 if it is missing.
-Result<std::int64_t> signed_number(const Json& parent, const char* name, const std::string& path) {
-  const Json* member = find(parent, name);
+Result<std::int64_t> signed_number(const JsonNode& parent, std::string_view name, const Place& at) {
+  const JsonNode* member = find(parent, name);
   if (!member) return std::int64_t{0};
-  if (!member->is_number_integer() ||
-      (member->is_number_unsigned() && member->get<std::uint64_t>() > std::uint64_t{INT64_MAX})) {
-    return make_error("`{}.{}`: expected a number", path, name);
-  }
-  return member->get<std::int64_t>();
+  const bool is_large = member->kind == JsonNode::Kind::kUnsigned && member->number > std::uint64_t{INT64_MAX};
+  if (!member->is_integer() || is_large) return wrong_type(at, name, "a number");
+  return static_cast<std::int64_t>(member->number);
 }
 
-Result<std::uint64_t> unsigned_number(const Json& parent, const char* name, const std::string& path) {
-  const Json* member = find(parent, name);
+Result<std::uint64_t> unsigned_number(const JsonNode& parent, std::string_view name, const auto& path_text) {
+  const JsonNode* member = find(parent, name);
   if (!member) return std::uint64_t{0};
-  // A non-negative number from the parser is unsigned. A number that another function of this program set may be
-  // signed.
-  if (!member->is_number_unsigned() && !(member->is_number_integer() && member->get<std::int64_t>() >= 0))
-    return make_error("`{}.{}`: expected a number from 0", path, name);
-  return member->get<std::uint64_t>();
+  if (member->kind != JsonNode::Kind::kUnsigned)
+    return make_error("`{}.{}`: expected a number from 0", path_text(), name);
+  return member->number;
 }
 
-using ReadElement = Result<void> (*)(const Json& element, const std::string& at, ContainerSpec& spec);
+using ReadElement = Result<void> (*)(const JsonNode& element, const Place& at, ContainerSpec& spec);
 
-// Calls read() for each element of an optional array of objects, with its path for messages.
-Result<void> each_object(const Json& parent, const char* name, const char* path, ContainerSpec& spec,
+// Calls read() for each element of an optional array of objects, with its place for messages.
+Result<void> each_object(const JsonNode& parent, const char* name, const char* path, ContainerSpec& spec,
                          ReadElement read) {
-  const Json* array = TRY(find_array(parent, name, path));
-  for (std::size_t i = 0; array && i < array->size(); ++i) {
-    const std::string at = fmt::format("{}[{}]", path, i);
-    if (!(*array)[i].is_object()) return make_error("`{}`: expected an object", at);
-    TRY_VOID(read((*array)[i], at, spec));
+  const JsonNode* array = TRY(find_array(parent, name, path));
+  if (!array) return {};
+  Place at{path, 0};
+  for (const JsonNode& element : *array) {
+    if (!element.is_object()) return make_error("`{}`: expected an object", at.text());
+    TRY_VOID(read(element, at, spec));
+    ++at.index;
   }
   return {};
 }
 
-Result<void> read_annotations(const Json& config, ContainerSpec& spec) {
-  const Json* annotations = TRY(find_object(config, "annotations", "annotations"));
+Result<void> read_annotations(const JsonNode& config, ContainerSpec& spec) {
+  const JsonNode* annotations = TRY(find_object(config, "annotations", "annotations"));
   if (!annotations) return {};
-  for (const auto& [key, value] : annotations->items()) {
+  for (const JsonNode& value : *annotations) {
     if (!value.is_string())
-      return make_error("`annotations.{}`: expected a string", base::printable(std::string_view(key).substr(0, 128)));
-    spec.annotations.emplace(key, value.get<std::string>());
+      return make_error("`annotations.{}`: expected a string", base::printable(value.key.substr(0, 128)));
+    spec.annotations.emplace(value.key, value.text);
   }
   return {};
 }
 
-Result<void> read_rlimit(const Json& element, const std::string& at, ContainerSpec& spec) {
-  const std::string type = TRY(text(element, "type", at));
+Result<void> read_rlimit(const JsonNode& element, const Place& at, ContainerSpec& spec) {
   // runc and crun set the limits in order, so the last entry of a type counts.
-  if (type != "RLIMIT_MEMLOCK") return {};
-  spec.memlock = Rlimit{TRY(unsigned_number(element, "soft", at)), TRY(unsigned_number(element, "hard", at))};
+  if (TRY(text(element, "type", at)) != "RLIMIT_MEMLOCK") return {};
+  const auto path = [&] { return at.text(); };
+  spec.memlock = Rlimit{TRY(unsigned_number(element, "soft", path)), TRY(unsigned_number(element, "hard", path))};
   return {};
 }
 
 // Returns true if the list has the capability. crun accepts names in lower and upper case.
-bool has_capability(const Json& names, const char* wanted) {
-  return std::ranges::any_of(names, [&](const Json& name) {
-    return name.is_string() && ::strcasecmp(name.get_ref<const std::string&>().c_str(), wanted) == 0;
+bool has_capability(const JsonNode& names, std::string_view wanted) {
+  return std::any_of(names.begin(), names.end(), [&](const JsonNode& name) {
+    return name.is_string() && name.text.size() == wanted.size() &&
+           ::strncasecmp(name.text.data(), wanted.data(), wanted.size()) == 0;
   });
 }
 
 // CAP_SYS_ADMIN counts in any set, because execve(2) of a program with file capabilities can gain it from the bounding
 // set alone. For a user other than root, CAP_IPC_LOCK counts in the ambient set only: execve(2) clears the other
 // effective capabilities.
-Result<void> read_capabilities(const Json& process, ContainerSpec& spec) {
-  const Json* sets = TRY(find_object(process, "capabilities", "process.capabilities"));
+Result<void> read_capabilities(const JsonNode& process, ContainerSpec& spec) {
+  const JsonNode* sets = TRY(find_object(process, "capabilities", "process.capabilities"));
   if (!sets) return {};
-  for (const auto& [set, names] : sets->items()) {
+  for (const JsonNode& names : *sets) {
     if (!names.is_array()) continue;  // skips the list, because the runtime reports this error
     spec.may_remount = spec.may_remount || has_capability(names, "CAP_SYS_ADMIN");
-    if (set == (spec.uid == 0 ? "effective" : "ambient")) spec.has_ipc_lock = has_capability(names, "CAP_IPC_LOCK");
+    if (names.key == (spec.uid == 0 ? "effective" : "ambient"))
+      spec.has_ipc_lock = has_capability(names, "CAP_IPC_LOCK");
   }
   return {};
 }
 
-Result<void> read_process(const Json& config, ContainerSpec& spec) {
-  const Json* process = TRY(find_object(config, "process", "process"));
+Result<void> read_process(const JsonNode& config, ContainerSpec& spec) {
+  const JsonNode* process = TRY(find_object(config, "process", "process"));
   if (!process) return {};
-  const Json* env = TRY(find_array(*process, "env", "process.env"));
-  for (std::size_t i = 0; env && i < env->size(); ++i) {
-    if (!(*env)[i].is_string()) return make_error("`process.env[{}]`: expected a string", i);
-    spec.env.push_back((*env)[i].get<std::string>());
+  if (const JsonNode* env = TRY(find_array(*process, "env", "process.env"))) {
+    spec.env.reserve(env->span - 1);
+    for (const JsonNode& variable : *env) {
+      if (!variable.is_string()) return make_error("`process.env[{}]`: expected a string", spec.env.size());
+      spec.env.emplace_back(variable.text);
+    }
   }
-  if (const Json* user = TRY(find_object(*process, "user", "process.user"))) {
-    const std::uint64_t uid = TRY(unsigned_number(*user, "uid", "process.user"));
+  if (const JsonNode* user = TRY(find_object(*process, "user", "process.user"))) {
+    const std::uint64_t uid = TRY(unsigned_number(*user, "uid", [] { return "process.user"; }));
     if (uid > UINT32_MAX) return make_error("`process.user.uid`: {} is larger than 4294967295", uid);
     spec.uid = static_cast<std::uint32_t>(uid);
   }
@@ -131,11 +155,11 @@ Result<void> read_process(const Json& config, ContainerSpec& spec) {
   return each_object(*process, "rlimits", "process.rlimits", spec, read_rlimit);
 }
 
-Result<void> read_device(const Json& element, const std::string& at, ContainerSpec& spec) {
+Result<void> read_device(const JsonNode& element, const Place& at, ContainerSpec& spec) {
   SpecDevice device;
   device.path = TRY(text(element, "path", at));
-  const std::string type = TRY(text(element, "type", at));
-  if (type.size() != 1) return make_error("`{}.type`: expected one letter", at);
+  const std::string_view type = TRY(text(element, "type", at));
+  if (type.size() != 1) return wrong_type(at, "type", "one letter");
   device.type = type == "u" ? 'c' : type[0];  // mknod(2) makes a character device of `u` and `c`
   device.major = TRY(signed_number(element, "major", at));
   device.minor = TRY(signed_number(element, "minor", at));
@@ -143,16 +167,17 @@ Result<void> read_device(const Json& element, const std::string& at, ContainerSp
   return {};
 }
 
-Result<void> read_uid_mapping(const Json& element, const std::string& at, ContainerSpec& spec) {
-  const std::uint64_t host = TRY(unsigned_number(element, "hostID", at));
-  const std::uint64_t size = TRY(unsigned_number(element, "size", at));
+Result<void> read_uid_mapping(const JsonNode& element, const Place& at, ContainerSpec& spec) {
+  const auto path = [&] { return at.text(); };
+  const std::uint64_t host = TRY(unsigned_number(element, "hostID", path));
+  const std::uint64_t size = TRY(unsigned_number(element, "size", path));
   spec.maps_node_root = spec.maps_node_root.value_or(false) || (host == 0 && size > 0);
   return {};
 }
 
-Result<void> read_namespace(const Json& element, const std::string& at, ContainerSpec& spec) {
-  const std::string type = TRY(text(element, "type", at));
-  const std::string path = TRY(text(element, "path", at));
+Result<void> read_namespace(const JsonNode& element, const Place& at, ContainerSpec& spec) {
+  const std::string_view type = TRY(text(element, "type", at));
+  const std::string_view path = TRY(text(element, "path", at));
   // An entry without a path creates a namespace; with a path, the container joins it.
   if (type == "user") {
     spec.has_userns = true;
@@ -167,47 +192,49 @@ Result<void> read_namespace(const Json& element, const std::string& at, Containe
 
 constexpr std::string_view kLower = "lowerdir=";
 
-Result<void> read_mount(const Json& element, const std::string& at, ContainerSpec& spec) {
-  SpecMount mount{TRY(text(element, "destination", at)), false};
+Result<void> read_mount(const JsonNode& element, const Place& at, ContainerSpec& spec) {
+  SpecMount mount{std::string(TRY(text(element, "destination", at))), false};
   mount.is_bind = TRY(text(element, "type", at)) == "bind";
-  std::string source = TRY(text(element, "source", at));
-  const Json* options = TRY(find_array(element, "options", at + ".options"));
-  for (std::size_t i = 0; options && i < options->size(); ++i) {
-    const Json& option = (*options)[i];
-    if (!option.is_string()) return make_error("`{}.options[{}]`: expected a string", at, i);
+  std::string_view source = TRY(text(element, "source", at));
+  const JsonNode* options = find(element, "options");
+  if (options && !options->is_array()) return wrong_type(at, "options", "an array");
+  std::size_t index = 0;
+  for (auto option = options ? options->begin() : JsonNode::Iterator(); options && option != options->end(); ++option) {
+    if (!option->is_string()) return make_error("`{}.options[{}]`: expected a string", at.text(), index);
+    ++index;
     // Runtimes recognise a bind mount by its options, whatever its type.
-    if (option == "bind" || option == "rbind") mount.is_bind = true;
-    const auto& words = option.get_ref<const std::string&>();
-    if (words.starts_with(kLower)) source = words.substr(kLower.size(), words.find(':') - kLower.size());
+    if (option->text == "bind" || option->text == "rbind") mount.is_bind = true;
+    if (option->text.starts_with(kLower))
+      source = option->text.substr(kLower.size(), option->text.find(':') - kLower.size());
   }
-  if (source.starts_with('/')) mount.source = std::move(source);
+  if (source.starts_with('/')) mount.source = source;
   spec.mounts.push_back(std::move(mount));
   return {};
 }
 
-Result<void> read_device_rule(const Json& element, const std::string& at, ContainerSpec& spec) {
-  const std::string type = TRY(text(element, "type", at));
-  const std::string access = TRY(text(element, "access", at));
-  const Json* allow = find(element, "allow");
-  if (allow && !allow->is_boolean()) return make_error("`{}.allow`: expected true or false", at);
-  const bool allows = allow && allow->get<bool>();
+Result<void> read_device_rule(const JsonNode& element, const Place& at, ContainerSpec& spec) {
+  const std::string_view type = TRY(text(element, "type", at));
+  const std::string_view access = TRY(text(element, "access", at));
+  const JsonNode* allow = find(element, "allow");
+  if (allow && !allow->is_boolean()) return wrong_type(at, "allow", "true or false");
+  const bool allows = allow && allow->number != 0;
   // The runtime applies the rules in order, so the last one that covers all devices decides.
   if (is_of_all_devices(type, find(element, "major"), find(element, "minor"), access, allows))
     spec.may_use_all_devices = allows;
   return {};
 }
 
-Result<void> read_linux(const Json& config, ContainerSpec& spec) {
-  const Json* linux_member = TRY(find_object(config, "linux", "linux"));
+Result<void> read_linux(const JsonNode& config, ContainerSpec& spec) {
+  const JsonNode* linux_member = TRY(find_object(config, "linux", "linux"));
   if (!linux_member) return {};
   spec.cgroups_path = TRY(text(*linux_member, "cgroupsPath", "linux"));
   TRY_VOID(each_object(*linux_member, "devices", "linux.devices", spec, read_device));
-  if (const Json* resources = TRY(find_object(*linux_member, "resources", "linux.resources"))) {
+  if (const JsonNode* resources = TRY(find_object(*linux_member, "resources", "linux.resources"))) {
     TRY_VOID(each_object(*resources, "devices", "linux.resources.devices", spec, read_device_rule));
   }
-  if (const Json* netdevs = TRY(find_object(*linux_member, "netDevices", "linux.netDevices"))) {
-    for (const auto& netdev : netdevs->items())
-      spec.moved_netdevs.insert(netdev.key());
+  if (const JsonNode* netdevs = TRY(find_object(*linux_member, "netDevices", "linux.netDevices"))) {
+    for (const JsonNode& netdev : *netdevs)
+      spec.moved_netdevs.emplace(netdev.key);
   }
   TRY_VOID(each_object(*linux_member, "uidMappings", "linux.uidMappings", spec, read_uid_mapping));
   return each_object(*linux_member, "namespaces", "linux.namespaces", spec, read_namespace);
@@ -231,9 +258,14 @@ Result<std::string> read_bundle_config(const std::string& bundle) {
 }
 
 Result<ContainerSpec> read_container_spec(const Json& config) {
+  return read_container_spec(base::tree_of(config).tree.root());
+}
+
+Result<ContainerSpec> read_container_spec(const JsonNode& config) {
   if (!config.is_object()) return make_error("`config.json` of the container: expected an object");
   ContainerSpec spec;
-  if (const Json* root = TRY(find_object(config, "root", "root"))) spec.root_path = TRY(text(*root, "path", "root"));
+  if (const JsonNode* root = TRY(find_object(config, "root", "root")))
+    spec.root_path = TRY(text(*root, "path", "root"));
   TRY_VOID(read_annotations(config, spec));
   TRY_VOID(read_process(config, spec));
   TRY_VOID(read_linux(config, spec));
@@ -275,7 +307,8 @@ bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, st
 std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name) {
   for (auto entry = spec.env.rbegin(); entry != spec.env.rend(); ++entry) {
     const std::string_view view = *entry;
-    if (view.size() > name.size() && view.starts_with(name) && view[name.size()] == '=')
+    // The position of '=' excludes most variables without a comparison of names.
+    if (view.size() > name.size() && view[name.size()] == '=' && view.starts_with(name))
       return std::string(view.substr(name.size() + 1));
   }
   return std::nullopt;

@@ -14,6 +14,10 @@
 #include "base/result.hpp"
 #include "hook/oci/engine.hpp"
 
+namespace base {
+struct JsonNode;
+}
+
 namespace hook {
 
 struct SpecDevice {
@@ -130,6 +134,7 @@ Result<std::string> read_bundle_config(const std::string& bundle);
 
 // Parses config.json. Optional members of the specification may be missing. Errors name the member
 // ("linux.devices[2].major: expected a number").
+Result<ContainerSpec> read_container_spec(const base::JsonNode& config);
 Result<ContainerSpec> read_container_spec(const Json& config);
 
 // Returns whether the container may write to a directory that the node's uid 0 owns and that is mounted read-only into

@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "base/json/json.hpp"
+#include "base/json/tree.hpp"
 #include "base/text.hpp"
 
 namespace hook {
@@ -71,7 +72,9 @@ Result<OciState> parse_oci_state(std::string_view text) {
 }
 
 Result<std::string> read_state_text(int fd, int timeout_ms) {
-  return read_text_fd(fd, kMaxState, timeout_ms, "the container's state on stdin");
+  // A runtime writes the whole state at once: the read that would find the end of the file is saved.
+  const auto is_whole = [](std::string_view text) { return text.ends_with('}') && try_parse_tree(text).has_value(); };
+  return read_text_fd(fd, kMaxState, timeout_ms, "the container's state on stdin", is_whole);
 }
 
 }  // namespace hook

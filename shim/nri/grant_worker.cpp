@@ -103,6 +103,7 @@ Result<std::string> grant_to_container(const NriRequest& request, const Containe
   // Messages name the container's id, because users know it from the runtime, and not the token.
   if (who.owner.kind == Owner::Kind::kToken) who.owner.label = hook::container_owner(id, "").label;
   const OpenLedger& open = *TRY(OpenLedger::keep(call));
+  if (who.owner.kind == Owner::Kind::kToken) open.ledger.expect_new(who.owner.key);
   // Another instance of this plugin, or an earlier attempt, may have made a grant for this container, which is then
   // used.
   if (auto found = TRY(about(FailureReason::kLedger, find_grant_of(open.ledger, requesting.spec, id))))
@@ -234,6 +235,8 @@ Result<GrantWorker> GrantWorker::begin(hook::NodeSettings node, Result<hook::Con
   if (worker.node_.root.empty() && !worker.node_.snapshot) events.open();
   worker.kept_ = std::make_unique<fabric::KeptNode>(std::move(events));
   worker.node_.kept = worker.kept_.get();
+  worker.kept_ledger_ = std::make_unique<hook::KeptLedger>(worker.node_.ledger);
+  worker.node_.kept_ledger = worker.kept_ledger_.get();
   return worker;
 }
 
@@ -303,8 +306,8 @@ Worker::Answer GrantWorker::release_by(hook::Releaser by, const ReleaseSteps& st
   if (!open) return {open.error()};
   const auto done = steps(open->ledger);
   open->report(by, call);
-  const auto count = [ledger = node_.ledger, outcome = std::move(call.outcome)] {
-    hook::count_releases(ledger, outcome);
+  const auto count = [ledger = open->ledger, outcome = std::move(call.outcome)] {
+    hook::count_releases(ledger.directory(), outcome);
   };
   if (!done) return {done.error(), count};
   return {std::string(), count};

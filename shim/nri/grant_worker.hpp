@@ -64,6 +64,7 @@ class GrantWorker {
   base::Log log_;
   std::optional<hook::IpamHelper> ipam_;
   std::unique_ptr<fabric::KeptNode> kept_;
+  std::unique_ptr<hook::KeptLedger> kept_ledger_;
 };
 
 }  // namespace shim

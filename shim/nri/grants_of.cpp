@@ -58,6 +58,13 @@ Result<std::optional<hook::Grantee>> find_grant_of(const Ledger& ledger, const h
   return unread.empty() ? Result<Found>(Found()) : unread.front();
 }
 
+Result<bool> may_have_grant(const Ledger& ledger, const hook::ContainerSpec& spec, const std::string& id) {
+  const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(id, "")));
+  // A container that joins a pod's namespace is a user of the pod's grant, whose record has its id.
+  if (owner.kind == Owner::Kind::kNetns) return TRY(find_grant_of(ledger, spec, id)).has_value();
+  return ledger.may_have_id(id);
+}
+
 Result<std::vector<hook::Grant>> find_pod_grants(const Ledger& ledger, const hook::ContainerSpec& spec,
                                                  const std::string& id, Ledger::Unread& unread) {
   auto grants = TRY(ledger.find_by_id(id, &unread));

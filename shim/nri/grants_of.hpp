@@ -43,6 +43,10 @@ Result<Doubtful> doubtful_containers(const hook::Ledger& ledger);
 Result<std::optional<hook::Grantee>> find_grant_of(const hook::Ledger& ledger, const hook::ContainerSpec& spec,
                                                    const std::string& id);
 
+// Returns false if the container has no grant: usually with one system call. A grant that may be its may be stale.
+// Errors: those of the ledger.
+Result<bool> may_have_grant(const hook::Ledger& ledger, const hook::ContainerSpec& spec, const std::string& id);
+
 // Returns earlier attempts to create the container `now`: users of the same pod and container name, with another id and
 // without a process. Their creation failed after CreateContainer, and the runtime did not report that. Such an attempt
 // cannot be alive: the kubelet creates a container only after the previous container of that name has ended. Source:

@@ -124,7 +124,11 @@ std::optional<std::set<std::string>> NamespaceEnds::take() {
 }
 
 ConfiguredWorker::ConfiguredWorker(const NriPluginOptions& options, const base::Log& log)
-    : options_(options), log_(log), node_(options.node), worker_([this]() -> Result<Worker::Serve> {
+    : options_(options),
+      log_(log),
+      node_(options.node),
+      kept_ledger_(node_.ledger),
+      worker_([this]() -> Result<Worker::Serve> {
         const auto& config = config_ ? *config_ : read_config();
         // restrict_process() forbids execve(2), so begin() starts the IPAM helper before it: the helper executes
         // programs.
@@ -142,9 +146,13 @@ void ConfiguredWorker::set_engine(hook::Engine engine) {
 }
 
 const Result<hook::Config>& ConfiguredWorker::read_config() {
+  if (config_ && version_.is_current()) return *config_;
+  version_ = hook::ConfigVersion(node_.config);  // before the read, so that a later change is noticed
   auto texts = hook::read_config_texts(node_.config);
   if (!texts) {
     texts_.clear();
+    // The cause can be outside of the files: the mode of a directory above, or a limit of this process.
+    version_ = hook::ConfigVersion();
     config_.emplace(texts.error());
     worker_.retire();
   } else if (!config_ || *texts != texts_) {
@@ -363,7 +371,7 @@ Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& req
     case Event::kStopContainer:
     case Event::kRemoveContainer: {
       const auto ledger = TRY(worker_.open_ledger());
-      return unless(TRY(find_grant_of(ledger, spec, request.container.id)).has_value());
+      return unless(TRY(may_have_grant(ledger, spec, request.container.id)));
     }
     default:
       return unless(false);

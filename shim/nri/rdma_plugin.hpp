@@ -68,7 +68,7 @@ class ConfiguredWorker {
   const std::string& root() const { return node_.root; }
   // Returns the administrator's configuration. Parses config.json again only if its text has changed.
   const Result<hook::Config>& read_config();
-  Result<hook::Ledger> open_ledger() const { return hook::Ledger::open(node_.ledger); }
+  Result<hook::Ledger> open_ledger() { return kept_ledger_.open(); }
   // Sends a job to the worker process (Worker::ask()).
   Result<std::string> ask(std::string_view job, Worker::Clock::time_point deadline) {
     return worker_.ask(job, deadline);
@@ -78,6 +78,8 @@ class ConfiguredWorker {
   const NriPluginOptions& options_;
   const base::Log& log_;
   hook::NodeSettings node_;
+  hook::KeptLedger kept_ledger_;  // ledger of the plugin; the worker opens its own
+  hook::ConfigVersion version_;   // version of the files in texts_
   std::vector<hook::ConfigText> texts_;
   std::optional<Result<hook::Config>> config_;
   Worker worker_;

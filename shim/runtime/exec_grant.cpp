@@ -1,6 +1,7 @@
 #include "shim/runtime/exec_grant.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,17 +30,49 @@ base::UniqueFd open_bundle(const std::string& bundle) {
   return base::UniqueFd(::open(bundle.empty() ? "." : bundle.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-Result<std::optional<SpecFile>> open_own(const std::string& bundle, const char* name, const base::JsonLimits& limits) {
-  auto file = TRY(SpecFile::open(bundle, name, limits));
-  if (!file) return file;
-  // A user who could write these files could raise limits by a forged exec_grant. A forged copy of the unedited
-  // config.json would replace the container's config.json, which the runtime applies as root.
-  const base::FileSettings& settings = file->settings();
+// A user who could write these files could raise limits by a forged exec grant. A forged copy of the unedited
+// config.json would replace the container's config.json, which the runtime applies as root.
+bool is_trusted(const base::FileSettings& settings) {
   const uid_t owner = settings.owner->uid;
-  if ((owner != 0 && owner != ::geteuid()) || (settings.mode & 022) != 0)
-    return Error{fmt::format("cannot use `{}`: another user could have written it", base::printable(file->path())), 0,
-                 "remove that file"};
-  return file;
+  return (owner == 0 || owner == ::geteuid()) && (settings.mode & 022) == 0;
+}
+
+Result<std::optional<SpecFile>> trusted(Result<std::optional<SpecFile>> file) {
+  if (!file || !*file || is_trusted((*file)->settings())) return file;
+  return Error{fmt::format("cannot use `{}`: another user could have written it", base::printable((*file)->path())), 0,
+               "remove that file"};
+}
+
+constexpr base::JsonLimits kExecGrantLimits = {.bytes = kLongestExecGrant};
+
+Result<std::optional<ExecGrant>> exec_grant_in(Result<std::optional<SpecFile>> opened) {
+  const auto file = TRY(trusted(std::move(opened)));
+  if (!file) return std::optional<ExecGrant>();
+  auto exec_grant = parse_exec_grant(file->text());
+  if (!exec_grant) return base::wrap(std::move(exec_grant).error(), base::printable(file->path()));
+  return std::optional<ExecGrant>(*std::move(exec_grant));
+}
+
+Result<std::optional<std::string>> text_in(Result<std::optional<SpecFile>> opened) {
+  const auto file = TRY(trusted(std::move(opened)));
+  return file ? std::optional<std::string>(file->text()) : std::nullopt;
+}
+
+// Makes the unedited config.json another name of the file that was read. Returns false if it must be copied.
+bool link_original(int directory, const SpecFile& config) {
+  if (!is_trusted(config.settings())) return false;
+  const auto link = [&] {
+    return ::linkat(config.directory(), config.name().c_str(), directory, kOriginalName, 0) == 0;
+  };
+  if (!link()) {
+    // No exec grant names the present config.json, because it would have led to the text of the old file.
+    if (errno != EEXIST || ::unlinkat(directory, kOriginalName, 0) != 0 || !link()) return false;
+  }
+  struct stat status {};
+  const bool is_it =
+      ::fstatat(directory, kOriginalName, &status, AT_SYMLINK_NOFOLLOW) == 0 && version_of(status) == config.version();
+  if (!is_it) (void)::unlinkat(directory, kOriginalName, 0);
+  return is_it;
 }
 
 }  // namespace
@@ -84,32 +117,34 @@ Result<ExecGrant> parse_exec_grant(std::string_view text) {
 }
 
 Result<std::optional<ExecGrant>> read_exec_grant(const std::string& bundle) {
-  const auto file = TRY(open_own(bundle, kExecGrantName, {.bytes = kLongestExecGrant}));
-  if (!file) return std::optional<ExecGrant>();
-  auto exec_grant = parse_exec_grant(file->text());
-  if (!exec_grant) return base::wrap(std::move(exec_grant).error(), base::printable(file->path()));
-  return std::optional<ExecGrant>(*std::move(exec_grant));
+  return exec_grant_in(SpecFile::open(bundle, kExecGrantName, kExecGrantLimits));
 }
 
 Result<std::optional<std::string>> read_original(const std::string& bundle, const FileVersion& config) {
   const auto exec_grant = TRY(read_exec_grant(bundle));
   if (!exec_grant || exec_grant->edited != config) return std::optional<std::string>();
-  const auto original = TRY(open_own(bundle, kOriginalName, {}));
-  if (!original) return std::optional<std::string>();
-  return std::optional<std::string>(original->text());
+  return text_in(SpecFile::open(bundle, kOriginalName, {}));
+}
+
+Result<std::optional<std::string>> read_original(const SpecFile& config) {
+  const auto exec_grant = TRY(exec_grant_in(config.open_beside(kExecGrantName, kExecGrantLimits)));
+  if (!exec_grant || exec_grant->edited != config.version()) return std::optional<std::string>();
+  return text_in(config.open_beside(kOriginalName, {}));
 }
 
 Result<void> write_exec_grant(const std::string& bundle, const ExecGrant& exec_grant, std::string_view original,
-                              const base::ProcessIdentity& writer) {
+                              const base::ProcessIdentity& writer, const SpecFile* config) {
   const base::UniqueFd directory = open_bundle(bundle);
   if (!directory.ok()) return sys_error(errno, "cannot open the bundle `{}`", base::printable(bundle));
   remove_leftovers(directory.get(), {});
   const base::FileSettings ours{.owner = base::FileOwner{::geteuid(), ::getegid()}};
-  auto config = TRY(NewSpecFile::write({directory.get(), kOriginalName}, original, ours, writer));
+  // The exec grant is renamed last, so that none exists without its unedited config.json: read_original() uses that
+  // file if the exec grant names the current config.json.
+  if (!config || !link_original(directory.get(), *config)) {
+    auto copy = TRY(NewSpecFile::write({directory.get(), kOriginalName}, original, ours, writer));
+    TRY_VOID(copy.put_in_place());
+  }
   auto file = TRY(NewSpecFile::write({directory.get(), kExecGrantName}, exec_grant_text(exec_grant), ours, writer));
-  // The exec grant is renamed last, so that none exists without its copy of the unedited config.json: read_original()
-  // uses the copy if it names the current config.json.
-  TRY_VOID(config.put_in_place());
   return file.put_in_place();
 }
 

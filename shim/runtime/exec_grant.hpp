@@ -57,11 +57,15 @@ Result<std::optional<ExecGrant>> read_exec_grant(const std::string& bundle);
 // config.json. nullopt: the bundle has no exec grant, or its config.json was replaced since the edit, so that the exec
 // grant names another version.
 Result<std::optional<std::string>> read_original(const std::string& bundle, const FileVersion& config);
+// The same for a config.json that was opened in the bundle.
+Result<std::optional<std::string>> read_original(const SpecFile& config);
 
-// Writes the exec grant and the unedited config.json with mode 0600. First removes temporary files of killed writers.
-// writer: this process.
+// Writes the exec grant with mode 0600, and the unedited config.json. First removes temporary files of killed writers.
+// writer: this process. config: the config.json, if `original` is its present text: the unedited config.json is then
+// another name of that file, which put_in_place() of the edited one leaves as it is. nullptr: it is a copy with mode
+// 0600.
 Result<void> write_exec_grant(const std::string& bundle, const ExecGrant& exec_grant, std::string_view original,
-                              const base::ProcessIdentity& writer);
+                              const base::ProcessIdentity& writer, const SpecFile* config = nullptr);
 // Removes the exec_grant, the unedited config.json, and temporary files of killed writers.
 void remove_exec_grant(const std::string& bundle);
 

@@ -6,6 +6,7 @@
 
 #include "base/failure.hpp"
 #include "base/json/json.hpp"
+#include "base/json/tree.hpp"
 #include "base/text.hpp"
 #include "hook/admin/metrics/count.hpp"
 #include "hook/apply/edit_spec.hpp"
@@ -38,15 +39,9 @@ Result<std::optional<SpecFile>> open_config(const Invocation& invocation) {
   return SpecFile::open(path);
 }
 
-Result<void> check_profile(const Settings& settings, const RuntimeLog& log, Json& config) {
-  const Json* linux_part = base::member(config, "linux");
-  const Json* seccomp = linux_part ? base::member(*linux_part, "seccomp") : nullptr;
-  if (!seccomp) return {};
-  const auto refused = refused_calls(*seccomp);
-  if (refused.empty()) return {};
-  if (settings.allow_system_calls) return allow_calls(refused, config);
-  log.warning(seccomp_warning(refused));
-  return {};
+const base::JsonNode* profile_in(const base::JsonNode& config) {
+  const base::JsonNode* linux_part = config.find("linux");
+  return linux_part ? linux_part->find("seccomp") : nullptr;
 }
 
 // Keeps an object until execve(2), which frees its memory and closes its descriptors at once. A destructor would visit
@@ -75,19 +70,21 @@ class Start {
   Start(const Invocation& invocation, const Settings& settings, const RuntimeLog& log, const SpecFile& file,
         const base::ProcessIdentity& self)
       : invocation_(invocation), settings_(settings), log_(log), file_(file), self_(self) {
-    auto original = read_original(invocation_.bundle, file.version());
+    // --config can name a file of another directory.
+    const bool is_of_bundle = invocation.config_file.empty() || invocation.config_file == kConfigName;
+    auto original = is_of_bundle ? read_original(file) : read_original(invocation_.bundle, file.version());
     if (original) original_ = *std::move(original);
   }
 
   Result<void> run() {
-    hook::ContainerRequest requesting =
-        TRY(hook::understand(text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
-    keep_until_exec(requesting.document);
+    tree_ = TRY(hook::parse_container_config(text()));
+    hook::ContainerRequest requesting = TRY(understand());
     // Without settings_.admin the configuration could not be read, and shim::run() has already logged a warning.
     for (const std::string& warning : settings_.admin ? requesting.warnings : std::vector<std::string>())
       log_.warning(warning);
     if (!requesting.note.text.empty()) log_.syslog().note(requesting.note);
     if (!requesting.request) return start_without_hcas(requesting);
+    make_document(requesting);
     const auto unknown = TRY(about(FailureReason::kNetwork, check_moved_netdevs(requesting.spec, invocation_.runtime)));
     if (!unknown.empty()) log_.warning(unknown);
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
@@ -101,9 +98,10 @@ class Start {
   // Handles `restore`. config.json still has the devices of the container that was checkpointed, even if the engine
   // wrote the file again, as Podman does (libpod/container_internal_linux.go, restore()).
   Result<void> run_again() {
-    hook::ContainerRequest requesting =
-        TRY(hook::understand(file_.text(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root));
+    tree_ = TRY(hook::parse_container_config(file_.text()));
+    hook::ContainerRequest requesting = TRY(understand());
     if (!requesting.request) return {};
+    make_document(requesting);
     const HookCommand command = TRY(hook_command(settings_, requesting.caller.engine));
     // If config.json has the poststop hook of rdma-hook, the container had HCAs when it was checkpointed.
     if (!has_poststop_hook(command, *requesting.document)) return {};
@@ -112,6 +110,30 @@ class Start {
   }
 
  private:
+  Result<hook::ContainerRequest> understand() const {
+    return hook::understand(tree_.tree.root(), settings_.admin, caller_of(settings_, invocation_), settings_.node.root);
+  }
+
+  // Makes the document that this call edits. The profile of system calls is the largest part of most texts, and usually
+  // stays as it is.
+  void make_document(hook::ContainerRequest& requesting) const {
+    const base::JsonNode& config = tree_.tree.root();
+    const base::JsonNode* const kept = settings_.allow_system_calls ? nullptr : profile_in(config);
+    requesting.document = std::make_shared<Json>(base::to_document(config, kept));
+    keep_until_exec(requesting.document);
+  }
+
+  // Checks the profile of the container's system calls, and with settings_.allow_system_calls edits it in `config`.
+  Result<void> check_profile(Json& config) const {
+    const base::JsonNode* const profile = profile_in(tree_.tree.root());
+    if (!profile) return {};
+    const auto refused = refused_calls(*profile);
+    if (refused.empty()) return {};
+    if (settings_.allow_system_calls) return allow_calls(refused, config);
+    log_.warning(seccomp_warning(refused));
+    return {};
+  }
+
   // Books HCAs, and writes them and the hooks of `command` into config.json; nullptr: config.json stays.
   Result<void> book(const hook::ContainerRequest& requesting, std::optional<hook::RuntimeState> state,
                     const HookCommand* command) const {
@@ -165,8 +187,9 @@ class Start {
   Result<void> start_without_hcas(const hook::ContainerRequest& requesting) const {
     const hook::Plan plan = hook::plan_without_hcas(requesting.pod_note);
     if (plan.env.empty()) return keep_original();
-    auto done = hook::edit_spec(hook::adjust(plan, requesting.spec), *requesting.document);
-    if (done) done = write(plan, *requesting.document);
+    Json config = base::to_document(tree_.tree.root());
+    auto done = hook::edit_spec(hook::adjust(plan, requesting.spec), config);
+    if (done) done = write(plan, config);
     if (done) return {};
     log_.warning(fmt::format("RDMA_INIT_NOTE is not set: {}", done.error().message));
     return keep_original();
@@ -188,7 +211,7 @@ class Start {
     if (plan.hcas.empty() && invocation_.action == Action::kRestore) return {};
     if (plan.hcas.empty()) return plan.env.empty() ? keep_original() : write(plan, config);
     TRY_VOID(add_hooks(command, call.state ? HookStages::kPoststop : HookStages::kBoth, config));
-    TRY_VOID(check_profile(settings_, log_, config));
+    TRY_VOID(check_profile(config));
     return write(plan, config);
   }
 
@@ -199,7 +222,7 @@ class Start {
     // is killed in between, config.json is still the previous file, and the exec grant has no effect, because it names
     // another version.
     const ExecGrant exec_grant{invocation_.id, edited.version(), process_grant(plan)};
-    TRY_VOID(write_exec_grant(invocation_.bundle, exec_grant, text(), self_));
+    TRY_VOID(write_exec_grant(invocation_.bundle, exec_grant, text(), self_, original_ ? nullptr : &file_));
     return edited.put_in_place();
   }
 
@@ -209,6 +232,7 @@ class Start {
   const SpecFile& file_;
   const base::ProcessIdentity& self_;
   std::optional<std::string> original_;
+  base::OwnedTree tree_;  // the text of config.json as this call understands it
 };
 
 Result<void> edit_exec(const Invocation& invocation, const base::ProcessIdentity& self) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/process/identity.hpp"
+#include "base/process/sandbox.hpp"
 #include "base/result.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
@@ -68,6 +69,7 @@ class IgnoredSignals {
 // messages to stderr. /dev/null occupies these numbers until execve(2) closes it.
 std::vector<UniqueFd> hold_standard_descriptors() {
   std::vector<UniqueFd> held;
+  if (base::has_standard_descriptors()) return held;
   for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
     // open(2) returns the lowest free number, which is fd.

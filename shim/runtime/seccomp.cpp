@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstdint>
 
 #include "base/text.hpp"
 
@@ -37,6 +39,34 @@ constexpr std::array kNeeded = {
 };
 #undef NEEDED
 
+constexpr std::size_t kLongestName = 32;
+
+// A bit for each call of kNeeded, by the length of its name: few of the hundreds of names in a profile are compared.
+constexpr auto kByLength = [] {
+  std::array<std::uint32_t, kLongestName> sets{};
+  for (std::size_t i = 0; i < kNeeded.size(); ++i)
+    sets[kNeeded[i].name.size()] |= std::uint32_t{1} << i;
+  return sets;
+}();
+
+// Returns a bit for each needed call that the list names.
+std::uint32_t needed_in(const base::JsonNode& names) {
+  std::uint32_t found = 0;
+  for (const base::JsonNode& name : names) {
+    if (!name.is_string() || name.text.size() >= kLongestName) continue;
+    for (std::uint32_t left = kByLength[name.text.size()]; left != 0; left &= left - 1) {
+      const auto at = static_cast<std::size_t>(std::countr_zero(left));
+      if (kNeeded[at].name == name.text) found |= std::uint32_t{1} << at;
+    }
+  }
+  return found;
+}
+
+std::string_view text_of(const base::JsonNode& object, std::string_view name) {
+  const base::JsonNode* value = object.find(name);
+  return value && value->is_string() ? value->text : std::string_view();
+}
+
 std::string_view text_of(const Json& object, const char* name) {
   const Json* value = base::member(object, name);
   const auto* text = value ? value->get_ptr<const std::string*>() : nullptr;
@@ -49,14 +79,6 @@ const Json* list_of(const Json& object, const char* name) {
   return value && value->is_array() ? value : nullptr;
 }
 
-bool contains(const Json& list, std::string_view text) {
-  // Strings are compared, because a comparison with Json would allocate a Json for `text` each time.
-  return std::ranges::any_of(list, [&](const Json& entry) {
-    const auto* string = entry.get_ptr<const std::string*>();
-    return string && *string == text;
-  });
-}
-
 bool refuses(std::string_view action) {
   // The prefix covers SCMP_ACT_KILL, SCMP_ACT_KILL_THREAD and SCMP_ACT_KILL_PROCESS.
   return action.starts_with("SCMP_ACT_KILL") || action == "SCMP_ACT_ERRNO" || action == "SCMP_ACT_TRAP";
@@ -67,18 +89,26 @@ bool has_conditions(const Json& rule) {
   return arguments && !arguments->empty();
 }
 
-bool is_refused(const Json& seccomp, const Json* rules, std::string_view call) {
-  bool refused = refuses(text_of(seccomp, "defaultAction"));
-  if (!rules) return refused;
-  for (const Json& rule : *rules) {
-    const Json* names = list_of(rule, "names");
-    if (!names || !contains(*names, call)) continue;
+// Returns a bit for each needed call that the profile refuses.
+std::uint32_t refused_set(const base::JsonNode& seccomp) {
+  constexpr std::uint32_t kAll = (std::uint32_t{1} << kNeeded.size()) - 1;
+  std::uint32_t refused = refuses(text_of(seccomp, "defaultAction")) ? kAll : 0;
+  std::uint32_t allowed = 0;
+  const base::JsonNode* rules = seccomp.find("syscalls");
+  if (!rules || !rules->is_array()) return refused;
+  for (const base::JsonNode& rule : *rules) {
+    const base::JsonNode* names = rule.find("names");
+    if (!names || !names->is_array()) continue;
+    const base::JsonNode* arguments = rule.find("args");
+    const bool has_arguments = arguments && arguments->is_array() && arguments->span > 1;
     // A rule that allows the call only for some arguments counts as allowing it, because RDMA libraries are assumed to
     // use these arguments.
-    if (!refuses(text_of(rule, "action"))) return false;
-    if (!has_conditions(rule)) refused = true;
+    if (!refuses(text_of(rule, "action")))
+      allowed |= needed_in(*names);
+    else if (!has_arguments)
+      refused |= needed_in(*names);
   }
-  return refused;
+  return refused & ~allowed;
 }
 
 // Removes the system calls `names` from the unconditional rules that refuse them: such a rule would contradict the
@@ -102,12 +132,15 @@ std::span<const NeededCall> needed_calls() {
   return kNeeded;
 }
 
-std::vector<NeededCall> refused_calls(const Json& seccomp) {
+std::vector<NeededCall> refused_calls(const base::JsonNode& seccomp) {
   std::vector<NeededCall> refused;
-  const Json* rules = list_of(seccomp, "syscalls");
-  for (const NeededCall& call : kNeeded)
-    if (is_refused(seccomp, rules, call.name)) refused.push_back(call);
+  for (std::uint32_t left = refused_set(seccomp); left != 0; left &= left - 1)
+    refused.push_back(kNeeded[static_cast<std::size_t>(std::countr_zero(left))]);
   return refused;
+}
+
+std::vector<NeededCall> refused_calls(const Json& seccomp) {
+  return refused_calls(base::tree_of(seccomp).tree.root());
 }
 
 std::string seccomp_warning(std::span<const NeededCall> refused) {

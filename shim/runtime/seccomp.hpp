@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json/json.hpp"
+#include "base/json/tree.hpp"
 #include "base/result.hpp"
 
 namespace shim {
@@ -25,6 +26,7 @@ std::span<const NeededCall> needed_calls();
 // SCMP_ACT_NOTIFY and SCMP_ACT_TRACE leave the decision to another process and do not count as refusal. If seccomp is
 // not a profile, the result is empty. The members `includes` and `excludes` of a rule do not count: Docker resolves
 // those of its profile files before it writes the container's config.json.
+std::vector<NeededCall> refused_calls(const base::JsonNode& seccomp);
 std::vector<NeededCall> refused_calls(const base::Json& seccomp);
 
 // Returns a warning of one line with its remedy; empty if `refused` is empty.

@@ -17,11 +17,6 @@ namespace {
 
 constexpr std::string_view kTemporaryPrefix = ".rdma-runtime";
 
-FileVersion version_of(const struct stat& status) {
-  return {status.st_dev, status.st_ino, std::int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec,
-          status.st_size};
-}
-
 Error write_error(int code, const std::string& name) {
   Error error = sys_error(code, "cannot write the edited `{}`", printable(name));
   if (code == EROFS) error.hint = "put the bundle on a writable file system";
@@ -33,7 +28,12 @@ Error write_error(int code, const std::string& name) {
 // Returns the name of a new temporary file. The random part prevents other users from creating the file first: the
 // directory may be /tmp.
 Result<std::string> temporary_name(const base::ProcessIdentity& writer) {
-  const auto random = base::random_bits<std::uint64_t>();
+  static std::optional<std::uint64_t> random;  // number of the last file of this process
+  if (random) {
+    ++*random;
+  } else {
+    random = base::random_bits<std::uint64_t>();
+  }
   if (!random) return sys_error(errno, "cannot read random bytes");
   return fmt::format("{}@{}.{}@{:016x}", kTemporaryPrefix, writer.pid, writer.start_time, *random);
 }
@@ -58,6 +58,11 @@ Error open_error(int code, const std::string& path) {
 }
 
 }  // namespace
+
+FileVersion version_of(const struct stat& status) {
+  return {status.st_dev, status.st_ino, std::int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec,
+          status.st_size};
+}
 
 Result<NewSpecFile> NewSpecFile::write(base::NameAt name, std::string_view text, const base::FileSettings& settings,
                                        const base::ProcessIdentity& writer) {
@@ -84,15 +89,27 @@ Result<std::optional<SpecFile>> SpecFile::open(const std::string& directory, con
   const auto is_missing = [] { return errno == ENOENT || errno == ENOTDIR; };
   if (!file.directory_.ok() && is_missing()) return std::optional<SpecFile>();
   if (!file.directory_.ok()) return open_error(errno, directory);
+  const int at = file.directory();
+  return read_at(at, std::move(file), limits);
+}
+
+Result<std::optional<SpecFile>> SpecFile::open_beside(const std::string& name, const base::JsonLimits& limits) const {
+  SpecFile file;
+  file.name_ = name;
+  file.path_ = path_.substr(0, path_.size() - name_.size()) + name;
+  return read_at(directory(), std::move(file), limits);
+}
+
+Result<std::optional<SpecFile>> SpecFile::read_at(int directory, SpecFile file, const base::JsonLimits& limits) {
   // O_NOFOLLOW is set, because a link in the bundle could name any file of the node.
-  const UniqueFd fd = base::open_to_read(file.directory(), name.c_str(), O_NOFOLLOW);
-  if (!fd.ok() && is_missing()) return std::optional<SpecFile>();
+  const UniqueFd fd = base::open_to_read(directory, file.name_.c_str(), O_NOFOLLOW);
+  if (!fd.ok() && (errno == ENOENT || errno == ENOTDIR)) return std::optional<SpecFile>();
   struct stat status {};
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return open_error(errno, file.path_);
   if (!S_ISREG(status.st_mode)) return make_error("cannot read `{}`: it is not a regular file", printable(file.path_));
   file.version_ = version_of(status);
   file.settings_ = {.mode = status.st_mode & 07777, .owner = base::FileOwner{status.st_uid, status.st_gid}};
-  file.text_ = TRY(base::read_text_fd(fd.get(), limits.bytes, -1, "`" + printable(file.path_) + "`"));
+  file.text_ = TRY(base::read_text_of(fd.get(), status, limits.bytes, "`" + printable(file.path_) + "`"));
   return std::optional<SpecFile>(std::move(file));
 }
 
@@ -107,7 +124,7 @@ Result<NewSpecFile> SpecFile::rewrite(std::string_view text, const base::Process
 void remove_leftovers(int directory, std::span<const std::string_view> also) {
   const auto self = base::identify_self();
   std::vector<std::string> leftovers;
-  base::each_name(directory, [&](std::string_view name) {
+  base::next_names(directory, [&](std::string_view name) {
     const auto writer = temporary_writer(name);
     // read_presence() compares the start time too, because a later process may have the writer's PID.
     const bool is_own = self && writer == *self;

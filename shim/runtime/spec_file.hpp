@@ -52,12 +52,15 @@ class SpecFile {
   static Result<std::optional<SpecFile>> open(const std::string& directory, const std::string& name,
                                               const base::JsonLimits& limits = {});
   static Result<std::optional<SpecFile>> open(const std::string& path);
+  // Opens and reads another file of this file's directory, as open(). directory() of the result is invalid.
+  Result<std::optional<SpecFile>> open_beside(const std::string& name, const base::JsonLimits& limits) const;
 
   const std::string& text() const { return text_; }
   const FileVersion& version() const { return version_; }
   // Owner and mode of the file. The owner is always set.
   const base::FileSettings& settings() const { return settings_; }
   int directory() const { return directory_.get(); }
+  const std::string& name() const { return name_; }
   // Path for messages.
   const std::string& path() const { return path_; }
 
@@ -65,6 +68,9 @@ class SpecFile {
   Result<NewSpecFile> rewrite(std::string_view text, const base::ProcessIdentity& writer) const;
 
  private:
+  // Reads the file `file.name_` of the directory.
+  static Result<std::optional<SpecFile>> read_at(int directory, SpecFile file, const base::JsonLimits& limits);
+
   base::UniqueFd directory_;
   std::string name_;
   std::string path_;
@@ -73,7 +79,11 @@ class SpecFile {
   base::FileSettings settings_;
 };
 
-// Removes temporary files of killed writers, and the files with the names in `also`. Ignores failures.
+// Returns the version of an open or looked-up file.
+FileVersion version_of(const struct stat& status);
+
+// Removes temporary files of killed writers, and the files with the names in `also`. Ignores failures. directory: just
+// opened.
 void remove_leftovers(int directory, std::span<const std::string_view> also);
 
 }  // namespace shim

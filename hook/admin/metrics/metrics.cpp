@@ -173,8 +173,8 @@ std::vector<std::string> bundles_of(const GrantUser& user) {
 // Returns the Kubernetes names in the bundle's config.json; nullopt: it does not exist or cannot be parsed.
 std::optional<PodNames> read_names(const std::string& root, const std::string& bundle) {
   const auto text = read_bundle_config(root + bundle);
-  const auto document = text ? parse_json(*text, "config.json") : text.error();
-  const auto spec = document ? read_container_spec(*document) : document.error();
+  const auto config = text ? parse_container_config(*text) : text.error();
+  const auto spec = config ? read_container_spec(config->tree.root()) : config.error();
   if (!spec) return std::nullopt;
   // pod_identity() trusts the names only if the engine is one that Kubernetes uses.
   const Recognised caller = recognise({.bundle = bundle}, spec->cgroups_path);

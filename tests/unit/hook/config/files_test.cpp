@@ -238,4 +238,39 @@ TEST(HookConfigFiles, SchemaAndParserHaveTheSameKeys) {
   }
 }
 
+TEST(HookConfigFiles, VersionIsCurrentUntilFileChanges) {
+  const TempDir dir;
+  const hook::ConfigPaths paths{dir / "config.json", dir / "d", false, dir / "cluster"};
+  write_file(dir / "config.json", "{}");
+  write_file(dir / "d/10.json", "{}");
+  // A file that has just changed can change again in the same step of the clock.
+  const auto settled = [&] {
+    hook::ConfigVersion version;
+    for (int round = 0; round < 5000 && !version.is_current(); ++round) {
+      usleep(1000);
+      version = hook::ConfigVersion(paths);
+    }
+    return version;
+  };
+  EXPECT_FALSE(hook::ConfigVersion().is_current());
+  const std::function<void()> changes[] = {
+      [&] { write_file(dir / "config.json", "[]"); },
+      [&] { write_file(dir / "cluster", "{}"); },
+      [&] { write_file(dir / "d/20.json", "{}"); },
+      [&] { chmod((dir / "d/20.json").c_str(), 0666); },
+      [&] { unlink((dir / "d/10.json").c_str()); },
+      [&] {
+        write_file(dir / "new", "{}");
+        rename((dir / "new").c_str(), (dir / "config.json").c_str());
+      },
+      [&] { unlink((dir / "config.json").c_str()); },
+  };
+  for (const auto& change : changes) {
+    const auto version = settled();
+    ASSERT_TRUE(version.is_current());
+    change();
+    EXPECT_FALSE(version.is_current());
+  }
+}
+
 }  // namespace
