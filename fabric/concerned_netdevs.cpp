@@ -63,8 +63,8 @@ std::optional<std::vector<Netdev>> find_concerned(const Inventory& inventory,
   return netdevs;
 }
 
-// A namespace with more netdevs than this is a node's. If a namespace has fewer, one dump is cheaper than a request for
-// each port.
+// If a namespace has at most this number of netdevs and two more for each HCA, one dump is cheaper than requests for
+// the netdev of each port and the netdevs above it. A node with containers has more.
 constexpr std::size_t kFewNetdevs = 24;
 
 }  // namespace
@@ -73,13 +73,16 @@ bool is_open_roce(const Hca& hca, const Port& port) {
   return hca.is_accessible() && port.is_active() && port.is_ethernet();
 }
 
-Result<bool> read_concerned_network(bool all, Inventory& inventory) {
-  auto netdevs = TRY(netlink::read_netdevs(all ? SIZE_MAX : kFewNetdevs));
+Result<std::optional<std::vector<Netdev>>> read_few_netdevs(bool all, std::size_t hcas) {
+  return netlink::read_netdevs(all ? SIZE_MAX : kFewNetdevs + 2 * hcas);
+}
+
+Result<bool> read_concerned_network(std::optional<std::vector<Netdev>> few, Inventory& inventory) {
   auto routes = TRY(netlink::read_default_routes());
-  const bool many = !netdevs;
-  if (many) netdevs = find_concerned(inventory, routes);
+  const bool many = !few;
+  auto netdevs = many ? find_concerned(inventory, routes) : std::move(few);
   const bool part = many && netdevs;
-  inventory.netdevs = part || netdevs ? *std::move(netdevs) : TRY(netlink::read_netdevs());
+  inventory.netdevs = netdevs ? *std::move(netdevs) : TRY(netlink::read_netdevs());
   inventory.routes = netlink::name_routes(std::move(routes), inventory.netdevs);
   return part;
 }

@@ -145,6 +145,7 @@ class Finder {
 }  // namespace
 
 std::optional<std::vector<Netdev>> find_netdevs(const FindNetdevs& wanted) {
+  if (wanted.names.size() + wanted.ifindexes.size() > kMost) return std::nullopt;
   auto socket = Socket::open(NETLINK_ROUTE);
   // With strict checks (Linux 4.20) the kernel refuses a request with a field or attribute that it would ignore, so
   // that a dump of the addresses of one netdev has no other addresses.

@@ -18,6 +18,10 @@ class GidSlots {
   // Opens the table of a port. port: path of the port's directory in sysfs, below `at`. with_ndevs: also open the names
   // of the netdevs. Returns nullopt, and sets errno, if `gids` cannot be opened.
   static std::optional<GidSlots> open(const base::Directory& at, const std::string& port, bool with_ndevs = false);
+  // Returns the GID and the type of one slot without opening the table: the result of gid(), and of type(). at, port:
+  // those of open().
+  static Attr<Address> gid_of(const base::Directory& at, const std::string& port, unsigned index);
+  static Attr<std::string> type_of(const base::Directory& at, const std::string& port, unsigned index);
   // Returns the errno of opening `gid_attrs/types`, 0 if it is open.
   int types_error() const { return types_error_; }
 

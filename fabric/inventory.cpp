@@ -178,6 +178,14 @@ std::optional<std::string> gpu_uuid(std::string_view text) {
   return uuid;
 }
 
+std::string_view device_directory(std::string_view link, std::string_view class_name) {
+  if (device_in_link(link) == kNoDevice) return {};
+  const std::size_t name = link.rfind('/');
+  const std::string_view parent = link.substr(0, name == std::string_view::npos ? 0 : name);
+  const bool is_of_class = base::last_component(parent) == class_name && parent.size() > class_name.size();
+  return is_of_class ? parent.substr(0, parent.size() - class_name.size() - 1) : std::string_view();
+}
+
 std::string_view device_in_link(std::string_view link) {
   // Removes the last two components, which are the class and the HCA: "infiniband/mlx5_0".
   for (int part = 0; part < 2; ++part)

@@ -51,6 +51,7 @@ struct Port {
   std::optional<unsigned> gid_tbl_len;
   std::vector<GidEntry> gids;         // ascending index, without empty slots
   bool gids_complete = true;          // false: the GID table was not read to its end, or not at all
+  bool gids_skipped = false;          // true: slots before the last one of `gids` were not read (GidTables::kUsual)
   std::optional<int> gids_error;      // errno of opening the GID table, or of its last unreadable slot
   std::optional<std::string> netdev;  // the port's own netdev if it is in this netns; not in snapshots
   std::optional<Address> subnet;      // InfiniBand: the prefix of its subnet, if no GID was read; not in snapshots
@@ -328,5 +329,10 @@ const Netdev* default_route_netdev(const Inventory& inventory);
 // link has too few components.
 std::string_view device_in_link(std::string_view link);
 inline constexpr std::string_view kNoDevice = "virtual";
+// Returns the directory of the device in the link of a netdev, an HCA or a uverbs node in its class directory.
+// class_name: "net", "infiniband" or "infiniband_verbs". "../../devices/pci0000:00/0000:0c:00.0" for
+// "../../devices/pci0000:00/0000:0c:00.0/infiniband/mlx5_0". Returns an empty text without such a directory: for a
+// software device, and for a link of another form.
+std::string_view device_directory(std::string_view link, std::string_view class_name);
 
 }  // namespace fabric

@@ -44,8 +44,11 @@ class GidSearch {
   // port_netdev: the port's own netdev if it is in this netns.
   GidSearch(const std::vector<Netdev>& netdevs, const std::optional<std::string>& port_netdev);
 
-  // Records that the scan read a slot with this GID and type RoCE v2.
-  void found_v2(const Address& gid);
+  // Records that the scan read a slot with this GID and type RoCE v2. Returns true if this network namespace can own
+  // it.
+  bool found_v2(const Address& gid);
+  // Returns true if it is a GID that this network namespace can own.
+  bool wants(const Address& gid) const;
   // Returns true if no further slot can have a GID of this network namespace.
   bool complete() const;
   // Returns true if the scan found a GID of this network namespace: the port can be used.

@@ -29,7 +29,7 @@ constexpr const char* kMadClass = "/class/infiniband_mad";
 using ClassEntries = std::map<std::string, std::vector<std::string>>;
 
 // The class entries of all HCAs, read in one pass. nullopt: scan.wanted names HCAs, so entries_of() reads the entries
-// of each named HCA; or the class is not needed.
+// of each named HCA; or the class is not needed. Only with hand_out; find_nodes() is for rdma-init.
 struct AllEntries {
   std::optional<ClassEntries> verbs;
   std::optional<ClassEntries> mad;
@@ -95,7 +95,7 @@ ClassEntries read_entries(const NotedDirectory& all, const NotedDirectory& liste
 // Reads the class entries of all HCAs. Reads nothing if the scan is for named HCAs only.
 AllEntries read_all_entries(const Scan& scan) {
   AllEntries entries;
-  if (scan.wanted) return entries;
+  if (scan.wanted || !scan.hand_out) return entries;
   const auto read = [&](const Directory& directory, const char* path, Part part) {
     const NotedDirectory all{scan, directory, path};
     return read_entries(all, all, part);
@@ -189,19 +189,75 @@ bool read_hand_out_nodes(const Scan& scan, const AllEntries& entries, const Dire
   return true;
 }
 
-// Finds the uverbs node of an HCA and opens it once, to learn whether this process can use it. To allocate the HCA to
-// another process, use read_hand_out_nodes().
-void find_node(const Scan& scan, const AllEntries& entries, Hca& hca) {
-  hca.accessible = false;
-  if (!entries.verbs || !entries.verbs->contains(hca.name)) return;
-  const std::string& entry = entries.verbs->at(hca.name).back();
-  hca.uverbs = uverbs_number(entry);
-  if (scan.full) hca.uverbs_dev = scan.classes.verbs->read_text((entry + "/dev").c_str());
-  // The flags are those of libibverbs. Below a root, the author of an image may have made links.
-  const int error =
-      base::Rooted(scan.root).probe(fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs), O_RDWR | O_CLOEXEC);
-  hca.accessible = error == 0;
-  if (error != 0) hca.access_error = error;
+std::string_view directory_of(const Hca& hca) {
+  return hca.class_link ? device_directory(*hca.class_link, "infiniband") : std::string_view();
+}
+
+// The uverbs entries of all HCAs. An HCA and its entry belong to the same device (ib_uverbs_add_one() of
+// drivers/infiniband/core/uverbs_main.c, Linux 6.12), so their links lead below one directory. A link costs one system
+// call, the attribute `ibdev` three.
+class VerbsEntries {
+ public:
+  VerbsEntries(const Scan& scan, const std::vector<Hca>& hcas)
+      : all_{scan, *scan.classes.verbs, kVerbsClass}, hcas_(hcas) {
+    for (std::string& entry : scan.classes.verbs->list()) {
+      if (!uverbs_number(entry)) continue;
+      auto link = scan.classes.verbs->read_link(entry.c_str());
+      entries_.push_back({std::move(entry), std::move(link).value_or("")});
+    }
+  }
+
+  // Returns the entry of an HCA with its link in class_link, nullopt if it has none.
+  std::optional<std::string> of(const Hca& hca) {
+    const std::string_view device = directory_of(hca);
+    const auto is_of_device = [&](const Hca& other) { return directory_of(other) == device; };
+    // A device can have two HCAs: see entries_of().
+    if (!device.empty() && std::ranges::count_if(hcas_, is_of_device) == 1) {
+      const Entry* found = nullptr;
+      std::size_t count = 0;
+      for (const Entry& entry : entries_) {
+        if (device_directory(entry.link, "infiniband_verbs") != device) continue;
+        found = &entry;
+        ++count;
+      }
+      if (count == 1) return found->name;
+    }
+    if (!by_name_) by_name_ = read_entries(all_, all_, Part::kHcas);
+    const auto named = by_name_->find(hca.name);
+    return named == by_name_->end() ? std::nullopt : std::optional(named->second.back());
+  }
+
+ private:
+  struct Entry {
+    std::string name;
+    std::string link;
+  };
+
+  NotedDirectory all_;
+  const std::vector<Hca>& hcas_;
+  std::vector<Entry> entries_;
+  std::optional<ClassEntries> by_name_;  // read for the first HCA whose entry the links do not show
+};
+
+// Finds the uverbs nodes of the HCAs and opens each once, to learn whether this process can use it. To allocate an HCA
+// to another process, use read_hand_out_nodes(). Clears class_link.
+void find_nodes(const Scan& scan, std::vector<Hca>& hcas) {
+  std::optional<VerbsEntries> entries;
+  if (scan.classes.verbs && !hcas.empty()) entries.emplace(scan, hcas);
+  for (Hca& hca : hcas) {
+    hca.accessible = false;
+    const auto entry = entries ? entries->of(hca) : std::nullopt;
+    if (!entry) continue;
+    hca.uverbs = uverbs_number(*entry);
+    if (scan.full) hca.uverbs_dev = scan.classes.verbs->read_text((*entry + "/dev").c_str());
+    // The flags are those of libibverbs. Below a root, the author of an image may have made links.
+    const int error =
+        base::Rooted(scan.root).probe(fmt::format("/dev/infiniband/uverbs{}", *hca.uverbs), O_RDWR | O_CLOEXEC);
+    hca.accessible = error == 0;
+    if (error != 0) hca.access_error = error;
+  }
+  for (Hca& hca : hcas)
+    hca.class_link.reset();
 }
 
 // Reads the ABI version of each HCA that opens. A driver has one version for its HCAs (ib_device_ops, Linux 6.12; mlx4
@@ -273,6 +329,16 @@ bool is_here(const Scan& scan, const std::string& netdev) {
   return std::ranges::any_of(*scan.netdevs, [&](const Netdev& one) { return one.is_here() && one.name == netdev; });
 }
 
+// Returns the netdev of a port of a device that has one or no netdev, nullopt if this is not known.
+std::optional<std::optional<std::string>> netdev_of_device(const Scan& scan, const Hca& hca, unsigned port) {
+  if (!scan.netdevs_of_device || port != 1) return std::nullopt;
+  const std::string_view device = directory_of(hca);
+  if (device.empty()) return std::nullopt;
+  auto names = scan.netdevs_of_device(device);
+  if (!names || names->size() > 1) return std::nullopt;
+  return names->empty() ? std::optional<std::string>() : std::optional(std::move(names->front()));
+}
+
 // Returns the netdev of a port. With scan.full, returns it only if it is in this network namespace.
 std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortReader& reader, const Hca& values,
                                        const Port& port) {
@@ -282,6 +348,7 @@ std::optional<std::string> port_netdev(const NotedDirectory& hca, const PortRead
     const auto found = netdevs.find({values.name, port.number});
     return found == netdevs.end() ? std::nullopt : std::optional(found->second);
   }
+  if (auto known = netdev_of_device(scan, values, port.number)) return *std::move(known);
   // rxe names its netdev in "parent". For siw, only the GID table names it.
   auto name = values.pci ? hardware_netdev(hca, port.number) : hca.directory.read_text("parent");
   if (!name && !values.pci) name = reader.text("gid_attrs/ndevs/0");
@@ -307,13 +374,15 @@ bool ends_table(const GidSlots& slots, unsigned index, int code, std::optional<u
 }
 
 // Reads the GID table slot by slot, with the type of each GID, until the table ends or all GIDs that Scan asks
-// for are found. For rdma-init (whole_tables without hand_out), also reads the netdev (ndev) of every GID.
-void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
+// for are found. For rdma-init (whole_tables without hand_out), also reads the netdev (ndev) of every GID. Returns the
+// slots with a GID of type RoCE v2 that this network namespace can own.
+std::vector<unsigned> read_gids(const Scan& scan, const PortReader& reader, Port& port) {
+  std::vector<unsigned> own;
   const auto slots = GidSlots::open(reader.ports, reader.name, scan.whole_tables && !scan.hand_out);
   if (!slots) {
     port.gids_error = errno;
     port.gids_complete = false;
-    return;
+    return own;
   }
   GidSearch search(*scan.netdevs, port.netdev);
   std::optional<unsigned> listed;
@@ -322,11 +391,11 @@ void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
                                          : search.complete() || (scan.hand_out && search.any());
     if (!scan.whole_tables && is_enough) {
       port.gids_complete = false;
-      return;
+      return own;
     }
     const auto gid = slots->gid(index);
     if (const int code = error_of(gid); code != 0) {
-      if (ends_table(*slots, index, code, listed, port)) return;
+      if (ends_table(*slots, index, code, listed, port)) return own;
       continue;
     }
     GidEntry entry{index, std::get<Address>(gid), std::nullopt, std::nullopt};
@@ -334,9 +403,30 @@ void read_gids(const Scan& scan, const PortReader& reader, Port& port) {
     if (entry.gid.is_zero()) continue;
     if (slots->types_error() == 0) entry.type = slots->type(index);
     entry.ndev = slots->ndev(index);
-    if (entry.is_v2()) search.found_v2(entry.gid);
+    if (entry.is_v2() && search.found_v2(entry.gid)) own.push_back(index);
     port.gids.push_back(std::move(entry));
   }
+}
+
+// Reads the GIDs in these slots only, which are those of another port. Returns true if all GIDs of the port that this
+// network namespace can own are there. Otherwise the port must be read again by read_gids().
+bool read_gids_at(const std::vector<unsigned>& slots, const Scan& scan, const PortReader& reader, Port& port) {
+  GidSearch search(*scan.netdevs, port.netdev);
+  // If there is nothing to find, read_gids() reports whether the table can be read.
+  if (search.complete()) return false;
+  port.gids.reserve(slots.size());
+  for (const unsigned index : slots) {
+    const auto gid = GidSlots::gid_of(reader.ports, reader.name, index);
+    const auto* address = std::get_if<Address>(&gid);
+    if (!address || !search.wants(*address)) return false;
+    GidEntry entry{index, *address, GidSlots::type_of(reader.ports, reader.name, index), std::nullopt};
+    if (!entry.is_v2()) return false;
+    search.found_v2(*address);
+    port.gids.push_back(std::move(entry));
+  }
+  port.gids_complete = false;
+  port.gids_skipped = slots.back() >= slots.size();
+  return search.complete();
 }
 
 // Reads P_Keys of an InfiniBand port: up to the first full member, which index 0 usually is, or all of them. Each entry
@@ -507,6 +597,65 @@ bool lacks_v2(const Port& port) {
   return port.is_active() && port.is_ethernet() && std::ranges::none_of(port.gids, &GidEntry::is_v2);
 }
 
+// Reads the GIDs of the ports of a machine. The rails of most machines have their GIDs in the same slots, so the slots
+// before them need not be read for every port. They are read if a port has its GIDs elsewhere: then NCCL's choice is
+// simulated, which depends on the earlier slots too.
+class UsualSlots {
+ public:
+  explicit UsualSlots(const Scan& scan) : scan_(scan) {}
+
+  void read(const std::string& hca, Port& port) {
+    const PortReader reader = reader_of(hca, port);
+    if (scan_.usual_slots && !usual_.empty()) {
+      reset(port);
+      if (read_gids_at(usual_, scan_, reader, port)) return;
+    }
+    reset(port);
+    const auto own = read_gids(scan_, reader, port);
+    if (usual_.empty()) usual_ = own;
+    differ_ |= !own.empty() && own != usual_;
+  }
+
+  // Reads the slots that were skipped, if ports have their GIDs in different slots.
+  void complete(Hca& hca) const {
+    for (Port& port : hca.ports) {
+      if (!differ_ || !port.gids_skipped) continue;
+      reset(port);
+      read_gids(scan_, reader_of(hca.name, port), port);
+    }
+  }
+
+ private:
+  static void reset(Port& port) {
+    port.gids.clear();
+    port.gids_error.reset();
+    port.gids_complete = true;
+    port.gids_skipped = false;
+  }
+
+  PortReader reader_of(const std::string& hca, const Port& port) const {
+    return {*scan_.classes.infiniband, fmt::format("{}/ports/{}", hca, port.number)};
+  }
+
+  const Scan& scan_;
+  std::vector<unsigned> usual_;  // slots of the GIDs of the first port that has any
+  bool differ_ = false;
+};
+
+// Completes a port of an HCA that read_hcas() read without `full` and hand_out.
+void read_port_in_use(const Scan& scan, const Hca& hca, Port& port, UsualSlots& slots) {
+  if (port.netdev && !is_in_netlink(scan, hca.name, port) && !is_here(scan, *port.netdev)) port.netdev.reset();
+  // If this process cannot open the HCA, it needs no GIDs. An InfiniBand port is usable without its GIDs, so they are
+  // wanted only with whole_tables.
+  if (!port.is_active() || !hca.is_accessible()) return;
+  if (port.is_infiniband() && !port.pkeys) {
+    const PortReader reader{*scan.classes.infiniband, fmt::format("{}/ports/{}", hca.name, port.number)};
+    read_pkeys(reader, scan.whole_tables, port);
+    read_subnet(scan, reader, hca.name, port);
+  }
+  if (port.is_ethernet() || scan.whole_tables) slots.read(hca.name, port);
+}
+
 // Returns true if the HCA was renamed during the read: a container can rename HCAs in a shared RDMA subsystem. The
 // uverbs, umad and issm nodes are found by the name of the HCA. So after a rename they may belong to another HCA.
 bool was_renamed(const Directory& infiniband, const Hca& hca) {
@@ -534,7 +683,6 @@ bool read_directory(const NotedDirectory& dir, const HcaFacts& facts, const AllE
     if (!read_hand_out_nodes(scan, entries, dir.directory, hca)) return false;
     if (hca.class_link && was_renamed(*scan.classes.infiniband, hca)) return false;
   }
-  if (!scan.hand_out) find_node(scan, entries, hca);
   if (!hca.pci && scan.whole_tables && !scan.hand_out) hca.parent = dir.directory.read_text("parent");
   if (facts.of_ports()) read_ports(dir, facts, hca);
   return true;
@@ -591,7 +739,8 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
     if (facts.guid) hca.node_guid = all.text(Part::kDetail, name + "/node_guid").value_or("");
     return hca;
   }
-  if (identifies) hca.class_link = link;
+  // Without hand_out, find_nodes() uses the link and clears it.
+  if (identifies || !scan.hand_out) hca.class_link = link;
   const std::string path = fmt::format("{}/{}", kInfinibandClass, name);
   if (!read_directory({scan, *opened, path, name}, facts, entries, link.value_or(""), hca)) return stale();
   return hca;
@@ -703,26 +852,17 @@ void read_some_gids(const Scan& scan, const std::string& hca, Port& port) {
   read_gids(scan, {*scan.classes.infiniband, fmt::format("{}/ports/{}", hca, port.number)}, port);
 }
 
-void read_gids_in_use(const Scan& scan, Hca& hca) {
-  for (Port& port : hca.ports) {
-    if (port.netdev && !is_in_netlink(scan, hca.name, port) && !is_here(scan, *port.netdev)) port.netdev.reset();
-    // If this process cannot open the HCA, it needs no GIDs. An InfiniBand port is usable without its GIDs, so they are
-    // wanted only with whole_tables.
-    if (!port.is_active() || !hca.is_accessible()) continue;
-    if (port.is_infiniband() && !port.pkeys) {
-      const PortReader reader{*scan.classes.infiniband, fmt::format("{}/ports/{}", hca.name, port.number)};
-      read_pkeys(reader, scan.whole_tables, port);
-      read_subnet(scan, reader, hca.name, port);
-    }
-    if (!port.is_ethernet() && !scan.whole_tables) continue;
-    port.gids.clear();
-    port.gids_error.reset();
-    port.gids_complete = true;
-    read_some_gids(scan, hca.name, port);
+void read_gids_in_use(const Scan& scan, std::vector<Hca>& hcas) {
+  UsualSlots slots(scan);
+  for (Hca& hca : hcas)
+    for (Port& port : hca.ports)
+      read_port_in_use(scan, hca, port, slots);
+  for (Hca& hca : hcas) {
+    slots.complete(hca);
+    // An iWARP device has no GID of type RoCE v2, so the type of most HCAs need not be read.
+    if (hca.node_type.empty() && hca.is_accessible() && std::ranges::any_of(hca.ports, lacks_v2))
+      hca.node_type = scan.classes.infiniband->read_text((hca.name + "/node_type").c_str()).value_or("");
   }
-  // An iWARP device has no GID of type RoCE v2, so the type of most HCAs need not be read.
-  if (hca.node_type.empty() && hca.is_accessible() && std::ranges::any_of(hca.ports, lacks_v2))
-    hca.node_type = scan.classes.infiniband->read_text((hca.name + "/node_type").c_str()).value_or("");
 }
 
 void read_models(const Classes& classes, std::vector<Hca>& hcas) {
@@ -747,7 +887,9 @@ std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& nam
     if (auto hca = read_hca(scan, wanted ? scan.facts : scan.other_facts, name, entries))
       hcas.push_back(std::move(*hca));
   }
-  if (!scan.hand_out && scan.classes.verbs) read_abi_versions(*scan.classes.verbs, hcas);
+  if (scan.hand_out) return hcas;
+  find_nodes(scan, hcas);
+  if (scan.classes.verbs) read_abi_versions(*scan.classes.verbs, hcas);
   return hcas;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -135,10 +136,15 @@ struct Scan {
   // Read complete GID tables. false: stop when every GID that this netns can own is found; with hand_out, when the
   // first GID that this netns can own is found.
   bool whole_tables = false;
+  // Read only the slots in which another port of the machine has its GIDs, if they are enough (GidTables::kUsual).
+  bool usual_slots = false;
   bool first_v2 = false;                         // stop after the first GID of type RoCE v2, in any netns
   const std::vector<Netdev>* netdevs = nullptr;  // read_hcas() uses them only with `full` or facts.gids
   // The answer of RDMA netlink. nullptr: netlink is not available, and sysfs is read in its place.
   const PortNetdevs* port_netdevs = nullptr;
+  // Returns the names of the netdevs of this network namespace that belong to a device; nullopt if they are not known.
+  // device: the result of device_directory() for an HCA. Empty function: the directory of the device is read.
+  std::function<std::optional<std::vector<std::string>>(std::string_view device)> netdevs_of_device = {};
   HcaFacts facts = kUsualFacts;  // netdevs, gids, place and own_gids have an effect only with hand_out
   // true: read what the allocation of HCAs needs (read_node()): device numbers and links, and the netdev of each port
   // by its name in sysfs. Open no device node.
@@ -161,10 +167,10 @@ bool is_representor(std::string_view phys_port_name);
 // scan.netdevs, or when no further GID can do so. With scan.first_v2, stops at the first GID of type RoCE v2.
 void read_some_gids(const Scan& scan, const std::string& hca, Port& port);
 
-// Completes an HCA that read_hcas() read without `full` and hand_out: removes the netdevs of ports that are not in
+// Completes the HCAs that read_hcas() read without `full` and hand_out: removes the netdevs of ports that are not in
 // scan.netdevs, reads the GIDs of the ports that this process can use, subnet and P_Key of InfiniBand ports, and the
 // node type if it matters. May be called again with more netdevs.
-void read_gids_in_use(const Scan& scan, Hca& hca);
+void read_gids_in_use(const Scan& scan, std::vector<Hca>& hcas);
 
 // Reads node GUID, PCI vendor, PCI device and PF of the HCAs.
 void read_models(const Classes& classes, std::vector<Hca>& hcas);

@@ -99,18 +99,67 @@ bool is_live(const ReadOptions& options) {
   return options.live || options.root.empty();
 }
 
+// Reads the facts of the snapshot format that belong to no HCA.
+void read_beside_hcas(const std::string& root, Inventory& inventory) {
+  const auto dev = base::Directory::open(root + "/dev/infiniband");
+  inventory.rdma_cm = dev && dev->contains("rdma_cm");
+  inventory.gpus = pci::read_gpus(root);
+  for (Gpu& gpu : *inventory.gpus)
+    pci::read_driver_facts(root, gpu);
+  keep_visible_gpus(root, *inventory.gpus);
+}
+
+// In exclusive RDMA mode, a sysfs of another network namespace shows HCAs that this one does not have.
+void mark_elsewhere(const netlink::RdmaAnswer& answer, std::vector<Hca>& hcas) {
+  for (Hca& hca : hcas)
+    hca.is_elsewhere = hca.access_error == EPERM && !answer.port_netdevs.hcas.contains(hca.name);
+}
+
+using FewNetdevs = Result<std::optional<std::vector<Netdev>>>;
+
+// Finds the netdevs of a device by the links of the class directory: one system call for each netdev, where the
+// directory of each device costs four.
+class NetdevsOfDevices {
+ public:
+  NetdevsOfDevices(const std::string& sys, const std::vector<Netdev>& netdevs) : sys_(sys), netdevs_(netdevs) {}
+
+  // Returns the netdevs of the device, nullopt if a link cannot be read. device: the result of device_directory().
+  std::optional<std::vector<std::string>> of(std::string_view device) {
+    if (links_.empty() && !read_links()) return std::nullopt;
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < links_.size(); ++i)
+      if (device_directory(links_[i], "net") == device) names.push_back(netdevs_[i].name);
+    return names;
+  }
+
+ private:
+  bool read_links() {
+    std::vector<std::string> links;
+    for (const Netdev& netdev : netdevs_) {
+      auto link = base::read_link(AT_FDCWD, (sys_ + "/class/net/" + netdev.name).c_str());
+      // ENOENT: the netdev ended, or this sysfs is of another network namespace.
+      if (!link && errno != ENOENT) return false;
+      links.push_back(std::move(link).value_or(""));
+    }
+    links_ = std::move(links);
+    return true;
+  }
+
+  const std::string& sys_;
+  const std::vector<Netdev>& netdevs_;
+  std::vector<std::string> links_;  // in the order of the netdevs
+};
+
 // Reads what the choice of ports needs of the network and of the GID tables. The netdevs are read before the GIDs,
-// because the scan of a GID table stops when the addresses of this namespace are found.
-void read_for_choice(const ReadOptions& options, const rdma_sysfs::Scan& scan, Inventory& inventory) {
-  const auto read_gids = [&] {
-    for (Hca& hca : inventory.hcas)
-      rdma_sysfs::read_gids_in_use(scan, hca);
-  };
-  if (!is_live(options)) {
+// because the scan of a GID table stops when the addresses of this namespace are found. few: nullopt without netlink.
+void read_for_choice(const ReadOptions& options, const rdma_sysfs::Scan& scan, std::optional<FewNetdevs> few,
+                     Inventory& inventory) {
+  const auto read_gids = [&] { rdma_sysfs::read_gids_in_use(scan, inventory.hcas); };
+  if (!few) {
     inventory.netdevs = read_tree_netdevs(options.root);
     return read_gids();
   }
-  const auto part = read_concerned_network(options.all_netdevs, inventory);
+  const auto part = *few ? read_concerned_network(std::move(few->value()), inventory) : Result<bool>(few->error());
   // A failure is no error of the call: without netlink (gVisor, seccomp), the HCAs must still be reported.
   if (!part.has_value()) inventory.net_error = part.error().message;
   read_gids();
@@ -158,29 +207,29 @@ Inventory read_inventory(const ReadOptions& options) {
   const bool is_loaded = !names.empty() || (options.full && classes.error == 0);
   const auto answer = live && is_loaded ? netlink::read_rdma(options.full) : std::nullopt;
   classes.open_nodes(std::nullopt);
-  const rdma_sysfs::Scan scan{.classes = classes,
-                              .root = options.root,
-                              .full = options.full,
-                              .whole_tables = options.full || options.whole_tables,
-                              .netdevs = &inventory.netdevs,
-                              .port_netdevs = answer ? &answer->port_netdevs : nullptr,
-                              .facts = options.full ? kUsualFacts : kChoiceFacts};
+  rdma_sysfs::Scan scan{.classes = classes,
+                        .root = options.root,
+                        .full = options.full,
+                        .whole_tables = options.full || options.tables == GidTables::kWhole,
+                        .usual_slots = !options.full && options.tables == GidTables::kUsual,
+                        .netdevs = &inventory.netdevs,
+                        .port_netdevs = answer ? &answer->port_netdevs : nullptr,
+                        .facts = options.full ? kUsualFacts : kChoiceFacts};
+  auto few = live && !options.full ? std::optional(read_few_netdevs(options.all_netdevs, names.size())) : std::nullopt;
+  std::optional<NetdevsOfDevices> of_devices;
+  if (few && *few && few->value()) {
+    of_devices.emplace(classes.sys, *few->value());
+    scan.netdevs_of_device = [&](std::string_view device) { return of_devices->of(device); };
+  }
   inventory.hcas = rdma_sysfs::read_hcas(scan, names);
-  // In exclusive RDMA mode, a sysfs of another network namespace shows HCAs that this one does not have.
-  for (Hca& hca : inventory.hcas)
-    hca.is_elsewhere = hca.access_error == EPERM && answer && !answer->port_netdevs.hcas.contains(hca.name);
+  if (answer) mark_elsewhere(*answer, inventory.hcas);
   if (!options.full) {
-    read_for_choice(options, scan, inventory);
+    read_for_choice(options, scan, std::move(few), inventory);
     return inventory;
   }
 
   if (answer) inventory.netns_mode = answer->netns_mode;
-  const auto dev = base::Directory::open(options.root + "/dev/infiniband");
-  inventory.rdma_cm = dev && dev->contains("rdma_cm");
-  inventory.gpus = pci::read_gpus(options.root);
-  for (Gpu& gpu : *inventory.gpus)
-    pci::read_driver_facts(options.root, gpu);
-  keep_visible_gpus(options.root, *inventory.gpus);
+  read_beside_hcas(options.root, inventory);
   return inventory;
 }
 

@@ -1,6 +1,7 @@
 // Reads the live machine: /sys/class/infiniband, /sys/class/infiniband_verbs, /dev/infiniband and netlink.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,16 +9,23 @@
 
 namespace fabric {
 
+// How much of the GID tables of usable ports is read.
+enum class GidTables : std::uint8_t {
+  // The first port with GIDs of this network namespace is read as with kFromFirst, and the other ports only in the
+  // slots of these GIDs. If a port has its GIDs in other slots, every port is read as with kFromFirst.
+  kUsual,
+  kFromFirst,  // from the first slot to the last GID that this network namespace can own
+  kWhole,
+};
+
 struct ReadOptions {
   // Prefix of /sys, /dev and /proc. Any value other than "" is a file tree, such as a copy from another machine:
   // addresses come from its addrs.txt and /sys/class/net, and netlink is not used.
   std::string root;
-  // false: read only the facts that the choice of ports needs. The GID table of a usable port is read until every GID
-  // that this network namespace can own is found. The tables of unusable ports are not read. true: read every fact of
-  // the snapshot format.
+  // false: read only the facts that the choice of ports needs. The GID tables of unusable ports are not read. true:
+  // read every fact of the snapshot format, with complete GID tables.
   bool full = false;
-  // Read complete GID tables of usable ports, without the other facts of `full`.
-  bool whole_tables = false;
+  GidTables tables = GidTables::kUsual;  // without effect with `full`
   // Read all netdevs of this network namespace. false: if there are many, only those that concern the usable ports, and
   // the netdev of the default route.
   bool all_netdevs = false;

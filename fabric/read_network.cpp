@@ -105,6 +105,47 @@ bool query_rdma(Socket& socket, Query request, const std::function<void(const At
   return socket.request(std::move(request), pass).has_value();
 }
 
+// Requests for ports. A dump of ports must name its device (nldev_port_get_dumpit(), Linux 6.12), so a request for each
+// port, several in one message, takes fewer system calls.
+class RdmaPorts {
+ public:
+  void add(std::uint32_t device, const std::string& hca, std::uint32_t last_port) {
+    constexpr std::uint32_t kMostPorts = 255;  // a port number is a byte in verbs
+    for (std::uint32_t port = 1; port <= std::min(last_port, kMostPorts); ++port) {
+      Query query = rdma_query(RDMA_NLDEV_CMD_PORT_GET);
+      query.put(RDMA_NLDEV_ATTR_DEV_INDEX, device);
+      query.put(RDMA_NLDEV_ATTR_PORT_INDEX, port);
+      queries_.push_back(std::move(query));
+      ports_.emplace_back(hca, port);
+    }
+  }
+
+  // Adds the netdevs of the ports. If a device is removed meanwhile, the requests for its ports fail and the remaining
+  // ones continue. Returns false if the answers cannot be received.
+  bool read(Socket& socket, rdma_sysfs::PortNetdevs& found) {
+    for (std::size_t begin = 0; begin < queries_.size(); begin += Socket::kMostQueries) {
+      const std::size_t count = std::min(queries_.size() - begin, Socket::kMostQueries);
+      const auto answered =
+          socket.request_all(std::span(queries_).subspan(begin, count), [&](std::size_t query, const Message& message) {
+            const Attributes attributes = message.attributes(0);
+            auto netdev = attributes.text(RDMA_NLDEV_ATTR_NDEV_NAME);
+            if (netdev) found.netdevs[ports_[begin + query]] = std::move(*netdev);
+            const auto prefix = attributes.u64(RDMA_NLDEV_ATTR_SUBNET_PREFIX);  // InfiniBand only, in host byte order
+            if (!prefix) return;
+            std::string& bytes = found.subnets[ports_[begin + query]];
+            for (int shift = 56; shift >= 0; shift -= 8)
+              bytes += static_cast<char>(*prefix >> shift);
+          });
+      if (!answered) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::vector<Query> queries_;
+  std::vector<std::pair<std::string, unsigned>> ports_;  // HCA and port of each query
+};
+
 constexpr unsigned kPrivilegedQkeyMode = 96;  // RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE, Linux 6.7
 
 std::optional<NetnsMode> query_netns_mode(Socket& socket) {
@@ -262,32 +303,21 @@ Result<Network> read_network(bool all_routes) {
 std::optional<RdmaAnswer> read_rdma(bool with_netns_mode) {
   auto socket = Socket::open(NETLINK_RDMA);
   if (!socket) return std::nullopt;
-  std::vector<std::pair<std::uint32_t, std::string>> devices;
+  RdmaAnswer answer;
+  RdmaPorts ports;
+  bool has_ports = true;
   const bool listed =
       query_rdma(*socket, rdma_query(RDMA_NLDEV_CMD_GET, NLM_F_DUMP), [&](const Attributes& attributes) {
         const auto index = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX);
         auto name = attributes.text(RDMA_NLDEV_ATTR_DEV_NAME);
-        if (index && name) devices.emplace_back(*index, std::move(*name));
+        if (!index || !name) return;
+        // For a device, the attribute is the number of its last port (fill_dev_info(), Linux 4.16 to 6.12).
+        const auto last_port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
+        has_ports = has_ports && last_port;
+        ports.add(*index, *name, last_port.value_or(0));
+        answer.port_netdevs.hcas.insert(std::move(*name));
       });
-  if (!listed) return std::nullopt;
-  RdmaAnswer answer;
-  for (const auto& [index, name] : devices) {
-    answer.port_netdevs.hcas.insert(name);
-    Query ports = rdma_query(RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP);
-    ports.put(RDMA_NLDEV_ATTR_DEV_INDEX, index);
-    // A dump of ports must name its device (nldev_port_get_dumpit(), Linux 6.12), so each device gets one request. If a
-    // device is removed meanwhile, its request fails and the requests for the remaining devices continue.
-    query_rdma(*socket, std::move(ports), [&, &hca = name](const Attributes& attributes) {
-      const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
-      auto netdev = attributes.text(RDMA_NLDEV_ATTR_NDEV_NAME);
-      if (port && netdev) answer.port_netdevs.netdevs[{hca, *port}] = std::move(*netdev);
-      const auto prefix = attributes.u64(RDMA_NLDEV_ATTR_SUBNET_PREFIX);  // InfiniBand only, in host byte order
-      if (!port || !prefix) return;
-      std::string& bytes = answer.port_netdevs.subnets[{hca, *port}];
-      for (int shift = 56; shift >= 0; shift -= 8)
-        bytes += static_cast<char>(*prefix >> shift);
-    });
-  }
+  if (!listed || !has_ports || !ports.read(*socket, answer.port_netdevs)) return std::nullopt;
   if (with_netns_mode) answer.netns_mode = query_netns_mode(*socket);
   return answer;
 }

@@ -332,6 +332,7 @@ void check_gid_rules(Deciding& d, const std::vector<WantedGid>& gids) {
   // If one index serves every port, it will be exported, and NCCL then ignores the three variables.
   const nccl::GidRules rules = d.effective_rules(true);
   if (!d.kept.in_effect("NCCL_IB_GID_INDEX") && share_index(gids, rules.range).is_right()) return;
+  d.simulates = true;
   const auto wrong = wrong_ports(gids, rules);
   // If NCCL chooses a wrong GID on as many ports without these values, the values are not the cause.
   if (wrong.size() <= wrong_ports(gids, d.effective_rules(false)).size()) return;
@@ -394,6 +395,7 @@ void plan_index_of_all(Deciding& d) {
   if (d.plan.index || gids.empty()) return;
   const bool may_set_range = !d.kept.in_effect(kGidRuleNames[1]);
   if (d.kept.in_effect("NCCL_IB_GID_INDEX")) {
+    d.simulates = true;
     // If the user has set NCCL_IB_GID_INDEX to -1, NCCL chooses. The value is wrong if NCCL chooses a wrong GID on some
     // port with the present NCCL_IB_ADDR_RANGE and with each range that rdma-init could export.
     d.plan = plan_nccl_choice(gids, d.effective_rules(true), may_set_range);
@@ -408,6 +410,7 @@ void plan_index_of_all(Deciding& d) {
   }
   if (!d.kept.in_effect("NCCL_IB_GID_INDEX")) d.plan = plan_index(gids, d.effective_rules(true), may_set_range);
   d.decision.needs_full |= d.plan.needs_tables;
+  d.simulates |= d.plan.is_simulated;
   // Only NCCL needs one index for all ports. Without NCCL, every port keeps its best GID if no index serves all of
   // them.
   if (d.kept.writes_for("nccl")) {
@@ -415,6 +418,12 @@ void plan_index_of_all(Deciding& d) {
   } else if (!d.plan.wrong.empty()) {
     d.plan.index.reset();
   }
+}
+
+bool has_skipped_slots(const fabric::Inventory& inventory) {
+  return std::ranges::any_of(inventory.hcas, [](const fabric::Hca& hca) {
+    return std::ranges::any_of(hca.ports, &fabric::Port::gids_skipped);
+  });
 }
 
 // Plans the GID index of the chosen ports, and drops ports that no index serves.
@@ -442,6 +451,7 @@ Decision decide(const fabric::Inventory& inventory, const Settings& settings, co
   const bool chosen = keep_and_choose(d);
   if (chosen) plan_gids(d);
   report(d, chosen);
+  d.decision.needs_skipped = d.simulates && has_skipped_slots(inventory);
   if (!d.decision.env.empty()) d.decision.mark = exports_mark(d.decision.env, settings);
   return std::move(d.decision);
 }

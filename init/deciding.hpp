@@ -30,6 +30,7 @@ struct Deciding {
   std::optional<nccl::HcaList> meant = {};  // the ports that the user's wrong NCCL_IB_HCA means, if they replace it
   Choice choice = {};
   IndexPlan plan = {};
+  bool simulates = false;  // the decision depends on a simulation of NCCL's choice
   Decision decision = {};
 
   const Candidate& at(std::size_t index) const { return candidates[index]; }

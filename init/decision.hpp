@@ -67,6 +67,8 @@ struct Decision {
   std::size_t equal_rails = 0;   // the HCAs of unused_rails, and the used HCAs that they equal
   std::string refusal_remedy;
   std::optional<std::string> refusal;  // --require is not met or --strict is violated: exit with 78
+  // The caller must decide again on an inventory with GID tables without skipped slots (GidTables::kFromFirst).
+  bool needs_skipped = false;
   // The caller must decide again on an inventory with complete GID tables. If needs_full is still true after that, part
   // of a table cannot be read.
   bool needs_full = false;

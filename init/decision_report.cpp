@@ -127,6 +127,7 @@ void warn_about_hidden_slots(Deciding& d, const std::vector<WantedGid>& gids, co
 void check_versions(Deciding& d) {
   const auto gids = d.wanted();
   if (gids.empty() || d.plan.index) return;  // every version uses a fixed index unchanged
+  d.simulates = true;
   warn_about_difference(d, gids);
   if (const auto named = d.named_version()) warn_about_hidden_slots(d, gids, *named);
   const auto image = d.image_version();
@@ -177,6 +178,7 @@ void export_range_for_nvshmem(Deciding& d, bool exports_index) {
   const nccl::GidRules rules = nccl::parse_gid_rules(family.empty() && d.is_ipv6() ? "AF_INET6" : family, value(kRange),
                                                      value("NVSHMEM_IB_ROCE_VERSION_NUM"));
   const IndexPlan plan = plan_nccl_choice(gids, rules, value(kRange).empty());
+  d.simulates = true;
   d.decision.needs_full |= plan.needs_tables;
   if (plan.range) {
     d.put(kRange, to_string(*plan.range), "NVSHMEM would choose a GID of another network namespace without it");

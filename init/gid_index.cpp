@@ -130,6 +130,7 @@ IndexPlan plan_nccl_choice(const std::vector<WantedGid>& wanted, const nccl::Gid
     }
   }
   plan.needs_tables = needs_whole_tables(wanted, rules.version) || (!is_right && is_any_incomplete(wanted));
+  plan.is_simulated = true;
   if (plan.range == rules.range) plan.range.reset();  // a range that the user has set already is not exported
   return plan;
 }
@@ -156,6 +157,7 @@ IndexPlan plan_index(const std::vector<WantedGid>& wanted, const nccl::GidRules&
   // least as good as NCCL's own choice, unless that is right on all ports.
   if (own.is_right() || own.is_better_than(shared)) return own;
   shared.needs_tables = own.needs_tables;
+  shared.is_simulated = true;
   return shared;
 }
 

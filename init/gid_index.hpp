@@ -25,6 +25,7 @@ struct IndexPlan {
   std::vector<std::size_t> wrong;  // ports on which NCCL uses a wrong GID with every setting
   std::size_t deprecated = 0;      // ports that use a deprecated address although they have another one
   bool needs_tables = false;       // the simulation of NCCL needs complete tables
+  bool is_simulated = false;       // the plan depends on a simulation of NCCL's choice
 
   // Returns true if every port uses a right GID, and no deprecated address that it can avoid.
   bool is_right() const { return wrong.empty() && deprecated == 0; }

@@ -206,18 +206,19 @@ bool needs_models(const Inventory& inventory, const Policy& policy) {
   });
 }
 
-// Reads as much of the GID tables as the decision needs. The decision requests complete tables (needs_full) if it must
-// simulate NCCL's choice, or if a fixed index is after the part that was read. The decision requests the models of the
-// HCAs (needs_models) if a port cannot be used, or four HCAs are in one PCI slot.
+// Reads as much of the GID tables as the decision needs. The decision requests the skipped slots (needs_skipped) if it
+// must simulate NCCL's choice, and complete tables (needs_full) if the simulation needs them, or if a fixed index is
+// after the part that was read. The decision requests the models of the HCAs (needs_models) if a port cannot be used,
+// or four HCAs are in one PCI slot.
 Resolved read_and_decide(const Options& options, const Policy& policy, const Settings& settings, Providers& providers) {
   Resolved resolved;
   const bool full = options.reads_all();
   bool models = full;
   // kept_family() searches all netdevs.
   const bool all_netdevs = find_setting(settings, "NCCL_IB_ADDR_FAMILY") != nullptr;
-  for (const bool whole_tables : {false, true}) {
-    resolved.inventory =
-        fabric::read_inventory({options.tree(), full, whole_tables, all_netdevs, !options.rootfs.empty()});
+  fabric::GidTables tables = full ? fabric::GidTables::kWhole : fabric::GidTables::kUsual;
+  for (;;) {
+    resolved.inventory = fabric::read_inventory({options.tree(), full, tables, all_netdevs, !options.rootfs.empty()});
     providers.add_to(resolved.inventory);
     if (options.lent) resolved.lent = borrow(options.tree(), policy.hcas, resolved.inventory);
     const bool early = !full && (models || needs_models(resolved.inventory, policy));
@@ -229,9 +230,10 @@ Resolved read_and_decide(const Options& options, const Policy& policy, const Set
       models = true;
       resolved.decision = decide(resolved.inventory, settings, policy);
     }
-    if (!resolved.decision.needs_full || full) break;
+    const bool needs_more = resolved.decision.needs_skipped || resolved.decision.needs_full;
+    if (!needs_more || tables == fabric::GidTables::kWhole) return resolved;
+    tables = resolved.decision.needs_skipped ? fabric::GidTables::kFromFirst : fabric::GidTables::kWhole;
   }
-  return resolved;
 }
 
 // Reads and decides until nothing is pending.

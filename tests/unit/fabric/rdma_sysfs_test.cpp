@@ -316,12 +316,118 @@ TEST(ReadsLittle, ReadsWholeTablesOfUsablePortsOnly) {
   trap(root, kPort0, 0, 256);
   fabric::ReadOptions options;
   options.root = root.path();
-  options.whole_tables = true;
+  options.tables = fabric::GidTables::kWhole;
   const Inventory seen = fabric::read_inventory(options);
   EXPECT_FALSE(seen.hcas[0].ports[0].gids_error);
   EXPECT_TRUE(seen.hcas[1].ports[0].gids_complete);
   EXPECT_EQ(seen.hcas[1].ports[0].gid_tbl_len, 256U);
   EXPECT_FALSE(seen.hcas[1].fw_ver);
+}
+
+TEST(ReadsLittle, SkipsSlotsInWhichTheFirstPortHasNoGid) {
+  const TempDir root;
+  lay_out(rails(3), root.path(), {.full = true});
+  for (const char* name : {"mlx5_1", "mlx5_2"}) {
+    const std::string port = fmt::format("/sys/class/infiniband/{}/ports/1", name);
+    trap(root, port, 0, 1);
+    trap(root, port, 2, 3);
+    trap(root, port, 4, 256);
+  }
+  fabric::ReadOptions options;
+  options.root = root.path();
+  const Inventory seen = fabric::read_inventory(options);
+  EXPECT_FALSE(seen.hcas[0].ports[0].gids_skipped);
+  EXPECT_EQ(seen.hcas[0].ports[0].gids.size(), 4U);
+  for (const Port& port : {seen.hcas[1].ports[0], seen.hcas[2].ports[0]}) {
+    EXPECT_TRUE(port.gids_skipped);
+    EXPECT_FALSE(port.gids_complete);
+    EXPECT_FALSE(port.gids_error) << "another slot than 1 and 3 was read";
+    ASSERT_EQ(port.gids.size(), 2U);
+    EXPECT_EQ(port.gids[0].index, 1U);
+    EXPECT_EQ(port.gids[1].index, 3U);
+    EXPECT_TRUE(port.gids[1].is_v2());
+  }
+  options.tables = fabric::GidTables::kFromFirst;
+  const Port port = fabric::read_inventory(options).hcas[1].ports[0];
+  EXPECT_FALSE(port.gids_skipped);
+  EXPECT_EQ(port.gids_error, EISDIR);
+}
+
+TEST(ReadsLittle, SkipsNoSlotIfPortsHaveTheirGidsInDifferentSlots) {
+  Inventory node = rails(4);
+  std::vector<fabric::GidEntry>& gids = node.hcas[2].ports[0].gids;
+  gids.insert(gids.begin() + 2, v2(2, "::ffff:10.9.9.9"));
+  for (std::size_t i = 3; i < gids.size(); ++i)
+    gids[i].index = static_cast<unsigned>(i);
+  const Inventory seen = laid_out_and_read(node);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Port& port = seen.hcas[i].ports[0];
+    EXPECT_FALSE(port.gids_skipped) << i;
+    ASSERT_EQ(port.gids.size(), i == 2 ? 5U : 4U) << i;
+    EXPECT_EQ(port.gids.back().index, i == 2 ? 4U : 3U) << i;
+  }
+}
+
+// A port without an own GID is not used, so its table does not change the reads of other ports.
+TEST(ReadsLittle, SkipsSlotsBesideAPortWithoutAnOwnGid) {
+  Inventory node = rails(3);
+  node.hcas[1].ports[0].gids = {v2(0, "::ffff:10.9.9.9")};
+  const Inventory seen = laid_out_and_read(node);
+  EXPECT_EQ(seen.hcas[1].ports[0].gids.size(), 1U);
+  EXPECT_FALSE(seen.hcas[1].ports[0].gids_skipped);
+  EXPECT_TRUE(seen.hcas[2].ports[0].gids_skipped);
+}
+
+TEST(ReadsLittle, ReadsASlotOfTypeV1AsAnUnusualTable) {
+  Inventory node = rails(2);
+  node.hcas[1].ports[0].gids[3].type = base::Attr<std::string>("IB/RoCE v1");
+  const Port port = laid_out_and_read(node).hcas[1].ports[0];
+  EXPECT_FALSE(port.gids_skipped);
+  EXPECT_EQ(port.gids.size(), 4U);
+}
+
+TEST(VerbsNodes, AreFoundByTheLinksOfTheClasses) {
+  const TempDir root;
+  lay_out(rails(2), root.path());
+  for (const char* node : {"uverbs0", "uverbs1"})
+    make_unreadable(root / fmt::format("sys/class/infiniband_verbs/{}/ibdev", node));
+  const Inventory seen = read_tree(root.path());
+  EXPECT_EQ(seen.hcas[0].uverbs, 0U);
+  EXPECT_EQ(seen.hcas[1].uverbs, 1U);
+  EXPECT_FALSE(seen.hcas[0].class_link) << "snapshots lack the link";
+}
+
+TEST(VerbsNodes, AreFoundByNameIfTheLinksAreNotEnough) {
+  Inventory node = rails(4);
+  node.hcas[0].uverbs = 1;
+  node.hcas[1].uverbs = 0;
+  node.hcas[1].pci = node.hcas[0].pci;  // mana_ib: two HCAs on one function
+  node.hcas[2].pci.reset();             // software devices
+  node.hcas[3].pci.reset();
+  const Inventory seen = laid_out_and_read(node);
+  EXPECT_EQ(seen.hcas[0].uverbs, 1U);
+  EXPECT_EQ(seen.hcas[1].uverbs, 0U);
+  EXPECT_EQ(seen.hcas[2].uverbs, 2U);
+  EXPECT_EQ(seen.hcas[3].uverbs, 3U);
+}
+
+TEST(PortNetdevs, AreTakenFromTheCallerIfItKnowsTheDevice) {
+  const TempDir root;
+  lay_out(rails(3), root.path());
+  fabric::rdma_sysfs::Classes classes(root / "sys");
+  classes.open_nodes(std::nullopt);
+  const auto names_of = [](std::string_view device) -> std::optional<std::vector<std::string>> {
+    if (device.ends_with("/0000:10:00.0")) return {{"first"}};
+    if (device.ends_with("/0000:11:00.0")) return {{}};
+    return std::nullopt;
+  };
+  const auto hcas = fabric::rdma_sysfs::read_hcas(
+      {.classes = classes, .root = root.path(), .netdevs_of_device = names_of, .facts = fabric::kChoiceFacts},
+      classes.names());
+  ASSERT_EQ(hcas.size(), 3U);
+  EXPECT_EQ(hcas[0].ports[0].netdev, "first");
+  EXPECT_EQ(hcas[1].ports[0].netdev, std::nullopt) << "a device without netdev here";
+  EXPECT_EQ(hcas[2].ports[0].netdev, "rail2") << "not known";
 }
 
 TEST(ReadsLittle, ReadsNoNetworkWithoutHcas) {
@@ -414,7 +520,7 @@ TEST(Unplug, LeavesOutRemovedFiles) {
       fs::remove_all(fs::canonical(root / kHca).string() + part);
       const Inventory seen = read_tree(root.path(), full);
       ASSERT_EQ(seen.hcas.size(), 2U);
-      EXPECT_EQ(seen.hcas[1].ports.at(0).gids.size(), 4U) << "the other HCA is complete";
+      EXPECT_EQ(seen.hcas[1].ports.at(0).gids.back().index, 3U) << "the other HCA is complete";
     }
   }
 }
@@ -479,7 +585,7 @@ TEST(Unplug, ReadsATreeThatChangesDuringTheRead) {
     const Inventory seen = read_tree(root.path(), i % 2 == 0);
     ASSERT_GE(seen.hcas.size(), 2U);
     EXPECT_EQ(seen.hcas.back().name, "mlx5_2");
-    EXPECT_EQ(seen.hcas.back().ports.at(0).gids.size(), 4U);
+    EXPECT_EQ(seen.hcas.back().ports.at(0).gids.back().index, 3U);
     if (seen.hcas.size() < 3 || seen.hcas[0].ports.empty()) continue;
     const auto& entries = seen.hcas[0].ports[0].gids;
     ASSERT_LE(entries.size(), 4U);

@@ -105,6 +105,18 @@ TEST_F(Resolve, ReadsCompleteTablesIfTheDecisionNeedsThem) {
   EXPECT_FALSE(resolved.decision.needs_full && !resolved.inventory.hcas[0].ports[0].gids_complete);
 }
 
+TEST_F(Resolve, ReadsSkippedSlotsIfTheDecisionSimulatesNccl) {
+  lay_out(rails(2), root_.path());
+  const auto usual = resolve();
+  EXPECT_FALSE(usual.decision.needs_skipped);
+  EXPECT_TRUE(usual.inventory.hcas[1].ports[0].gids_skipped);
+  EXPECT_EQ(usual.decision.ports.at(1).gid_index, 3U);
+  const auto simulated = resolve({"NCCL_IB_GID_INDEX=-1"});
+  EXPECT_FALSE(simulated.decision.needs_skipped);
+  EXPECT_FALSE(simulated.inventory.hcas[1].ports[0].gids_skipped);
+  EXPECT_EQ(simulated.decision.ports.at(1).gid_index, 3U);
+}
+
 TEST_F(Resolve, ReadsConfFilesBelowTheRoot) {
   lay_out(rails(2), root_.path());
   test_support::write_file(root_ / "etc/nccl.conf", "NCCL_IB_HCA==mlx5_1\n");
