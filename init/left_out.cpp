@@ -121,14 +121,6 @@ const std::array<std::uintptr_t, 4> __wcsmbs_gconv_fcts_c{};
   return lower(*left) - lower(*right);
 }
 
-// The search path of shared objects, which each static program sets up at its start: 20 kB and memory for the names.
-// The program opens no shared object, so it needs its own directory ($ORIGIN) neither, which costs a readlink(2)
-// (glibc 2.36, elf/dl-support.c; -1: unknown).
-[[gnu::weak]] void _dl_init_paths(const char*, const char*, const char*, const char*) {}
-[[gnu::weak]] const char* _dl_get_origin() {
-  return reinterpret_cast<const char*>(-1);
-}
-
 }  // extern "C"
 
 #endif
