@@ -113,11 +113,11 @@ Result<void> read_rlimit(const JsonNode& element, const Place& at, ContainerSpec
   return {};
 }
 
-// Returns true if the list has the capability. crun accepts names in lower and upper case.
+// Returns true if the list has the capability. crun accepts names in lower and upper case, and ends a name at a NUL.
 bool has_capability(const JsonNode& names, std::string_view wanted) {
   return std::any_of(names.begin(), names.end(), [&](const JsonNode& name) {
-    return name.is_string() && name.text.size() == wanted.size() &&
-           ::strncasecmp(name.text.data(), wanted.data(), wanted.size()) == 0;
+    const std::string_view text = name.is_string() ? name.text.substr(0, name.text.find('\0')) : std::string_view();
+    return text.size() == wanted.size() && ::strncasecmp(text.data(), wanted.data(), wanted.size()) == 0;
   });
 }
 

@@ -54,6 +54,7 @@ TEST(ContainerSpec, DetectsWhetherNodeMountsAreWritable) {
       {admin, R"([{"type": "mount"}])", "null", MayWrite::kYes},
       {R"({"bounding": [], "effective": ["cap_sys_admin"]})", "[]", "null", MayWrite::kYes},
       {R"({"ambient": ["CAP_SYS_ADMIN"], "bounding": null})", "[]", "null", MayWrite::kYes},
+      {R"({"bounding": ["cap_sys_admin\u0000"]})", "[]", "null", MayWrite::kYes},
       {R"({"bounding": ["CAP_SYS_ADMINS", "CAP_SYS_CHROOT", 7]})", "[]", "null", MayWrite::kNo},
       {"null", "[]", "null", MayWrite::kNo},
       {admin, user, R"([{"containerID": 0, "hostID": 100000, "size": 65536}])", MayWrite::kNo},
