@@ -155,9 +155,10 @@ ConfigFiles read_config_files(const ConfigPaths& paths) {
   return files;
 }
 
+// Follows links, because the directory of drop-ins may be one: the link itself does not change with the directory.
 ConfigVersion::File ConfigVersion::look_at(std::string path) {
   struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0) return {.path = std::move(path), .error = errno};
+  if (::stat(path.c_str(), &status) != 0) return {.path = std::move(path), .error = errno};
   return {.path = std::move(path),
           .dev = status.st_dev,
           .ino = status.st_ino,

@@ -58,7 +58,7 @@ class ConfigVersion {
  private:
   struct File {
     std::string path;
-    int error = 0;  // errno of lstat(2)
+    int error = 0;  // errno of stat(2)
     std::uint64_t dev = 0;
     std::uint64_t ino = 0;
     std::int64_t size = 0;

@@ -273,4 +273,19 @@ TEST(HookConfigFiles, VersionIsCurrentUntilFileChanges) {
   }
 }
 
+TEST(HookConfigFiles, VersionFollowsLinkToDropIns) {
+  const TempDir dir;
+  write_file(dir / "real/10.json", "{}");
+  ASSERT_EQ(symlink("real", (dir / "d").c_str()), 0);
+  const hook::ConfigPaths paths{dir / "config.json", dir / "d", false, dir / "cluster"};
+  hook::ConfigVersion version;
+  for (int round = 0; round < 5000 && !version.is_current(); ++round) {
+    usleep(1000);
+    version = hook::ConfigVersion(paths);
+  }
+  ASSERT_TRUE(version.is_current());
+  write_file(dir / "real/20.json", "{}");
+  EXPECT_FALSE(version.is_current());
+}
+
 }  // namespace
