@@ -147,7 +147,9 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
   if (!input.ledger) return decide_shortlist(input, among, {}, shortlist);
   const auto names = among.names();
   const KnownDevices known = devices_of(names, inventory, input.node.root);
-  auto locked = input.ledger->lock(names, shortlist ? kShortlistTimeoutMs : kHcaLockTimeoutMs, known.devices);
+  // A call that chooses another HCA prints no message, and rdma-nri has no time for the search of a process.
+  auto locked =
+      input.ledger->lock(names, shortlist ? kShortlistTimeoutMs : kHcaLockTimeoutMs, known.devices, !shortlist);
   if (!locked && shortlist && locked.error().code == EAGAIN)
     return ForeseenPlan{.plan = {}, .unavailable = *shortlist, .lost_to_others = true};
   auto locks = TRY(std::move(locked));

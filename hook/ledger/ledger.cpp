@@ -225,7 +225,8 @@ Result<bool> Ledger::may_have_id(std::string_view id) const {
   return has_list_of_id(*files_, id);
 }
 
-Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeout_ms, const HcaDevices& devices) const {
+Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeout_ms, const HcaDevices& devices,
+                                bool names_process) const {
   std::set<std::pair<std::string, std::string>> names;  // (device, name): the device gives the order
   for (const std::string& name : hcas) {
     TRY_VOID(check_hca_name(name));
@@ -237,7 +238,7 @@ Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeou
     // Two HCAs may have one device: before Linux 5.11, the device of an rxe HCA is the PCI function of its netdev.
     // flock(2) of the same file through a second descriptor would wait for this process itself.
     const bool is_locked = !locked.empty() && locked.back().key == key;
-    auto lock = is_locked ? base::UniqueFd() : TRY(lock_hca(*files_, key, timeout_ms, locked.empty()));
+    auto lock = is_locked ? base::UniqueFd() : TRY(lock_hca(*files_, key, timeout_ms, locked.empty(), names_process));
     locked.push_back({name, key, std::move(lock)});
   }
   return LockedHcas(files_, std::move(locked));

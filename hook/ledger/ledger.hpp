@@ -111,9 +111,9 @@ class Ledger {
 
   // Locks these HCAs in the order of their devices, so that two calls cannot wait for each other. hcas: names,
   // [A-Za-z0-9_.-]{1,63}; the devices have the same form. timeout_ms: longest wait for one HCA. Errors: those of
-  // lock_hca().
+  // lock_hca(). names_process: the message of EAGAIN names the process that holds the lock, which may take seconds.
   Result<LockedHcas> lock(const std::vector<std::string>& hcas, int timeout_ms = kHcaLockTimeoutMs,
-                          const HcaDevices& devices = {}) const;
+                          const HcaDevices& devices = {}, bool names_process = true) const;
 
   // Returns what the index lists for one HCA, for the ranking of candidates. Reads no grant and takes no lock: stale
   // grants count, and the change of another process may be missing. So the result proves nothing. hca: its device, or

@@ -22,6 +22,7 @@ namespace {
 // A call that does not wait (timeout 0) runs at every start of a container, and skips a locked grant. To keep it cheap,
 // it does not search procfs for the process that holds the lock.
 constexpr const char* kAnotherProcess = "another process holds it";
+constexpr std::int64_t kSecond = 1000000000;
 
 std::string lock_sentence(const ProcessIdentity& process, std::string_view container, std::int64_t seconds) {
   const auto comm = base::read_attribute(fmt::format("/proc/{}/comm", process.pid));
@@ -60,7 +61,7 @@ std::string lock_text(const ProcessIdentity& process, std::string_view container
 struct LockNote {
   ProcessIdentity process;
   std::string container;
-  std::int64_t since = 0;
+  std::int64_t since_ns = 0;
 };
 
 // Returns nullopt if the file names no process. The mtime of the file is the time at which the lock was taken.
@@ -77,12 +78,13 @@ std::optional<LockNote> note_in(int fd) {
   const auto pid = base::parse_number<pid_t>(fields[0]);
   const auto start_time = base::parse_number<std::uint64_t>(fields[1]);
   if (!pid || !start_time) return std::nullopt;
-  return LockNote{
-      {*pid, *start_time}, std::string(line.substr(fields[0].size() + fields[1].size() + 2)), info.st_mtim.tv_sec};
+  return LockNote{{*pid, *start_time},
+                  std::string(line.substr(fields[0].size() + fields[1].size() + 2)),
+                  std::int64_t{info.st_mtim.tv_sec} * kSecond + info.st_mtim.tv_nsec};
 }
 
 std::string lock_sentence(const LockNote& note) {
-  return lock_sentence(note.process, note.container, ::time(nullptr) - note.since);
+  return lock_sentence(note.process, note.container, ::time(nullptr) - note.since_ns / kSecond);
 }
 
 // Returns the process with a lock of which /proc/PID/fdinfo has a line with this end; nullopt: none, or it cannot be
@@ -109,15 +111,14 @@ std::optional<ProcessIdentity> find_locker(int fd, std::string_view range) {
 std::string process_with_hca_lock(const LedgerFiles& files, int fd) {
   const auto locker = find_locker(fd, "0 EOF");
   if (!locker) return kAnotherProcess;
-  const auto note = note_in(fd);
-  if (note && note->process == *locker) return lock_sentence(*note);
+  std::optional<LockNote> newest;  // a daemon has older texts, of earlier containers, in other files
   const auto names = list_names(files.hca);
   for (const std::string& name : names ? *names : std::vector<std::string>()) {
-    const UniqueFd other = base::open_to_read(files.hca.fd.get(), (name + "/lock").c_str(), O_NOFOLLOW);
-    const auto there = other.ok() ? note_in(other.get()) : std::nullopt;
-    if (there && there->process == *locker) return lock_sentence(*there);
+    const UniqueFd file = base::open_to_read(files.hca.fd.get(), (name + "/lock").c_str(), O_NOFOLLOW);
+    auto note = file.ok() ? note_in(file.get()) : std::nullopt;
+    if (note && note->process == *locker && (!newest || note->since_ns > newest->since_ns)) newest = std::move(note);
   }
-  return lock_sentence(*locker, "", age(*locker));
+  return newest ? lock_sentence(*newest) : lock_sentence(*locker, "", age(*locker));
 }
 
 // Returns a text as process_with_hca_lock() for a lock on one byte (F_OFD_SETLK). The text has no container, and its
@@ -148,7 +149,8 @@ struct flock byte_range(int type, off_t offset) {
 
 }  // namespace
 
-Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms, bool is_named) {
+Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms, bool is_named,
+                          bool names_process) {
   TRY_VOID(check_hca_name(name));
   // The file usually exists, so try to open it before its directory is checked or made.
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
@@ -161,7 +163,8 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int
   }
   const int failed = base::flock_within(fd.get(), LOCK_EX, std::chrono::milliseconds(timeout_ms));
   if (failed == EAGAIN) {
-    const std::string process = timeout_ms > 0 ? process_with_hca_lock(files, fd.get()) : kAnotherProcess;
+    const bool is_wanted = timeout_ms > 0 && names_process;
+    const std::string process = is_wanted ? process_with_hca_lock(files, fd.get()) : kAnotherProcess;
     return Error{fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms), process), EAGAIN,
                  "try again; if the error persists, check that process"};
   }

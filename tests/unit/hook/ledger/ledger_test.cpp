@@ -304,6 +304,8 @@ TEST_F(LedgerTest, NamesProcessThatHoldsLock) {
       std::regex_replace(error_message(waited), std::regex("since [0-9]+ s"), "since N s"),
       fmt::format("cannot lock HCA `mlx5_0` within 20 ms: process {} (hook_unit_tests, since N s) holds it", getpid()));
   EXPECT_EQ(error_code(waited), EAGAIN);
+  EXPECT_EQ(error_message(ledger_.lock({"mlx5_0"}, 20, {}, false)),
+            "cannot lock HCA `mlx5_0` within 20 ms: another process holds it");
   EXPECT_TRUE(ledger_.lock({"mlx5_2"}, 20));
 }
 
@@ -340,6 +342,16 @@ TEST_F(LedgerTest, NamesContainerThatHoldsSeveralLocks) {
   const std::string message_text = ledger_.lock({"mlx5_1"}, 20).error().message;
   EXPECT_TRUE(has_text(message_text, fmt::format("process {} (hook_unit_tests, container `web-1`, since ", getpid())))
       << message_text;
+}
+
+// A daemon names another container in each call, and only in the first file that it locks.
+TEST_F(LedgerTest, NamesContainerOfPresentCall) {
+  { const auto earlier = must(Ledger::open(path_, nullptr, "web-0")->lock({"mlx5_1"})); }
+  usleep(20000);
+  const auto other = Ledger::open(path_, nullptr, "web-1");
+  const auto locked = must(other->lock({"mlx5_0", "mlx5_1"}));
+  const std::string message_text = ledger_.lock({"mlx5_1"}, 20).error().message;
+  EXPECT_TRUE(has_text(message_text, "container `web-1`")) << message_text;
 }
 
 TEST_F(LedgerTest, NamesProcessThatLockedGrant) {
