@@ -188,10 +188,11 @@ std::string_view device_directory(std::string_view link, std::string_view class_
 
 std::string_view device_in_link(std::string_view link) {
   // Removes the last two components, which are the class and the HCA: "infiniband/mlx5_0".
-  for (int part = 0; part < 2; ++part)
-    link = link.substr(0, std::min(link.rfind('/'), link.size()));
-  link.remove_prefix(std::min(link.rfind('/') + 1, link.size()));
-  return link;
+  for (int part = 0; part < 2; ++part) {
+    const std::size_t last = base::last_component(link).size();
+    if (last < link.size()) link.remove_suffix(last + 1);
+  }
+  return base::last_component(link);
 }
 
 }  // namespace fabric

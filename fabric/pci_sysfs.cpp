@@ -10,7 +10,7 @@ namespace {
 
 bool is_hex(std::string_view text) {
   const auto is_digit = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+    return static_cast<unsigned>(c - '0') < 10 || static_cast<unsigned>((c | 0x20) - 'a') < 6;
   };
   return !text.empty() && std::ranges::all_of(text, is_digit);
 }
@@ -45,10 +45,11 @@ std::string information_path(const std::string& root, std::string_view pci) {
 
 bool is_address(std::string_view text) {
   // BUS:DEVICE.FUNCTION has fixed widths; a domain of Intel VMD has more than four digits.
-  const std::size_t bus = text.find(':');
-  if (bus == std::string_view::npos || bus < 4 || bus > 8 || text.size() != bus + 8) return false;
-  return is_hex(text.substr(0, bus)) && is_hex(text.substr(bus + 1, 2)) && text[bus + 3] == ':' &&
-         is_hex(text.substr(bus + 4, 2)) && text[bus + 6] == '.' && is_hex(text.substr(bus + 7, 1));
+  if (text.size() < 4 + 8 || text.size() > 8 + 8) return false;
+  const std::size_t bus = text.size() - 8;
+  if (text[bus] != ':' || text[bus + 3] != ':' || text[bus + 6] != '.') return false;
+  return is_hex(text.substr(0, bus)) && is_hex(text.substr(bus + 1, 2)) && is_hex(text.substr(bus + 4, 2)) &&
+         is_hex(text.substr(bus + 7, 1));
 }
 
 std::string_view slot_of(std::string_view address) {
@@ -64,10 +65,9 @@ std::vector<std::string> addresses_in_path(std::string_view path) {
 
 std::string_view last_address_in_path(std::string_view path) {
   while (!path.empty()) {
-    const std::size_t slash = path.rfind('/');  // npos + 1 is 0: the path has one component
-    const std::string_view part = path.substr(slash + 1);
+    const std::string_view part = base::last_component(path);
     if (is_address(part)) return part;
-    path = path.substr(0, slash == std::string_view::npos ? 0 : slash);
+    path.remove_suffix(std::min(part.size() + 1, path.size()));  // with the slash, if there is one
   }
   return {};
 }

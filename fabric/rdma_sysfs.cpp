@@ -708,24 +708,23 @@ std::optional<std::string> function_of(const Directory& infiniband, const std::s
   return function && pci::is_address(*function) ? std::move(function) : std::nullopt;
 }
 
-// Reads one HCA. Returns nullopt if it no longer exists, or was renamed during the read.
-std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string& name, const AllEntries& entries) {
+// Reads the HCA that has the name. Returns false if it no longer exists, or was renamed during the read.
+bool read_hca(const Scan& scan, HcaFacts facts, const AllEntries& entries, Hca& hca) {
+  const std::string& name = hca.name;
   const Directory& infiniband = *scan.classes.infiniband;
   const NotedDirectory all{scan, infiniband, kInfinibandClass, name};
   // The name leads to another HCA, or to none, than at an earlier read. ESTALE keeps callers from deciding without it.
   const auto stale = [&] {
     all.note(Part::kHcas, name, ESTALE);
-    return std::nullopt;
+    return false;
   };
-  Hca hca;
-  hca.name = name;
-  if (!facts.pci) return hca;
+  if (!facts.pci) return true;
   std::optional<Directory> opened;
   if (facts.beyond_pci()) {
     opened = infiniband.open_at(name.c_str());
     if (!opened) {
       all.note(Part::kHcas, name, errno);
-      return std::nullopt;
+      return false;
     }
   }
   auto [link, is_absent] = class_link(all, facts.beyond_pci() ? nullptr : scan.links, name);
@@ -737,13 +736,12 @@ std::optional<Hca> read_hca(const Scan& scan, HcaFacts facts, const std::string&
   if (!opened) {
     if (identifies) hca.class_link = std::move(link);
     if (facts.guid) hca.node_guid = all.text(Part::kDetail, name + "/node_guid").value_or("");
-    return hca;
+    return true;
   }
   // Without hand_out, find_nodes() uses the link and clears it.
   if (identifies || !scan.hand_out) hca.class_link = link;
   const std::string path = fmt::format("{}/{}", kInfinibandClass, name);
-  if (!read_directory({scan, *opened, path, name}, facts, entries, link.value_or(""), hca)) return stale();
-  return hca;
+  return read_directory({scan, *opened, path, name}, facts, entries, link.value_or(""), hca) || stale();
 }
 
 }  // namespace
@@ -776,10 +774,13 @@ std::vector<std::string> Classes::names(std::vector<Unread>* unread, KnownLinks*
       return true;
     };
     if (!base::next_entries(infiniband->fd(), add)) failed = errno;
-    std::ranges::sort(entries, natural_less, &std::pair<std::string, std::uint64_t>::first);
-    for (const auto& entry : entries)
-      names.push_back(entry.first);
-    links->begin(*infiniband, std::move(entries));
+    // Sorts views, as Directory::list() does.
+    std::vector<std::pair<std::string_view, std::uint64_t>> order(entries.begin(), entries.end());
+    std::ranges::sort(order, natural_less, &std::pair<std::string_view, std::uint64_t>::first);
+    names.reserve(order.size());
+    for (const auto& entry : order)
+      names.emplace_back(entry.first);
+    links->begin(*infiniband, {order.begin(), order.end()});
   } else if (infiniband) {
     names = infiniband->list(&failed);
   }
@@ -884,8 +885,9 @@ std::vector<Hca> read_hcas(const Scan& scan, const std::vector<std::string>& nam
   hcas.reserve(names.size());
   for (const std::string& name : names) {
     const bool wanted = !scan.wanted || std::ranges::find(*scan.wanted, name) != scan.wanted->end();
-    if (auto hca = read_hca(scan, wanted ? scan.facts : scan.other_facts, name, entries))
-      hcas.push_back(std::move(*hca));
+    // Reads in place, because an HCA is expensive to move.
+    hcas.emplace_back().name = name;
+    if (!read_hca(scan, wanted ? scan.facts : scan.other_facts, entries, hcas.back())) hcas.pop_back();
   }
   if (scan.hand_out) return hcas;
   find_nodes(scan, hcas);

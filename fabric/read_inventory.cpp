@@ -193,6 +193,7 @@ std::vector<Netdev> read_tree_netdevs(const std::string& root) {
 }
 
 Inventory read_inventory(const ReadOptions& options) {
+  const base::LateClose late;
   Inventory inventory;
   rdma_sysfs::Classes classes(options.root + "/sys");
   const auto names = classes.names();
@@ -227,7 +228,6 @@ Inventory read_inventory(const ReadOptions& options) {
     read_for_choice(options, scan, std::move(few), inventory);
     return inventory;
   }
-
   if (answer) inventory.netns_mode = answer->netns_mode;
   read_beside_hcas(options.root, inventory);
   return inventory;
