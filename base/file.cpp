@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 // Descriptors that wait for their close. A container's limit of open files may be 64; a hook without CAP_SYS_RESOURCE,
 // and rdma-init, have that limit.
-constexpr std::size_t kMostLate = 16;
+constexpr std::size_t kMostLate = 24;
 
 // Set while a LateClose lives; its memory stays, because it is small.
 thread_local std::vector<int>* waiting = nullptr;

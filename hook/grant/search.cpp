@@ -81,7 +81,7 @@ class Search {
     for (const auto& [name, units] : units_of(bound.hcas))
       if (units > 0) names.push_back(name);
     if (names.size() < *count_of(*input_.requesting.request)) return std::optional<ForeseenPlan>();
-    auto inventory = TRY(read(names));
+    auto inventory = TRY(read(names, false));
     auto plan = foresee_bound(input_, inventory, bound, &names);
     if (!plan || !*plan) {
       put_back(inventory);
@@ -102,7 +102,7 @@ class Search {
     Names unread_pools;
     for (const NodeHca* hca : node_->by_rail())
       if (hca->pool_unread) add_once(pool_warning(*hca), unread_pools);
-    auto inventory = TRY(read(*chosen));
+    auto inventory = TRY(read(*chosen, !own.empty()));
     ForeseenPlan found = TRY(about(FailureReason::kRefused, foresee(input_, inventory, &*chosen)));
     found.inventory = std::move(inventory);
     if (!found.unavailable.empty()) {
@@ -199,8 +199,9 @@ class Search {
     return holding;
   }
 
-  // Reads the chosen HCAs. The caller calls put_back() before another attempt.
-  Result<fabric::Inventory> read(const Names& chosen) {
+  // Reads the chosen HCAs. has_own: the owner holds HCAs, so another container of its pod may have moved them since the
+  // survey: without them, the owner would get others in addition. The caller calls put_back() before another attempt.
+  Result<fabric::Inventory> read(const Names& chosen, bool has_own) {
     Names names;
     for (const Names& some : {chosen, granted_}) {
       for (const std::string& name : some)
@@ -211,7 +212,7 @@ class Search {
     fabric::Inventory& others = with_moved_ ? copy : survey_;
     auto options = TRY(options_for(input_.requesting, input_.node, input_.variables, std::move(names)));
     auto inventory = TRY(read_some(input_.node, std::move(options), others));
-    if (with_moved_) TRY_VOID(add_moved_hcas(input_, inventory));
+    if (with_moved_ || has_own) TRY_VOID(add_moved_hcas(input_, inventory));
     if (input_.call) input_.call->timing.step("read");
     return inventory;
   }

@@ -15,6 +15,7 @@
 #include "hook/grant/booking.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/search.hpp"
+#include "hook/rails/record/store.hpp"
 #include "hook/request/parsers.hpp"
 #include "support/inventories.hpp"
 #include "support/results.hpp"
@@ -212,6 +213,39 @@ TEST(Search, RanksAgainIfTheOwnersGrantChanges) {
             "mlx5_3");
   EXPECT_EQ(decisions, 2U);
   EXPECT_EQ(must(must(ledger.find(pod.key))).hcas.size(), 1U);
+}
+
+// The first container of the pod has moved its netdev since the second one surveyed the node.
+TEST(Search, FindsNetdevThatThePodGotMeanwhile) {
+  const CountNode node(4);
+  const Ledger ledger = node.ledger();
+  const Owner pod = netns_owner(must(identify_netns("/proc/self/ns/net")));
+  const ContainerRequest requesting = counting("1");
+  const Grantee second{pod, {"second", "second", myself()}};
+  unsigned decisions = 0;
+  const BookFound book_found = [&](ForeseenPlan& found) -> Result<void> {
+    if (++decisions == 1) {
+      const Ledger other = node.ledger();
+      auto locked = TRY(other.lock({"mlx5_3"}, 0, {{"mlx5_3", "0000.13.00.0"}}));
+      TRY_VOID(locked.book(pod, {{"mlx5_3", Mode::kExclusive, 1, std::nullopt}}, {"first", "first", myself()}));
+      TRY_VOID(other.settle(pod.key));
+      NetworkRecord record{pod.key, *pod.netns, 1, {}};
+      RailRecord& rail = record.rails.emplace_back();
+      rail.rail.hca = "mlx5_3";
+      rail.rail.name = "net1";
+      rail.rail.kind = RailKind::kMove;
+      rail.network = "rails";
+      rail.host.name = "eth7";
+      const auto store = TRY(NetworkRecordStore::open(node.settings.ledger));
+      TRY_VOID(store.write(record));
+    }
+    return hook::book(*found.locks, found.plan, second, {});
+  };
+  const ForeseeInput input{requesting, pod, node.settings, &ledger};
+  const auto found = must(find_plan(input, nullptr, book_found));
+  EXPECT_EQ(joined_names(found.plan), "mlx5_3");
+  EXPECT_EQ(find_hca(found.inventory, "mlx5_3")->ports.at(0).netdev, "eth7");
+  EXPECT_EQ(decisions, 2U);
 }
 
 // Another call takes the first HCA before each system call of this one.
