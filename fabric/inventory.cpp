@@ -183,7 +183,14 @@ std::string_view device_directory(std::string_view link, std::string_view class_
   const std::size_t name = link.rfind('/');
   const std::string_view parent = link.substr(0, name == std::string_view::npos ? 0 : name);
   const bool is_of_class = base::last_component(parent) == class_name && parent.size() > class_name.size();
-  return is_of_class ? parent.substr(0, parent.size() - class_name.size() - 1) : std::string_view();
+  const std::string_view device = is_of_class ? parent.substr(0, parent.size() - class_name.size() - 1) : "";
+  // Another text can lead to the same directory. So only the kernel's own form, and the absolute one, are compared.
+  for (const std::string_view devices : {std::string_view("../../devices/"), std::string_view("/sys/devices/")}) {
+    if (!device.starts_with(devices)) continue;
+    const bool is_resolved = device.find("/.", devices.size() - 1) == std::string_view::npos;
+    return is_resolved ? device.substr(devices.size()) : std::string_view();
+  }
+  return {};
 }
 
 std::string_view device_in_link(std::string_view link) {

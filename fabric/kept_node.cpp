@@ -89,8 +89,7 @@ Inventory KeptNode::survey(const std::string& root, const HcaFacts& facts, bool 
   Inventory inventory = survey_node(root, facts, gpus);
   last_ = netdevs_of(inventory, depends_on_addresses(options));
   survey_.reset();
-  if (is_quiet() && can_be_kept(options, inventory))
-    survey_ = Survey{root, facts, inventory, *last_, read_at_};
+  if (is_quiet() && can_be_kept(options, inventory)) survey_ = Survey{root, facts, inventory, *last_, read_at_};
   return inventory;
 }
 

@@ -123,12 +123,16 @@ class NetdevsOfDevices {
  public:
   NetdevsOfDevices(const std::string& sys, const std::vector<Netdev>& netdevs) : sys_(sys), netdevs_(netdevs) {}
 
-  // Returns the netdevs of the device, nullopt if a link cannot be read. device: the result of device_directory().
+  // Returns the netdevs of the device, nullopt if they are not known: a link cannot be read, or has another form than
+  // the kernel's. device: the result of device_directory().
   std::optional<std::vector<std::string>> of(std::string_view device) {
     if (links_.empty() && !read_links()) return std::nullopt;
     std::vector<std::string> names;
-    for (std::size_t i = 0; i < links_.size(); ++i)
-      if (device_directory(links_[i], "net") == device) names.push_back(netdevs_[i].name);
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      const std::string_view directory = device_directory(links_[i], "net");
+      if (directory == device) names.push_back(netdevs_[i].name);
+      if (directory.empty() && !links_[i].empty() && device_in_link(links_[i]) != kNoDevice) return std::nullopt;
+    }
     return names;
   }
 

@@ -430,6 +430,21 @@ TEST(PortNetdevs, AreTakenFromTheCallerIfItKnowsTheDevice) {
   EXPECT_EQ(hcas[2].ports[0].netdev, "rail2") << "not known";
 }
 
+TEST(ClassLinks, NameDirectoryOfDevice) {
+  const std::pair<std::string_view, std::string_view> cases[] = {
+      {"../../devices/pci0000:00/0000:0c:00.0/net/eth0", "pci0000:00/0000:0c:00.0"},
+      {"/sys/devices/pci0000:00/0000:0c:00.0/net/eth0", "pci0000:00/0000:0c:00.0"},  // enroot's hook for Mellanox
+      {"/sys/devices/./pci0000:00/0000:0c:00.0/net/eth0", ""},
+      {"/host/sys/devices/pci0000:00/0000:0c:00.0/net/eth0", ""},
+      {"../../devices/virtual/net/lo", ""},
+      {"../../devices/pci0000:00/0000:0c:00.0/infiniband/eth0", ""},
+      {"net/eth0", ""},
+      {"", ""},
+  };
+  for (const auto& [link, directory] : cases)
+    EXPECT_EQ(fabric::device_directory(link, "net"), directory) << link;
+}
+
 TEST(ReadsLittle, ReadsNoNetworkWithoutHcas) {
   const Inventory seen = laid_out_and_read(rails(0));
   EXPECT_TRUE(seen.netdevs.empty()) << "without an HCA the network does not affect the decision";
