@@ -15,7 +15,7 @@ MEMORY = {"brk", "mmap", "munmap", "mremap", "mprotect", "madvise"}
 # Phases of the run-time library and its allocator, which differ between library versions: they count only within the sum.
 OF_THE_LIBRARY = {"start", "memory"}
 MOUNT = {"mount_setattr", "move_mount", "mount", "mknodat"}
-ISOLATE = {"seccomp", "prctl", "umask", "close_range", "rt_sigaction", "rt_sigprocmask", "setns", "unshare", "clone",
+ISOLATE = {"seccomp", "prctl", "umask", "rt_sigaction", "rt_sigprocmask", "setns", "unshare", "clone",
            "clone3", "fork", "vfork", "socketpair", "pipe2", "capset", "kill", "chdir", "fchdir", "chroot"}
 
 
