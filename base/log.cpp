@@ -57,12 +57,12 @@ constexpr std::size_t kLongestList = 512;
 
 // Returns false for a character that needs quotes: a blank, `=`, `\`, a character that is not printable ASCII, or one
 // that a shell interprets.
-bool is_plain(char c) {
+bool needs_no_quotes(char c) {
   return c > ' ' && c < 0x7f && c != '=' && c != '\\' && !is_obeyed_by_shell(c);
 }
 
 std::string quoted_if_needed(std::string_view value) {
-  if (!value.empty() && std::ranges::all_of(value, is_plain)) return std::string(value);
+  if (!value.empty() && std::ranges::all_of(value, needs_no_quotes)) return std::string(value);
   std::string quoted;
   for (const char c : Json(std::string(value)).dump(-1, ' ', true, Json::error_handler_t::replace))
     quoted += c != '"' && is_obeyed_by_shell(c) ? fmt::format("\\u{:04x}", c) : std::string(1, c);

@@ -81,7 +81,8 @@ std::optional<Result<std::uint64_t>> index_by_config(const std::optional<NodeInd
 // Returns the index of the node on this line. words: at least one.
 Result<std::uint64_t> index_of_line(const std::vector<std::string>& words, const Config& config) {
   const std::string name = base::shown(words[0], kLongestShown);
-  const auto listed = words.size() == 2 ? base::parse_number<std::uint64_t>(words[1]) : std::nullopt;
+  std::optional<std::uint64_t> listed;
+  if (words.size() == 2) listed = base::parse_number<std::uint64_t>(words[1]);
   if (words.size() > 2 || (words.size() == 2 && !listed))
     return make_error("`{}` has no index: expected a name, or a name and a number from 0", name);
   const auto by_config = index_by_config(config.node_index, words[0]);
