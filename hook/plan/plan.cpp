@@ -133,10 +133,11 @@ std::string view_name(const std::vector<ViewEntry>& view) {
   for (const ViewEntry& entry : view) {
     has_copies = has_copies || !entry.copy.empty();
     std::string line;
-    for (const std::string& part : {entry.directory, entry.name, entry.target, entry.text})
-      // Different entries have different lines, because names and targets have no zero byte, which separates them.
-      line += part + '\0';
-    if (!entry.copy.empty()) line += entry.copy + '\0';
+    const auto add = [&](const std::string& part) { line.append(part).push_back('\0'); };
+    // Different entries have different lines, because names and targets have no zero byte, which separates them.
+    for (const std::string* part : {&entry.directory, &entry.name, &entry.target, &entry.text})
+      add(*part);
+    if (!entry.copy.empty()) add(entry.copy);
     lines.push_back(std::move(line));
   }
   std::ranges::sort(lines);
