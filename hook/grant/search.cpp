@@ -200,7 +200,7 @@ class Search {
   }
 
   // Reads the chosen HCAs. has_own: the owner holds HCAs, so another container of its pod may have moved them since the
-  // survey: without them, the owner would get others in addition. The caller calls put_back() before another attempt.
+  // survey. If they looked missing, the owner would get more HCAs. The caller calls put_back() before another attempt.
   Result<fabric::Inventory> read(const Names& chosen, bool has_own) {
     Names names;
     for (const Names& some : {chosen, granted_}) {
