@@ -20,12 +20,43 @@ void append_tag(std::string& out, std::uint32_t number, WireType type) {
 }  // namespace
 
 Result<std::optional<WireField>> WireReader::next() {
-  if (rest_.empty()) return std::optional<WireField>();
+  Fault fault;
+  const auto field = take_field(fault);
+  switch (fault.kind) {
+    case Fault::Kind::kNone:
+      return field;
+    case Fault::Kind::kTag:
+      return make_error("protobuf message: cut off or overlong field number");
+    case Fault::Kind::kNumber:
+      return make_error("protobuf message: invalid field number {}", fault.number);
+    case Fault::Kind::kType:
+      return make_error("protobuf message: field {} has type {}, which proto3 does not have", fault.number,
+                        fault.value);
+    case Fault::Kind::kValue:
+      return make_error("protobuf message: field {} is cut off or overlong", fault.number);
+    case Fault::Kind::kLength:
+      return make_error("protobuf message: field {} has {} bytes, {} are left", fault.number, fault.value,
+                        rest_.size());
+  }
+  return std::optional<WireField>();
+}
+
+std::optional<WireField> WireReader::next_valid() {
+  Fault fault;
+  return take_field(fault);
+}
+
+std::optional<WireField> WireReader::take_field(Fault& fault) {
+  if (rest_.empty()) return std::nullopt;
+  const auto failed = [&](Fault::Kind kind, std::uint64_t number, std::uint64_t value = 0) {
+    fault = {kind, number, value};
+    return std::nullopt;
+  };
   const auto tag = take_varint();
-  if (!tag) return make_error("protobuf message: cut off or overlong field number");
+  if (!tag) return failed(Fault::Kind::kTag, 0);
   const std::uint64_t number = *tag >> kTypeBits;
   const auto type = static_cast<unsigned>(*tag & 7);
-  if (number == 0 || number > kMaxNumber) return make_error("protobuf message: invalid field number {}", number);
+  if (number == 0 || number > kMaxNumber) return failed(Fault::Kind::kNumber, number);
   WireField field{
       .number = static_cast<std::uint32_t>(number), .type = static_cast<WireType>(type), .value = 0, .bytes{}};
   std::optional<std::uint64_t> value;
@@ -41,18 +72,17 @@ Result<std::optional<WireField>> WireReader::next() {
       value = take_fixed(4);
       break;
     default:
-      return make_error("protobuf message: field {} has type {}, which proto3 does not have", number, type);
+      return failed(Fault::Kind::kType, number, type);
   }
-  if (!value) return make_error("protobuf message: field {} is cut off or overlong", number);
+  if (!value) return failed(Fault::Kind::kValue, number);
   field.value = *value;
-  if (field.type != WireType::kBytes) return std::optional(field);
+  if (field.type != WireType::kBytes) return field;
   // The length comes from the message and may be any number, so it is compared with the bytes that are left.
-  if (*value > rest_.size())
-    return make_error("protobuf message: field {} has {} bytes, {} are left", number, *value, rest_.size());
+  if (*value > rest_.size()) return failed(Fault::Kind::kLength, number, *value);
   field.bytes = rest_.substr(0, *value);
   field.value = 0;
   rest_.remove_prefix(*value);
-  return std::optional(field);
+  return field;
 }
 
 std::optional<std::uint64_t> WireReader::take_varint() {

@@ -37,8 +37,8 @@ constexpr std::uint32_t kOptions = 4;  // field `options` of a mount; the option
 std::size_t count_fields(std::string_view message, std::uint32_t number) {
   std::size_t count = 0;
   WireReader reader(message);
-  for (auto field = reader.next(); field && *field; field = reader.next())
-    count += (*field)->is_bytes(number) ? 1 : 0;
+  while (const auto field = reader.next_valid())
+    count += field->is_bytes(number) ? 1 : 0;
   return count;
 }
 
@@ -50,12 +50,12 @@ std::size_t most_fields(std::string_view message, std::size_t level) {
   std::size_t most = 0;
   std::size_t options = 0;
   WireReader reader(message);
-  for (auto field = reader.next(); field && *field; field = reader.next()) {
+  while (const auto field = reader.next_valid()) {
     ++own;
-    const auto inside = [&](std::uint32_t number) { return (*field)->is_bytes(number); };
+    const auto inside = [&](std::uint32_t number) { return field->is_bytes(number); };
     if (level < std::size(kNested) && std::ranges::any_of(kNested[level], inside))
-      most = std::max(most, most_fields((*field)->bytes, level + 1));
-    if (level == kContainerLevel && (*field)->is_bytes(kMounts)) options += count_fields((*field)->bytes, kOptions);
+      most = std::max(most, most_fields(field->bytes, level + 1));
+    if (level == kContainerLevel && field->is_bytes(kMounts)) options += count_fields(field->bytes, kOptions);
   }
   return std::max({own, most, options});
 }

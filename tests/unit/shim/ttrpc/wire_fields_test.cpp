@@ -254,6 +254,7 @@ TEST(Fields, ReadsEveryType) {
   EXPECT_EQ(reader.next().value(), (WireField{.number = 5, .type = WireType::kBytes, .value = 0, .bytes = ""}));
   EXPECT_FALSE(reader.next().value());
   EXPECT_FALSE(reader.next().value());
+  EXPECT_FALSE(reader.next_valid());
 }
 
 TEST(Fields, WritesVarintsAndBytes) {
@@ -282,6 +283,7 @@ TEST(Fields, RefusesInvalidFields) {
       {"type 7", "\x0f", "field 1 has type 7, which proto3 does not have"}};
   for (const auto& [name, bytes, error] : cases)
     EXPECT_EQ(error_of(bytes), std::string("protobuf message: ") + error) << name;
+    EXPECT_FALSE(WireReader(bytes).next_valid()) << name;
 }
 
 TEST(Request, ReadsAndWrites) {
