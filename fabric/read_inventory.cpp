@@ -126,32 +126,31 @@ class NetdevsOfDevices {
   // Returns the netdevs of the device, nullopt if they are not known: a link cannot be read, or has another form than
   // the kernel's. device: the result of device_directory().
   std::optional<std::vector<std::string>> of(std::string_view device) {
-    if (links_.empty() && !read_links()) return std::nullopt;
+    if (!directories_) directories_ = read_directories();
+    if (!directories_) return std::nullopt;
     std::vector<std::string> names;
-    for (std::size_t i = 0; i < links_.size(); ++i) {
-      const std::string_view directory = device_directory(links_[i], "net");
-      if (directory == device) names.push_back(netdevs_[i].name);
-      if (directory.empty() && !links_[i].empty() && device_in_link(links_[i]) != kNoDevice) return std::nullopt;
-    }
+    for (std::size_t i = 0; i < directories_->size(); ++i)
+      if ((*directories_)[i] == device) names.push_back(netdevs_[i].name);
     return names;
   }
 
  private:
-  bool read_links() {
-    std::vector<std::string> links;
+  std::optional<std::vector<std::string>> read_directories() const {
+    std::vector<std::string> directories;
     for (const Netdev& netdev : netdevs_) {
-      auto link = base::read_link(AT_FDCWD, (sys_ + "/class/net/" + netdev.name).c_str());
+      const auto link = base::read_link(AT_FDCWD, (sys_ + "/class/net/" + netdev.name).c_str());
       // ENOENT: the netdev ended, or this sysfs is of another network namespace.
-      if (!link && errno != ENOENT) return false;
-      links.push_back(std::move(link).value_or(""));
+      if (!link && errno != ENOENT) return std::nullopt;
+      directories.emplace_back(link ? device_directory(*link, "net") : "");
+      if (link && directories.back().empty() && device_in_link(*link) != kNoDevice) return std::nullopt;
     }
-    links_ = std::move(links);
-    return true;
+    return directories;
   }
 
   const std::string& sys_;
   const std::vector<Netdev>& netdevs_;
-  std::vector<std::string> links_;  // in the order of the netdevs
+  // Of the netdevs, in their order; empty without a device. nullopt: not read yet, or not known.
+  std::optional<std::vector<std::string>> directories_;
 };
 
 // Reads what the choice of ports needs of the network and of the GID tables. The netdevs are read before the GIDs,
