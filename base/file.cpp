@@ -17,7 +17,7 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kMostLate = 24;
 
 // Set while a LateClose lives; its memory stays, because it is small.
-thread_local std::vector<int>* waiting = nullptr;
+thread_local std::vector<int>* late_fds = nullptr;
 
 }  // namespace
 
@@ -38,21 +38,21 @@ void close_all(std::vector<int>& fds) {
   fds.clear();
 }
 
-LateClose::LateClose() : is_outermost_(!waiting) {
-  if (is_outermost_) waiting = new std::vector<int>();
+LateClose::LateClose() : is_outermost_(!late_fds) {
+  if (is_outermost_) late_fds = new std::vector<int>();
 }
 
 LateClose::~LateClose() {
   if (!is_outermost_) return;
-  close_all(*waiting);
-  delete std::exchange(waiting, nullptr);
+  close_all(*late_fds);
+  delete std::exchange(late_fds, nullptr);
 }
 
 void LateClose::close(UniqueFd fd) {
-  if (!waiting || !fd.ok()) return;  // the descriptor closes itself
+  if (!late_fds || !fd.ok()) return;  // the descriptor closes itself
   const int before = errno;
-  waiting->push_back(fd.release());
-  if (waiting->size() == kMostLate) close_all(*waiting);
+  late_fds->push_back(fd.release());
+  if (late_fds->size() == kMostLate) close_all(*late_fds);
   errno = before;
 }
 

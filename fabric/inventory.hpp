@@ -329,8 +329,8 @@ const Netdev* default_route_netdev(const Inventory& inventory);
 // link has too few components.
 std::string_view device_in_link(std::string_view link);
 inline constexpr std::string_view kNoDevice = "virtual";
-// Returns the directory of the device, below /sys/devices, in the link of a netdev, an HCA or a uverbs node in its class
-// directory. class_name: "net", "infiniband" or "infiniband_verbs". "pci0000:00/0000:0c:00.0" for
+// Returns the directory of the device, below /sys/devices, in the link of a netdev, an HCA or a uverbs node in its
+// class directory. class_name: "net", "infiniband" or "infiniband_verbs". "pci0000:00/0000:0c:00.0" for
 // "../../devices/pci0000:00/0000:0c:00.0/infiniband/mlx5_0", and for the absolute link that enroot's hook for Mellanox
 // makes. Returns an empty text without such a directory: for a software device, and for a link of another form.
 std::string_view device_directory(std::string_view link, std::string_view class_name);
