@@ -83,7 +83,7 @@ std::string text_digest(std::string text) {
   HashState state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   for (std::size_t at = 0; at < text.size(); at += kBlock)
     compress(state, text.data() + at);
-  constexpr std::size_t kDigits = 8;  // of a word
+  constexpr std::size_t kDigits = 8;  // a word in hexadecimal
   std::string digest(kDigestWords * kDigits, '0');
   for (std::size_t i = 0; i < digest.size(); ++i)
     digest[i] = "0123456789abcdef"[state[i / kDigits] >> (28 - 4 * (i % kDigits)) & 0xf];

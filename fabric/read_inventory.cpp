@@ -149,7 +149,7 @@ class NetdevsOfDevices {
 
   const std::string& sys_;
   const std::vector<Netdev>& netdevs_;
-  // Of the netdevs, in their order; empty without a device. nullopt: not read yet, or not known.
+  // The result of device_directory() for each netdev. nullopt: not read yet, or not known.
   std::optional<std::vector<std::string>> directories_;
 };
 

@@ -281,9 +281,10 @@ TEST(Fields, RefusesInvalidFields) {
       {"fixed32 cut off", "\x25\1\2\3", "field 4 is cut off or overlong"},
       {"group", "\x0b\x0c", "field 1 has type 3, which proto3 does not have"},
       {"type 7", "\x0f", "field 1 has type 7, which proto3 does not have"}};
-  for (const auto& [name, bytes, error] : cases)
+  for (const auto& [name, bytes, error] : cases) {
     EXPECT_EQ(error_of(bytes), std::string("protobuf message: ") + error) << name;
     EXPECT_FALSE(WireReader(bytes).next_valid()) << name;
+  }
 }
 
 TEST(Request, ReadsAndWrites) {
