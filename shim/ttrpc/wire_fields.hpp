@@ -33,15 +33,15 @@ class WireReader {
   // within a field; a number of more than 64 bits; a field number of 0 or above 2^29 - 1; a group, which proto3 does
   // not have.
   Result<std::optional<WireField>> next();
-  // As next(), but also returns nullopt at an invalid field: for a count in bytes that may be no message. An error
-  // costs more than many fields, because it has a text.
+  // Returns the next field; nullopt at the end, and at a field that next() refuses. It makes no error text, which costs
+  // more than many fields: use it for a count in bytes that may be no message.
   std::optional<WireField> next_valid();
 
  private:
   struct Fault {
     enum class Kind { kNone, kTag, kNumber, kType, kValue, kLength };
     Kind kind = Kind::kNone;
-    std::uint64_t number = 0;  // of the field
+    std::uint64_t number = 0;  // the number in the tag
     std::uint64_t value = 0;   // its type or its length
   };
 
