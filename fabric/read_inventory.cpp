@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/file.hpp"
 #include "base/text.hpp"
@@ -126,7 +127,7 @@ class NetdevsOfDevices {
   // Returns the netdevs of the device, nullopt if they are not known: a link cannot be read, or has another form than
   // the kernel's. device: the result of device_directory().
   std::optional<std::vector<std::string>> of(std::string_view device) {
-    if (!directories_) directories_ = read_directories();
+    if (!std::exchange(was_read_, true)) directories_ = read_directories();
     if (!directories_) return std::nullopt;
     std::vector<std::string> names;
     for (std::size_t i = 0; i < directories_->size(); ++i)
@@ -149,6 +150,7 @@ class NetdevsOfDevices {
 
   const std::string& sys_;
   const std::vector<Netdev>& netdevs_;
+  bool was_read_ = false;
   // The result of device_directory() for each netdev. nullopt: not read yet, or not known.
   std::optional<std::vector<std::string>> directories_;
 };
