@@ -12,7 +12,7 @@
 #include "base/text.hpp"
 #include "hook/grant/node_options.hpp"
 #include "shim/device_plugin/run.hpp"
-#include "shim/device_plugin/wire/kubelet.hpp"
+#include "shim/kubelet/wire/grpc_parts.hpp"
 
 namespace {
 

@@ -7,7 +7,6 @@
 #include "base/json/json.hpp"
 #include "base/text.hpp"
 #include "hook/apply/cdi_spec.hpp"
-#include "hook/plan/parts.hpp"
 #include "shim/kubelet/away_hcas.hpp"
 
 namespace shim {
@@ -23,9 +22,6 @@ void add_devices_of(const std::string& path, std::set<std::string>& devices) {
   for (const base::Json& device : *list)
     if (auto name = base::text_at(device, "name")) devices.insert(*std::move(name));
 }
-
-// The subject of log_once() for a message that reports no failure.
-constexpr const char* kOtherKinds = "kinds";
 
 std::map<std::string, std::string> problems_of(const std::vector<Resource>& resources) {
   std::map<std::string, std::string> problems;
@@ -50,54 +46,12 @@ std::set<std::string> described_cdi_devices(const std::string& root) {
   return devices;
 }
 
-std::map<std::string, base::Attr<std::string>> silent_ports(const fabric::Inventory& inventory,
-                                                            const std::vector<Resource>& resources,
-                                                            const HcaHolds& holds) {
-  std::map<std::string, base::Attr<std::string>> states;
-  for (const Resource& resource : resources) {
-    for (const CountedHca& counted : resource.hcas) {
-      const fabric::Hca* const hca = fabric::find_hca(inventory, counted.name);
-      if (!hca) continue;
-      const auto hold = holds.find(hca->name);
-      const bool may_be_away = hold != holds.end() && hold->second.is_exclusive;
-      for (const fabric::Port& port : hca->ports) {
-        if (!port.is_ethernet() || !port.netdev || may_be_away)
-          states.emplace(fmt::format("{}/ports/{}/state", hca->name, port.number), port.state);
-      }
-    }
-  }
-  return states;
-}
-
-void NodeReader::log_once(const std::string& about, const std::string& what) {
-  // An empty `what` means that `about` has no failure now. If the same failure comes back, it is logged again.
-  if (std::exchange(last_message_[about], what) != what && !what.empty()) log_.warning(what);
-}
-
-void NodeReader::read_config() {
-  auto texts = hook::read_config_texts(node_.config);
-  // The texts are compared, because this costs less than parsing them.
-  if (texts && config_ && *texts == texts_) return log_once("config", "");
-  const auto config = texts ? hook::valid_config(*texts) : Result<hook::Config>(texts.error());
-  if (!config)
-    return log_once("config",
-                    base::with_remedy(config.error()) + (config_ ? "; the previous configuration stays in use" : ""));
-  log_once("config", "");
-  texts_ = std::move(*texts);
-  config_ = *config;
-  const bool counts =
-      std::ranges::any_of(config_->pools, [](const hook::Pool& pool) { return pool.resource.has_value(); });
-  if (!counts)
-    log_.warning(
-        fmt::format("no pool of `{}` has a \"resource\": no HCAs are announced", base::printable(node_.config.file)));
-}
-
 // Returns which facts read() must read. Each fact costs reads in sysfs for every HCA. GIDs limit the number of child
 // netdevs; VFs are needed for exclusive HCAs. By the names of the ports' netdevs, fabric::KeptNode knows which events
 // concern the plugin.
 fabric::HcaFacts NodeReader::facts() const {
   fabric::HcaFacts facts{.link_layer = true, .netdevs = true, .place = true, .rate = true, .pfs = true};
-  for (const hook::Pool& pool : config_->pools) {
+  for (const hook::Pool& pool : config().pools) {
     if (!pool.resource) continue;
     facts.gids = facts.gids || pool.network;
     facts.driver = facts.gids;  // the node type of a software device decides how its GIDs count
@@ -144,21 +98,6 @@ void NodeReader::note_moved(const HcaHolds& now) {
   held_ = std::move(held);
 }
 
-std::vector<std::string> NodeReader::directories() const {
-  std::vector<std::string> directories{base::parent_of(node_.config.file), node_.ledger + "/grants"};
-  if (!node_.config.file_must_exist) directories.push_back(base::parent_of(node_.config.cluster));
-  if (!node_.config.drop_ins.empty()) directories.push_back(node_.config.drop_ins);
-  return directories;
-}
-
-bool NodeReader::has_silent_change() {
-  if (held_hcas_.has_foreign() && held_hcas_.read_again()) return true;
-  if (silent_ports_.empty()) return false;
-  const auto hcas = base::Directory::open(node_.root + "/sys/class/infiniband");
-  return !hcas || std::ranges::any_of(silent_ports_,
-                                      [&](const auto& port) { return hcas->read(port.first.c_str()) != port.second; });
-}
-
 std::optional<std::chrono::steady_clock::time_point> NodeReader::settles_at() const {
   const auto now = std::chrono::steady_clock::now();
   std::optional<std::chrono::steady_clock::time_point> first;
@@ -166,70 +105,57 @@ std::optional<std::chrono::steady_clock::time_point> NodeReader::settles_at() co
     const auto end = moment + kSettling;
     if (end > now && (!first || end < *first)) first = end;
   }
-  const auto again = held_hcas_.read_again_at();
+  const auto again = held_hcas().read_again_at();
   return again && (!first || *again < *first) ? again : first;
 }
 
 std::set<std::string> NodeReader::configured_resources() const {
   std::set<std::string> names;
-  for (const hook::Pool& pool : config_->pools)
+  for (const hook::Pool& pool : config().pools)
     if (pool.resource) names.insert(*pool.resource);
   return names;
-}
-
-std::string NodeReader::problem() const {
-  for (const char* about : {"config", "node"})
-    if (const auto last = last_message_.find(about); last != last_message_.end() && !last->second.empty())
-      return last->second;
-  return {};
-}
-
-bool NodeReader::is_complete() const {
-  return config_ && std::ranges::all_of(last_message_, [](const auto& last) {
-           return last.first == kOtherKinds || last.second.empty();
-         });
 }
 
 // Returns the last announced resources. After a start of the plugin they also have the HCAs that are in pods since
 // before: the kubelet must not count fewer devices than pods have.
 std::vector<Resource> NodeReader::known_resources(const fabric::Inventory& inventory, const HcaHolds& holds) const {
-  auto away = held_hcas_.away();
+  auto away = held_hcas().away();
   std::erase_if(away, [&](const auto& one) { return was_announced(resources_, one.second.name); });
   if (away.empty()) return resources_;
   fabric::Inventory whole = inventory;
   for (const auto& [device, hca] : away)
     add_away_hca(device, hca, node_.ledger, node_.root, whole);
-  return count_resources(whole, *config_, holds, resources_);
+  return count_resources(whole, config(), holds, resources_);
 }
 
 bool NodeReader::read() {
-  read_config();
-  if (!config_) return false;
-  std::vector<Error> unread;
-  const auto held = held_hcas_.read(unread);
-  // A part that cannot be read keeps its last known state, because a read error must not make the kubelet lose devices.
-  log_once("ledger", held ? "" : held.error().message + "; the grants of the last successful read stay in use");
-  log_once("grants", unread.empty() ? "" : unread.front().message);
-  const auto inventory = hook::read_whole_node(*config_, node_, facts());
-  // If only other parts are unread, the list of HCAs is usable.
-  const auto listed =
-      inventory ? hook::was_read(*inventory, fabric::Unread::Part::kHcas) : Result<void>(inventory.error());
-  log_once("node", listed ? "" : listed.error().message);
-  if (!listed) return true;
-  const HcaHolds holds = held_hcas_.of(*inventory, node_.root);
+  const auto config_read = read_config();
+  if (config_read == ConfigRead::kNone) return false;
+  const auto counts = [](const hook::Pool& pool) { return pool.resource.has_value(); };
+  if (config_read == ConfigRead::kNew && std::ranges::none_of(config().pools, counts))
+    log_.warning(
+        fmt::format("no pool of `{}` has a \"resource\": no HCAs are announced", base::printable(node_.config.file)));
+  const auto read = read_node(facts());
+  if (!read) return true;
   // note_moved() comes first: keep_settling() needs to know which HCAs were granted or released a short time ago.
-  note_moved(holds);
+  note_moved(read->holds);
   std::vector<std::string> others;
-  auto now = count_resources(*inventory, *config_, holds, known_resources(*inventory, holds), &others);
-  log_once(kOtherKinds, others.empty()
-                            ? ""
-                            : fmt::format("HCAs are not announced, because their rate or link layer differs from most "
-                                          "HCAs of their pool: {}",
-                                          base::printable(base::join(others, ", "))));
+  auto now =
+      count_resources(read->inventory, config(), read->holds, known_resources(read->inventory, read->holds), &others);
+  log_once("kinds",
+           others.empty() ? ""
+                          : fmt::format("HCAs are not announced, because their rate or link layer differs from most "
+                                        "HCAs of their pool: {}",
+                                        base::printable(base::join(others, ", "))),
+           false);
   keep_settling(resources_, moved_at_, std::chrono::steady_clock::now(), now);
   log_changes(now);
   resources_ = std::move(now);
-  silent_ports_ = silent_ports(*inventory, resources_, holds);
+  std::vector<std::string> names;
+  for (const Resource& resource : resources_)
+    for (const CountedHca& hca : resource.hcas)
+      names.push_back(hca.name);
+  set_silent_ports(silent_ports(read->inventory, names, read->holds));
   return true;
 }
 

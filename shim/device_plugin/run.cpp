@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,9 +19,12 @@
 #include "fabric/kept_node.hpp"
 #include "fabric/read_node.hpp"
 #include "hook/apply/cdi_spec.hpp"
+#include "shim/device_plugin/kubelet_directory.hpp"
 #include "shim/device_plugin/node_reader.hpp"
-#include "shim/device_plugin/watches.hpp"
 #include "shim/device_plugin/wire/kubelet.hpp"
+#include "shim/kubelet/file_events.hpp"
+#include "shim/kubelet/node_watch.hpp"
+#include "shim/kubelet/wake_up.hpp"
 
 namespace shim {
 namespace {
@@ -33,16 +35,6 @@ using std::chrono::seconds;
 
 constexpr milliseconds kFirstTry{100};
 constexpr milliseconds kLongestTry{1000};  // longest pause between attempts to register
-// Pause before a read of the node: events come in bursts, and one read serves a whole burst.
-constexpr milliseconds kBurst{100};
-// Shortest time between two reads, for a node that changes all the time.
-constexpr milliseconds kBetweenLooks{500};
-// Shortest time between two reads after changes of the configuration or of the ledger, which changes often on a busy
-// node.
-constexpr seconds kBetweenFileLooks{5};
-// Time between two reads of the node while events report all changes except those of has_silent_state(). This time
-// limits the harm of a change that caused no event. fabric::KeptNode decides which facts such a read must read again.
-constexpr seconds kBetweenRests{60};
 constexpr auto kNever = Clock::time_point::max();
 constexpr milliseconds kRetry{200};  // pause before a waiting Allocate is tried again
 // Longest time from a registration to the kubelet's call of ListAndWatch. The kubelet calls it at once, and without it
@@ -51,29 +43,6 @@ constexpr seconds kUntilWatched{10};
 // After a first registration, a failure is logged only if it lasts longer than this time. A shorter one is normal when
 // the kubelet restarts, and the new registration is logged.
 constexpr seconds kUntilReported{10};
-
-// Lets other threads end poll(2) in the main thread: they call the function from call(). That function shares ownership
-// of the descriptor, because it may be called after the destructor of WakeUp.
-class WakeUp {
- public:
-  static Result<WakeUp> make() {
-    WakeUp wake;
-    wake.fd_ = std::make_shared<UniqueFd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!wake.fd_->ok()) return sys_error(errno, "cannot make an eventfd");
-    return wake;
-  }
-  int fd() const { return fd_->get(); }
-  std::function<void()> call() const {
-    return [fd = fd_] { (void)::eventfd_write(fd->get(), 1); };
-  }
-  void take() const {
-    eventfd_t count = 0;
-    (void)::eventfd_read(fd_->get(), &count);
-  }
-
- private:
-  std::shared_ptr<UniqueFd> fd_;
-};
 
 // Serves one resource at its socket and registers it with the kubelet.
 class Endpoint {
@@ -258,13 +227,14 @@ class DevicePlugin {
         signals_(std::move(signals)),
         node_(settings.node),
         reader_(node_, log),
+        watch_(reader_, kept_, !settings.node.root.empty()),
         state_(settings.node.ledger, kProgram, log) {
     node_.kept = &kept_;
   }
 
   Result<void> run() {
     for (;;) {
-      auto next = look();
+      auto next = watch_.look();
       next = std::min(next, tend());
       state_.set(state());
       if (TRY(wait_until(next))) return {};
@@ -272,47 +242,8 @@ class DevicePlugin {
   }
 
  private:
-  // Reads the node if a read is due, and before that the state that changes without an event. Returns the time of the
-  // next read.
-  Clock::time_point look() {
-    const auto now = Clock::now();
-    if (now >= next_look_ || (now >= next_silent_look_ && reader_.has_silent_change())) {
-      read_node();
-    } else if (now >= next_silent_look_) {
-      next_silent_look_ = Clock::now() + poll_time();
-      look_when_settled();
-    }
-    return std::min(next_look_, next_silent_look_);
-  }
-
-  seconds poll_time() const { return seconds(has_config_ ? reader_.options().poll_seconds : 1); }
-
-  void read_node() {
-    // The events begin before the read, so that a change during the read is reported. Events of this kernel do not
-    // concern a file tree.
-    const bool watches_kernel = settings_.node.root.empty() && kept_.open_events();
-    const bool watches_files = files_.watch(reader_.directories());
-    has_config_ = reader_.read();
-    looked_at_ = Clock::now();
-    // After an event the node is read once more: drivers may change ports and GID tables a moment after the event.
-    const bool rests = watches_kernel && watches_files && reader_.is_complete() && kept_.is_quiet();
-    next_look_ = looked_at_ + (rests ? std::max(poll_time(), kBetweenRests) : poll_time());
-    look_when_settled();
-    next_silent_look_ = reader_.has_silent_state() ? looked_at_ + poll_time() : kNever;
-  }
-
-  void look_when_settled() {
-    if (const auto settles = reader_.settles_at()) next_look_ = std::min(next_look_, *settles);
-  }
-
-  // Makes a read due some time after an event: one read serves a burst of events (kBurst), and reads have a minimum
-  // distance.
-  void look_after_event(milliseconds distance) {
-    next_look_ = std::min(next_look_, std::max(Clock::now() + kBurst, looked_at_ + distance));
-  }
-
   Clock::time_point tend() {
-    if (!has_config_) return kNever;
+    if (!watch_.has_config()) return kNever;
     const auto later = Clock::now() + seconds(1);
     // If the kubelet's directory was replaced, the sockets in the old directory are unreachable and must be made again.
     if (directory_ && !directory_->is_there()) {
@@ -336,7 +267,7 @@ class DevicePlugin {
   }
 
   base::ProbedState state() const {
-    if (!has_config_) return {false, reader_.problem()};
+    if (!watch_.has_config()) return {false, reader_.problem()};
     const auto names = reader_.configured_resources();
     if (names.empty())
       return {true, fmt::format("no pool of `{}` has a \"resource\": nothing to register",
@@ -368,9 +299,7 @@ class DevicePlugin {
   Result<bool> wait_until(Clock::time_point time) {
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
     fds.push_back({directory_ ? directory_->events().fd() : -1, POLLIN, 0});
-    fds.push_back({files_.fd(), POLLIN, 0});
-    for (const int fd : kept_.fds())
-      fds.push_back({fd, POLLIN, 0});
+    watch_.add_to(fds);
     const auto pause = std::max(std::chrono::ceil<milliseconds>(time - Clock::now()), milliseconds(0));
     const int ready = ::poll(fds.data(), fds.size(), time == kNever ? -1 : static_cast<int>(pause.count()));
     if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait");
@@ -378,8 +307,7 @@ class DevicePlugin {
     if (fds[0].revents != 0) return true;
     wake_.take();
     if (directory_) directory_->events().take();
-    if (kept_.take_events()) look_after_event(kBetweenLooks);
-    if (files_.take()) look_after_event(std::min(poll_time(), kBetweenFileLooks));
+    watch_.take_events();
     return false;
   }
 
@@ -387,15 +315,11 @@ class DevicePlugin {
   const base::Log& log_;
   WakeUp wake_;
   UniqueFd signals_;
-  FileEvents files_;
   fabric::KeptNode kept_{fabric::NodeEvents()};
   hook::NodeSettings node_;
   NodeReader reader_;
+  NodeWatch watch_;
   base::DaemonState state_;
-  bool has_config_ = false;
-  Clock::time_point looked_at_;
-  Clock::time_point next_look_;         // time of the next NodeReader::read()
-  Clock::time_point next_silent_look_;  // time of the next NodeReader::has_silent_change()
   std::optional<KubeletDirectory> directory_;
   std::map<std::string, std::unique_ptr<Endpoint>> endpoints_;
   std::string last_message_;

@@ -1,10 +1,6 @@
 #include "shim/device_plugin/wire/kubelet.hpp"
 
-#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,9 +12,9 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "base/unique_fd.hpp"
 #include "shim/device_plugin/wire/device_plugin.grpc.pb.h"
 #include "shim/device_plugin/wire/messages.hpp"
+#include "shim/kubelet/wire/grpc_parts.hpp"
 
 namespace shim {
 namespace {
@@ -30,40 +26,10 @@ constexpr const char* kVersion = "v1beta1";
 constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::seconds kAllocateTimeout{10};
 
-// Returns the errno of a failed listen, which gRPC does not report. To find it, binds a socket at the same path.
-int why_not_listen(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  const base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.ok() || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return errno;
-  // The bind succeeded, so gRPC failed for another reason, and the next attempt may succeed.
-  ::unlink(path.c_str());
-  return EAGAIN;
-}
-
 grpc::Status status_of(grpc::StatusCode code, const Result<void>& result) {
   return result ? grpc::Status::OK : grpc::Status(code, result.error().message);
 }
 
-// An operation that gRPC executes in the background. gRPC reports its end by the tag, in the thread of the service.
-class Operation {
- public:
-  Operation() = default;
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
-  void* tag() { return this; }
-  // ok: true if the operation has succeeded.
-  virtual void end(bool ok) = 0;
-
- protected:
-  virtual ~Operation() = default;
-};
-
-// Uses one thread, which waits for gRPC without a timeout. The callback API of gRPC is not used: without an event
-// engine, it starts at least two threads that wake up each second, and a call can wait 100 ms for them. Source:
-// CallbackAlternativeCQ in src/cpp/common/completion_queue_cc.cc, gRPC 1.51.
 class Service final : public DeviceServer {
  public:
   Service(Settings settings, Resource resource)
@@ -88,7 +54,7 @@ class Service final : public DeviceServer {
     if (thread_.joinable()) {
       thread_.join();
     } else if (queue_) {
-      handle_operations();  // gRPC requires an empty queue
+      handle_operations(*queue_);  // gRPC requires an empty queue
     }
   }
 
@@ -106,7 +72,7 @@ class Service final : public DeviceServer {
     Unary<v1beta1::PreStartContainerRequest, v1beta1::PreStartContainerResponse>::await(
         *this, &Methods::RequestPreStartContainer, &Service::pre_start);
     Watch::await(*this);
-    thread_ = std::thread([this] { handle_operations(); });
+    thread_ = std::thread([this] { handle_operations(*queue_); });
     return {};
   }
 
@@ -291,13 +257,6 @@ class Service final : public DeviceServer {
     bool waits = false;
   };
 
-  void handle_operations() {
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue_->Next(&tag, &ok))
-      static_cast<Operation*>(tag)->end(ok);
-  }
-
   // Answers the request. Returns false without an answer if may_wait is set and the request must wait: for an HCA that
   // lacks its announced device node (Settings::check) or, if it has waited before, also for a device that is now
   // unknown or unhealthy.
@@ -424,10 +383,6 @@ class Call final : public Registration {
 };
 
 }  // namespace
-
-void silence_grpc() {
-  gpr_set_log_function([](gpr_log_func_args*) {});
-}
 
 Result<std::unique_ptr<DeviceServer>> DeviceServer::start(Settings settings, Resource resource) {
   auto service = std::make_unique<Service>(std::move(settings), std::move(resource));

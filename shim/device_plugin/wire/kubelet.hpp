@@ -13,10 +13,6 @@
 
 namespace shim {
 
-// Prevents gRPC from writing to stderr, because this component returns all failures as results. Call once, before any
-// other use of gRPC.
-void silence_grpc();
-
 // Serves one resource at its own socket. A thread handles the calls.
 class DeviceServer {
  public:

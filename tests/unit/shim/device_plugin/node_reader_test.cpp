@@ -81,37 +81,6 @@ TEST_F(DevicePluginReader, ReportsMissingPartsWithoutGrant) {
   EXPECT_FALSE(is_healthy());
 }
 
-// The kernel reports no changes of these ports: each poll reads their state.
-TEST(DevicePluginSilentPorts, AreThoseWhoseChangesCauseNoEventHere) {
-  fabric::Inventory inventory = test_support::rails(3, 4);
-  std::vector<Resource> resources(1);
-  for (fabric::Hca& hca : inventory.hcas) {
-    hca.ports[0].netdev = "of_" + hca.name;
-    resources[0].hcas.emplace_back();
-    resources[0].hcas.back().name = hca.name;
-  }
-  inventory.hcas[1].ports = {test_support::infiniband_port()};
-  const auto paths = [&](const HcaHolds& holds) {
-    std::string all;
-    for (const auto& [path, state] : silent_ports(inventory, resources, holds))
-      all += path + "=" + base::value_or(state, std::string("unreadable")) + " ";
-    return all;
-  };
-  EXPECT_EQ(paths({}), "mlx5_1/ports/1/state=4: ACTIVE ");
-  HcaHolds holds;
-  holds["mlx5_2"].units = 1;
-  EXPECT_EQ(paths(holds), "mlx5_1/ports/1/state=4: ACTIVE ") << "its netdev stays in this network namespace";
-  holds["mlx5_2"].is_exclusive = true;
-  EXPECT_EQ(paths(holds), "mlx5_1/ports/1/state=4: ACTIVE mlx5_2/ports/1/state=4: ACTIVE ");
-  inventory.hcas[0].ports[0].netdev.reset();
-  EXPECT_EQ(paths({}), "mlx5_0/ports/1/state=4: ACTIVE mlx5_1/ports/1/state=4: ACTIVE ")
-      << "its netdev is in another network namespace";
-  inventory.hcas[0].ports[0].netdev = "rail0";
-  inventory.hcas[0].ports[0].link_layer = base::Unreadable{EIO};
-  resources[0].hcas.pop_back();
-  EXPECT_EQ(paths(holds), "mlx5_0/ports/1/state=4: ACTIVE mlx5_1/ports/1/state=4: ACTIVE ") << "only announced HCAs";
-}
-
 TEST_F(DevicePluginReader, FindsSilentChangeOfInfiniBandPort) {
   const std::string port = temp_ / "node/sys/class/infiniband/mlx5_0/ports/1";
   ASSERT_TRUE(reader_->read());

@@ -1,11 +1,10 @@
-// Events of files that wake the device plugin.
+// Events of files that wake a program.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "base/result.hpp"
 #include "base/unique_fd.hpp"
 
 namespace shim {
@@ -28,25 +27,5 @@ class FileEvents {
 // file, or lstat(2) failed.
 using FileIdentity = std::vector<std::int64_t>;
 FileIdentity file_identity(const std::string& path);
-
-// The directory with the sockets of the kubelet and of its plugins. A kubelet that starts removes all sockets in it and
-// then creates its own.
-class KubeletDirectory {
- public:
-  // Watches and locks the directory, so that one instance of this plugin uses it at a time. Errors: no such directory;
-  // EWOULDBLOCK: another instance has the lock.
-  static Result<KubeletDirectory> open(const std::string& path);
-  const FileEvents& events() const { return events_; }
-  // Returns false if the directory was removed or replaced. The kernel sends no inotify event for a removal, because
-  // lock_ keeps the directory's inode open.
-  bool is_there() const;
-
- private:
-  std::string path_;
-  FileIdentity identity_;
-  base::UniqueFd lock_;
-  base::UniqueFd inner_lock_;  // invalid unless other users can open the directory
-  FileEvents events_;
-};
 
 }  // namespace shim

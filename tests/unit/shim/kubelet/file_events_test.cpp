@@ -1,5 +1,5 @@
 // FileEvents: each change in a directory is an event.
-#include "shim/device_plugin/watches.hpp"
+#include "shim/kubelet/file_events.hpp"
 
 #include <gtest/gtest.h>
 

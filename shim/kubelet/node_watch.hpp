@@ -1,0 +1,46 @@
+// When a program reads the node again: after an event of the kernel or of files, and from time to time.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <vector>
+
+#include "fabric/kept_node.hpp"
+#include "shim/kubelet/file_events.hpp"
+#include "shim/kubelet/kubelet_node.hpp"
+
+namespace shim {
+
+class NodeWatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // is_tree: the node is a file tree, whose changes cause no events of the kernel. node: must outlive this object.
+  NodeWatch(KubeletNode& node, fabric::KeptNode& kept, bool is_tree) : node_(node), kept_(kept), is_tree_(is_tree) {}
+
+  // Reads the node if a read is due, and before that the state that changes without an event. Returns the time of the
+  // next call.
+  Clock::time_point look();
+  // Returns true if a valid configuration has been read since the start.
+  bool has_config() const { return has_config_; }
+  // Adds the descriptors that are readable after a change.
+  void add_to(std::vector<pollfd>& fds) const;
+  // Reads the pending events. Call it after each poll(2) that reports a descriptor.
+  void take_events();
+
+ private:
+  void read_node();
+  void look_when_settled();
+  void look_after_event(std::chrono::milliseconds distance);
+
+  KubeletNode& node_;
+  fabric::KeptNode& kept_;
+  bool is_tree_;
+  FileEvents files_;
+  bool has_config_ = false;
+  Clock::time_point looked_at_;
+  Clock::time_point next_look_;         // time of the next KubeletNode::read()
+  Clock::time_point next_silent_look_;  // time of the next KubeletNode::has_silent_change()
+};
+
+}  // namespace shim
