@@ -72,6 +72,17 @@ Json edits_json(const Plan& plan) {
   return edits;
 }
 
+// The engine applies the edits of `common` once per container, whatever the number of its CDI devices.
+Json spec_json(Json devices, const Plan& common, const CdiOptions& options) {
+  Json edits = edits_json(common);
+  if (!options.hook.empty())
+    edits["hooks"] = Json::array({hook_json(options, "createRuntime"), hook_json(options, "poststop")});
+  return Json{{"cdiVersion", kCdiVersion},
+              {"kind", options.kind},
+              {"devices", std::move(devices)},
+              {"containerEdits", std::move(edits)}};
+}
+
 // Returns why an HCA of a pool gets no CDI device, "" if it gets one.
 std::string obstacle_of(const NodeHca& hca) {
   if (hca.pool_unread) return unknown_pool(hca).message;
@@ -119,12 +130,18 @@ Result<std::pair<Json, std::vector<std::string>>> cdi_spec(const fabric::Invento
   append(all.warnings, warnings);
   devices.push_back(Json{{"name", kAll}, {"containerEdits", edits_json(all)}});
 
-  // The engine applies these edits once per container, whatever the number of its CDI devices.
-  Json edits = edits_json(plan_of(TRY(planned_nodes(config.nodes, inventory, {})), {}));
-  edits["hooks"] = Json::array({hook_json(options, "createRuntime"), hook_json(options, "poststop")});
-  return std::pair(
-      Json{{"cdiVersion", kCdiVersion}, {"kind", options.kind}, {"devices", devices}, {"containerEdits", edits}},
-      std::move(warnings));
+  const Plan common = plan_of(TRY(planned_nodes(config.nodes, inventory, {})), {});
+  return std::pair(spec_json(devices, common, options), std::move(warnings));
+}
+
+Json cdi_spec_of(const std::vector<CdiDevice>& devices, const Plan& common, const CdiOptions& options) {
+  Json listed = Json::array();
+  for (const CdiDevice& device : devices) {
+    Plan plan;
+    plan.nodes = device.nodes;
+    listed.push_back(Json{{"name", device.name}, {"containerEdits", edits_json(plan)}});
+  }
+  return spec_json(std::move(listed), common, options);
 }
 
 }  // namespace hook

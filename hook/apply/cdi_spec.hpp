@@ -12,6 +12,7 @@
 #include "base/result.hpp"
 #include "hook/config/config.hpp"
 #include "hook/oci/engine.hpp"
+#include "hook/plan/plan.hpp"
 
 namespace fabric {
 struct Inventory;
@@ -20,10 +21,11 @@ struct Inventory;
 namespace hook {
 
 inline constexpr const char* kCdiKind = "rdma-init.io/hca";
+inline constexpr const char* kClaimKind = "rdma-init.io/claim";  // kind of the CDI devices of claims
 
 struct CdiOptions {
   std::string kind = kCdiKind;        // "VENDOR/CLASS"
-  std::string hook;                   // absolute path of rdma-hook on the node
+  std::string hook;                   // absolute path of rdma-hook on the node; empty: the specification has no hooks
   std::optional<Engine> engine = {};  // nullopt: the hook detects the engine (hook/oci/caller.hpp)
 };
 
@@ -37,6 +39,15 @@ struct CdiOptions {
 // not be read. Pure.
 base::Result<std::pair<Json, std::vector<std::string>>> cdi_spec(const fabric::Inventory& inventory,
                                                                  const Config& config, const CdiOptions& options);
+
+// A CDI device of a specification.
+struct CdiDevice {
+  std::string name;  // begins with a letter, and then has [A-Za-z0-9_.:-]
+  std::vector<PlannedNode> nodes;
+};
+// Returns a specification with these CDI devices. common: nodes and variables that a container gets once, whatever the
+// number of its CDI devices; with options.hook also the hooks. Pure.
+Json cdi_spec_of(const std::vector<CdiDevice>& devices, const Plan& common, const CdiOptions& options);
 
 // Checks a kind by the rules of CDI 0.3.0: a DNS-like vendor, a slash, a class.
 base::Result<void> check_cdi_kind(std::string_view kind);

@@ -23,7 +23,6 @@
 
 namespace hook {
 
-inline constexpr const char* kClaimKind = "rdma-init.io/claim";  // kind of the CDI devices of claims
 inline constexpr const char* kClaimDirectory = "/var/run/cdi";
 
 // A device that the scheduler allocated to a claim.

@@ -64,7 +64,7 @@ class Booking {
   Result<void> finish();
 
   const ContainerRequest& requesting;
-  const Grantee who;
+  Grantee who;
   const Way way;
   Call& call;
   Plan plan = {};

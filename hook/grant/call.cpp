@@ -18,6 +18,7 @@ namespace {
 
 ReleaseReason reason_of(const Released& released, Releaser by) {
   if (!released.was_allocated) return ReleaseReason::kInterrupted;
+  if (released.grant.owner.claim) return ReleaseReason::kClaimEnded;
   if (by == Releaser::kPoststop) return ReleaseReason::kPoststop;
   if (by == Releaser::kRecover) return ReleaseReason::kRecover;
   return is_namespace_absent(released.grant.owner) ? ReleaseReason::kNamespaceEnded : ReleaseReason::kContainerEnded;

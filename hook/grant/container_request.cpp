@@ -132,7 +132,7 @@ Result<ContainerRequest> understand_spec(ContainerSpec spec, const Result<Config
 bool may_get_rails(const ContainerRequest& requesting) {
   const auto has_network = [](const Pool& pool) { return pool.network.has_value(); };
   const auto& pools = requesting.admin.pools;
-  return requesting.spec.has_netns && (requesting.request->network || std::ranges::any_of(pools, has_network));
+  return requesting.spec.has_netns && (names_network(*requesting.request) || std::ranges::any_of(pools, has_network));
 }
 
 bool needs_own_view(const ContainerRequest& requesting) {

@@ -89,7 +89,8 @@ std::string granted_line(std::string_view event, const Granted& granted) {
 }
 
 std::string_view to_string(ReleaseReason reason) {
-  constexpr std::string_view kNames[] = {"poststop", "recover", "namespace-gone", "container-gone", "interrupted"};
+  constexpr std::string_view kNames[] = {"poststop",       "recover",     "namespace-gone",
+                                         "container-gone", "claim-ended", "interrupted"};
   static_assert(std::size(kNames) == static_cast<std::size_t>(ReleaseReason::kInterrupted) + 1);
   return kNames[static_cast<std::size_t>(reason)];
 }

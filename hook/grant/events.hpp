@@ -39,9 +39,10 @@ enum class ReleaseReason {
   kRecover,         // `rdma-hook recover` found no user left
   kNamespaceEnded,  // another call found that the pod's network namespace is gone
   kContainerEnded,  // another call found that the grant's container, or the process that requested the grant, is gone
+  kClaimEnded,      // Kubernetes ended the claim
   kInterrupted,     // the container's start was killed half-way, so the metrics never counted the grant
 };
-// Returns "poststop", "recover", "namespace-gone", "container-gone" or "interrupted".
+// Returns "poststop", "recover", "namespace-gone", "container-gone", "claim-ended" or "interrupted".
 std::string_view to_string(ReleaseReason reason);
 
 // The results of a call, which are counted at its end.

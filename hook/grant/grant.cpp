@@ -15,6 +15,7 @@
 #include "base/warnings.hpp"
 #include "fabric/read_node.hpp"
 #include "hook/apply/memlock.hpp"
+#include "hook/grant/claims_of.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/grant/search.hpp"
 #include "hook/ledger/absence.hpp"
@@ -91,7 +92,7 @@ class Granting {
  public:
   explicit Granting(Booking& booking)
       : booking_(booking),
-        requesting_(booking.requesting),
+        requesting_(&booking.requesting),
         who_(booking.who),
         way_(booking.way),
         call_(booking.call),
@@ -105,6 +106,7 @@ class Granting {
     call_.ledger->repair(call_.log);
     call_.timing.step("repair");
     TRY_VOID(booking_.begin());
+    TRY_VOID(join());
     const auto bound = way_.binds_token ? TRY(bind_token()) : std::nullopt;
     if (!bound || !is_all_bound(*bound)) return decide_and_prepare(bound);
     booking_.plan.hcas = bound->hcas;
@@ -113,20 +115,30 @@ class Granting {
   }
 
  private:
+  // Adds the HCAs of the claims whose CDI devices the container has.
+  Result<void> join() {
+    const auto claims = TRY(claims_of(requesting_->spec, ledger_));
+    if (claims.empty()) return {};
+    joined_ = *requesting_;
+    join_claims(claims, call_.node.root, booking_.who.owner, *joined_.request);
+    requesting_ = &joined_;
+    return {};
+  }
+
   // Moves the grant that rdma-runtime or rdma-nri booked under the token in the container's annotation to the
   // container. Returns nullopt if there is no such grant.
   Result<std::optional<Grant>> bind_token() {
-    const auto token = requesting_.spec.annotations.find(kGrantAnnotation);
-    if (token == requesting_.spec.annotations.end()) return std::optional<Grant>();
+    const auto token = requesting_->spec.annotations.find(kGrantAnnotation);
+    if (token == requesting_->spec.annotations.end()) return std::optional<Grant>();
     return ledger_.bind(token->second, who_.owner, who_.user);
   }
 
   // Returns true if the call that booked (rdma-runtime or rdma-nri) put the whole plan into the spec, and no other
   // component has added the node of another HCA since. Then createRuntime has nothing to apply.
   bool is_all_bound(const Grant& bound) const {
-    return !who_.owner.netns && !may_get_rails(requesting_) && !limits_rdma(requesting_.admin) &&
-           !needs_own_view(requesting_) && has_limit(requesting_.spec, requesting_.admin.memlock) &&
-           has_only_nodes_of(bound, requesting_.request->granted_nodes, call_.node.root);
+    return !who_.owner.netns && !may_get_rails(*requesting_) && !limits_rdma(requesting_->admin) &&
+           !needs_own_view(*requesting_) && has_limit(requesting_->spec, requesting_->admin.memlock) &&
+           has_only_nodes_of(bound, requesting_->request->granted_nodes, call_.node.root);
   }
 
   // Decides, books, adds rails and views, and leaves in the booking what the caller must write. The node is read before
@@ -136,10 +148,10 @@ class Granting {
   Result<void> decide_and_prepare(const std::optional<Grant>& bound) {
     // The call that booked has put the mounts into config.json, unless only createRuntime can make them. The runtime
     // has made them by now, so another view would be a second one beside the first.
-    const bool has_mounts = bound && !mounted_views(requesting_.spec, ledger_.view_directory()).empty();
-    const ForeseeInput input{requesting_, who_.owner,     call_.node,
-                             &ledger_,    way_.variables, way_.variables ? call_.bundle : "",
-                             has_mounts,  &call_};
+    const bool has_mounts = bound && !mounted_views(requesting_->spec, ledger_.view_directory()).empty();
+    const ForeseeInput input{*requesting_, who_.owner,     call_.node,
+                             &ledger_,     way_.variables, way_.variables ? call_.bundle : "",
+                             has_mounts,   &call_};
     ForeseenPlan found = TRY(decide_and_book(input, bound));
     Plan& plan = booking_.plan;
     plan = std::move(found.plan);
@@ -151,7 +163,7 @@ class Granting {
       TRY_VOID(about(FailureReason::kNetwork, add_network(found.inventory, plan)));
     if (!bound || !plan.mounts.empty()) TRY_VOID(make_views(plan));
     call_.timing.step("view");
-    booking_.adjustment = adjust(plan, requesting_.spec, who_.token);
+    booking_.adjustment = adjust(plan, requesting_->spec, who_.token);
     if (bound) leave_out_written(booking_.adjustment);
     return {};
   }
@@ -162,7 +174,7 @@ class Granting {
     auto found = find_plan(input, bound ? &*bound : nullptr, [&](ForeseenPlan& free) {
       if (input.has_mounts) warn_of_hidden(free.own, free.plan);
       note_open(free.inventory, free.own, input.node.root, free.plan);
-      auto views = mounted_views(requesting_.spec, ledger_.view_directory());
+      auto views = mounted_views(requesting_->spec, ledger_.view_directory());
       if (!free.plan.mounts.empty()) views.insert(views.begin(), free.plan.view_name);
       return book(*free.locks, free.plan, who_, views);
     });
@@ -181,7 +193,7 @@ class Granting {
     NetnsIdentity netns = TRY(identify_netns(path));
     const bool first = TRY(is_first_user());
     RailsInput input{.plan = plan,
-                     .config = requesting_.admin,
+                     .config = requesting_->admin,
                      .inventory = inventory,
                      .ledger = ledger_,
                      .ledger_directory = call_.node.ledger,
@@ -190,7 +202,7 @@ class Granting {
                      .netns = std::move(netns),
                      .netns_fd = std::move(fd),
                      .ipam = call_.ipam,
-                     .pod = pod_identity(requesting_.spec, requesting_.caller.engine),
+                     .pod = pod_identity(requesting_->spec, requesting_->caller.engine),
                      .before_first_start = first,
                      .hurried = way_.hurried};
     const auto report = TRY(add_rails(std::move(input), call_.timing));
@@ -211,15 +223,16 @@ class Granting {
   // Makes the view that is the source of mounts in the plan or in the spec. A view that the spec mounts may be missing,
   // because recover() removes a view that no user of a grant names.
   Result<void> make_views(const Plan& plan) {
-    const auto mounted = mounted_views(requesting_.spec, ledger_.view_directory());
+    const auto mounted = mounted_views(requesting_->spec, ledger_.view_directory());
     if (plan.mounts.empty() && std::ranges::find(mounted, plan.view_name) == mounted.end()) return {};
     call_.log.warnings(TRY(ledger_.make_view(plan.view_name, plan.view)));
-    if (requesting_.spec.may_remount) call_.log.warnings(TRY(ledger_.make_view(view_name({}), {})));
+    if (requesting_->spec.may_remount) call_.log.warnings(TRY(ledger_.make_view(view_name({}), {})));
     return {};
   }
 
   Booking& booking_;
-  const ContainerRequest& requesting_;
+  const ContainerRequest* requesting_;
+  ContainerRequest joined_;  // the request with the HCAs of claims
   const Grantee& who_;
   const Way& way_;
   Call& call_;

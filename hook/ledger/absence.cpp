@@ -61,6 +61,7 @@ bool is_namespace_absent(const Owner& owner, const Lookups& lookups) {
 
 bool is_stale(const StoredGrant& grant, std::string_view binding, const Lookups& lookups) {
   const auto& users = grant.users;
+  if (grant.owner.kind == Owner::Kind::kClaim) return false;
   if (grant.owner.kind != Owner::Kind::kNetns)
     return std::ranges::all_of(users, [&](const StoredUser& user) { return is_user_absent(user, lookups); });
   // A pod's grant is stale if all its users are tokens with dead requesters: a container will never bind such tokens,

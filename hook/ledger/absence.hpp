@@ -47,10 +47,11 @@ bool is_user_absent(const StoredUser& user, const Lookups& lookups = node_lookup
 // Returns true if the path of the pod's network namespace is proven to lead to another namespace or to none. The
 // namespace itself may live on in processes.
 bool is_namespace_absent(const Owner& owner, const Lookups& lookups = node_lookups());
-// Returns true if the grant is stale. A container's or token's grant is stale if every user is gone. A pod's grant is
-// stale if is_namespace_absent() and each user with a recorded process or worker is gone. A pod's grant is also stale
-// if it has users, all of them are tokens, and all are gone. binding: key of the token that the caller is about to
-// bind; this token counts as alive, although the process that requested HCAs for it may be gone.
+// Returns true if the grant is stale. A claim's grant never is: it ends by Ledger::release_claim(). A container's or
+// token's grant is stale if every user is gone. A pod's grant is stale if is_namespace_absent() and each user with a
+// recorded process or worker is gone. A pod's grant is also stale if it has users, all of them are tokens, and all are
+// gone. binding: key of the token that the caller is about to bind; this token counts as alive, although the process
+// that requested HCAs for it may be gone.
 bool is_stale(const StoredGrant& grant, std::string_view binding = {}, const Lookups& lookups = node_lookups());
 // Returns recorded_grant() with `stale` set by is_stale().
 Grant to_grant(const StoredGrant& grant);

@@ -121,6 +121,25 @@ std::set<std::string> booked_names(const std::vector<PlannedHca>& hcas) {
   return names;
 }
 
+// Returns the keys to lock for a booking: that of the owner, and of the claims through which it uses HCAs.
+std::vector<std::string> keys_of(const std::string& owner, const std::vector<PlannedHca>& hcas) {
+  std::set<std::string> keys{owner};
+  for (const PlannedHca& hca : hcas)
+    if (!hca.claim.empty()) keys.insert(hca.claim);
+  return {keys.begin(), keys.end()};
+}
+
+// Checks that the claims still hold these HCAs. Locks: the caller holds the claims' keys, so that no claim can end
+// before the grant names it.
+Result<void> check_claims(const LedgerFiles& files, const std::vector<PlannedHca>& hcas) {
+  for (const PlannedHca& hca : hcas) {
+    if (hca.claim.empty() || held_hca(TRY(read_grant(files, hca.claim)), booked_as(hca))) continue;
+    return Error{fmt::format("cannot allocate `{}`: its claim {} has ended", hca.name, claim_uid(hca.claim)), ESTALE,
+                 "start the container again", FailureReason::kBusy};
+  }
+  return {};
+}
+
 Result<void> write_booking(const LedgerFiles& files, const StoredGrant& grant, const std::optional<StoredGrant>& before,
                            const StepWorker& worker) {
   TRY_VOID(begin_change(files, grant.owner.key, worker));
@@ -145,6 +164,17 @@ Result<void> roll_back_booking(const LedgerFiles& files, const StoredGrant& gran
   return remove_marker(files, grant.owner.key, worker, before);
 }
 
+// Returns the HCAs of the owner's grant. The key of a pod's grant has the inode number of the pod's network namespace,
+// and the kernel reuses such numbers. So this grant may belong to an earlier pod. refresh() then releases it, so that
+// the HCAs of the earlier pod do not count as those of the owner.
+Result<std::vector<PlannedHca>> own_hcas(const LedgerFiles& files, const std::string& key) {
+  // Without a grant there is nothing to refresh.
+  if (!TRY(read_grant(files, key))) return std::vector<PlannedHca>();
+  const KeyLock lock = TRY(KeyLock::take(files, {key}));
+  const auto grant = TRY(refresh(files, key));
+  return grant ? held_hcas(*grant) : std::vector<PlannedHca>();
+}
+
 }  // namespace
 
 LockedHcas::LockedHcas(std::shared_ptr<const LedgerFiles> files, std::vector<Locked> hcas)
@@ -160,37 +190,50 @@ LockedHcas::~LockedHcas() {
 Result<Holdings> LockedHcas::holdings(const Owner& requesting, const std::map<std::string, UnitBounds>& bounds) const {
   if (!is_file_name(requesting.key, kLongestKey))
     return make_error("internal error: grant key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", requesting.key);
-  std::vector<PlannedHca> own;
-  {
-    // The key of a pod's grant has the inode number of the pod's network namespace, and the kernel reuses such numbers.
-    // So this grant may belong to an earlier pod. refresh() then releases it, so that the HCAs of the earlier pod do
-    // not count as those of `requesting`.
-    // Without a grant there is nothing to refresh.
-    std::optional<KeyLock> lock;
-    if (TRY(read_grant(*files_, requesting.key))) lock.emplace(TRY(KeyLock::take(*files_, {requesting.key})));
-    const auto grant = lock ? TRY(refresh(*files_, requesting.key)) : std::nullopt;
-    if (grant) own = held_hcas(*grant);
-  }
+  const auto own = TRY(own_hcas(*files_, requesting.key));
   Holdings holdings;
   asked_for_ = requesting.key;
   free_.clear();
+  lent_ = TRY(find_lent(requesting, own));
   for (const Locked& hca : hcas_) {
     const auto of_hca = bounds.find(hca.name);
     const UnitBounds counted = of_hca == bounds.end() ? UnitBounds() : of_hca->second;
     HcaState::Kind kind = HcaState::Kind::kUnknown;
-    Holding holding = others_holding(*files_, hca.key, requesting.key, counted, kind);
-    if (!holding.exclusive_owner)
+    // The entries of a claim that the owner may use count as its own.
+    const auto lent = lent_.find(hca.key);
+    Holding holding =
+        others_holding(*files_, hca.key, lent == lent_.end() ? requesting.key : lent->second.claim, counted, kind);
+    if (lent != lent_.end()) {
+      holding.own = true;
+      holding.own_units = lent->second.units;
+    } else if (!holding.exclusive_owner) {
       free_[hca.key] = {.is_free = kind == HcaState::Kind::kFree,
                         .is_own = kind == HcaState::Kind::kExclusive,
                         .is_unused = counted.least == 1 && holding.others == 0};
+    }
     const PlannedHca* held = find_hca(own, hca.key);
     if (held) {
       holding.own = true;
-      holding.own_units = held->held_only ? 0 : held->units;
+      holding.own_units = std::max(holding.own_units, held->held_only ? 0 : held->units);
     }
     holdings.emplace(hca.name, std::move(holding));
   }
   return holdings;
+}
+
+Result<LockedHcas::LentHcas> LockedHcas::find_lent(const Owner& owner, const std::vector<PlannedHca>& own) const {
+  LentHcas lent;
+  std::set<std::string> claims(owner.claims.begin(), owner.claims.end());
+  // All containers of a pod share its grant, so that a container may use the HCAs of another container's claim.
+  for (const PlannedHca& hca : own)
+    if (!hca.claim.empty()) claims.insert(hca.claim);
+  for (const std::string& claim : claims) {
+    const auto grant = TRY(read_grant(*files_, claim));
+    if (!grant) continue;
+    for (const PlannedHca& hca : held_hcas(*grant))
+      lent.emplace(booked_as(hca), Lent{claim, hca.held_only ? 0 : hca.units});
+  }
+  return lent;
 }
 
 Result<std::set<std::string>> LockedHcas::check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const {
@@ -200,6 +243,10 @@ Result<std::set<std::string>> LockedHcas::check_free(const Owner& owner, std::ve
     if (locked == hcas_.end()) return make_error("internal error: cannot book `{}`: it is not locked", hca.name);
     const std::string& key = locked->key;
     if (key != hca.name) hca.device = key;
+    if (const auto lent = asked_for_ == owner.key ? lent_.find(key) : lent_.end(); lent != lent_.end()) {
+      hca.claim = lent->second.claim;
+      continue;
+    }
     const auto known = asked_for_ == owner.key ? free_.find(key) : free_.end();
     Free free = known == free_.end() ? Free() : known->second;
     if (known == free_.end()) {
@@ -237,7 +284,8 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
     return make_error("internal error: container key `{}` is not 1 to 128 of [A-Za-z0-9_.-]", user.key);
   // check_free() locks the keys of other grants, one at a time, so it comes before the lock of this owner's key.
   const auto own = TRY(check_free(owner, hcas));
-  const KeyLock lock = TRY(KeyLock::take(*files_, {owner.key}));
+  const KeyLock lock = TRY(KeyLock::take(*files_, keys_of(owner.key, hcas)));
+  TRY_VOID(check_claims(*files_, hcas));
   const auto before = TRY(refresh(*files_, owner.key));
   const auto held = booked_names(before ? held_hcas(*before) : std::vector<PlannedHca>());
   if (own_ && held != *own_)
@@ -249,7 +297,8 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
   StoredGrant grant = before ? *before : StoredGrant{owner, {}, {}, std::time(nullptr)};
   // The recorded path of the namespace may be gone while the namespace lives on. This call found the same namespace at
   // another path, so the grant gets the new path.
-  const bool moved = is_namespace_absent(grant.owner);
+  // A claim that is prepared again may have other pods than before.
+  const bool moved = is_namespace_absent(grant.owner) || grant.owner.claim != owner.claim;
   if (moved) grant.owner = owner;
   // A pod's grant outlives its containers, so drop the users that ended without a poststop.
   const bool dropped = owner.kind == Owner::Kind::kNetns &&
@@ -257,6 +306,7 @@ Result<void> LockedHcas::book(const Owner& owner, std::vector<PlannedHca> hcas, 
   const auto worker = TRY(add_steps(grant, user, hcas, new_worker(*files_)));
   if (!worker) {
     if (!moved && !dropped) return {};  // an earlier bind() has added this user and these HCAs
+    TRY_VOID(add_ids(*files_, grant, before));
     TRY_VOID(write_grant(*files_, grant));
     return remove_ids(*files_, *before, grant);
   }

@@ -31,17 +31,19 @@ class LockedHcas {
   ~LockedHcas();
   // Returns for each locked HCA the units that `requesting` and other owners hold, for make_plan(). Releases a stale
   // grant only if it belongs to `requesting`, if it holds the HCA exclusively, or if the units of other owners reach
-  // the HCA's bounds. bounds: by the HCA's name; missing: units of other owners are not counted. Errors: the grant of
-  // `requesting` cannot be locked or read.
+  // the HCA's bounds. bounds: by the HCA's name; missing: units of other owners are not counted. An HCA of a claim that
+  // `requesting` may use (Owner::claims), or uses already, counts as its own. Errors: the grant of `requesting` cannot
+  // be locked or read; a claim's cannot be read.
   Result<Holdings> holdings(const Owner& requesting, const std::map<std::string, UnitBounds>& bounds) const;
   // Makes book() fail with ESTALE if the owner's grant then holds other HCAs than these. For a decision that depends on
   // HCAs of the owner that this object has not locked.
   void expect_own(const std::vector<PlannedHca>& hcas);
   // Allocates the HCAs to the owner and adds the user; the change is pending until Ledger::settle(). If the owner
   // already holds an HCA, the stronger mode and the larger number of units count. Does not check limits, which
-  // make_plan() has checked. Errors: an HCA is not locked; expect_own() is not met; another owner holds an HCA
-  // exclusively; `hcas` has an HCA as exclusive and another owner holds it in any mode; the grant has this user with
-  // another process (add_steps()); the ledger cannot be read or written.
+  // make_plan() has checked. An HCA that counted as the owner's by a claim stays the claim's: the owner uses it through
+  // the claim (PlannedHca::claim). Errors: an HCA is not locked; expect_own() is not met; such a claim has ended
+  // (ESTALE); another owner holds an HCA exclusively; `hcas` has an HCA as exclusive and another owner holds it in any
+  // mode; the grant has this user with another process (add_steps()); the ledger cannot be read or written.
   Result<void> book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user);
 
  private:
@@ -57,6 +59,14 @@ class LockedHcas {
   // Returns the HCAs (Locked::key) that the owner shares from now on, although their links name it: it held them alone.
   // Sets `device` of each HCA. Errors: another owner's grant forbids the mode of an HCA.
   Result<std::set<std::string>> check_free(const Owner& owner, std::vector<PlannedHca>& hcas) const;
+  // An HCA of a claim that the requesting owner may use.
+  struct Lent {
+    std::string claim;  // key of the claim's grant
+    unsigned units = 1;
+  };
+  using LentHcas = std::map<std::string, Lent>;  // by Locked::key
+  // Returns the HCAs of the owner's claims. own: the HCAs of its grant.
+  Result<LentHcas> find_lent(const Owner& owner, const std::vector<PlannedHca>& own) const;
   std::shared_ptr<const LedgerFiles> files_;
   std::vector<Locked> hcas_;
   // Facts about an HCA that no other owner holds exclusively.
@@ -69,6 +79,7 @@ class LockedHcas {
   // true while the HCA is locked: only a call with its lock adds it to a grant.
   mutable std::string asked_for_;
   mutable std::map<std::string, Free> free_;
+  mutable LentHcas lent_;
   std::optional<std::set<std::string>> own_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 
 #include "base/file.hpp"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::size_t kShownId = 64;
 constexpr std::string_view kTokenPrefix = "token-";  // a container's key begins with "container-"
+constexpr std::string_view kClaimPrefix = "claim-";
 
 // Returns the rank of a mode: a mode with a higher rank allows less use by other owners.
 int strength(Mode mode) {
@@ -64,6 +66,26 @@ Owner token_owner(std::string_view token) {
                .key = fmt::format("{}{}", kTokenPrefix, token),
                .label = "a container that is being created",
                .netns = std::nullopt};
+}
+
+Owner claim_owner(std::string_view uid, ClaimFacts facts) {
+  Owner owner{.kind = Owner::Kind::kClaim,
+              .key = fmt::format("{}{}", kClaimPrefix, uid),
+              .label = "claim " + base::printable(fmt::format("{}/{}", facts.space, facts.name)),
+              .netns = std::nullopt};
+  owner.claim = std::move(facts);
+  return owner;
+}
+
+std::string claim_uid(std::string_view key) {
+  return std::string(key.substr(std::min(kClaimPrefix.size(), key.size())));
+}
+
+std::string claim_variable(std::string_view uid) {
+  std::string name(uid);
+  for (char& c : name)
+    c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return "RDMA_CLAIM_" + name;
 }
 
 std::vector<std::string> views_of(const GrantUser& user) {
@@ -134,7 +156,14 @@ std::vector<PlannedHca> held_hcas(const StoredGrant& grant) {
 std::optional<PlannedHca> held_hca(const std::optional<StoredGrant>& grant, std::string_view booked) {
   const auto held = grant ? held_hcas(*grant) : std::vector<PlannedHca>();
   const PlannedHca* const found = find_hca(held, booked);
-  return found ? std::optional(*found) : std::nullopt;
+  return found && found->claim.empty() ? std::optional(*found) : std::nullopt;
+}
+
+bool uses_claim(const StoredGrant& grant, std::string_view claim) {
+  const auto uses = [&](const std::vector<PlannedHca>& hcas) {
+    return std::ranges::find(hcas, claim, &PlannedHca::claim) != hcas.end();
+  };
+  return uses(grant.hcas) || std::ranges::any_of(grant.users, [&](const StoredUser& user) { return uses(user.hcas); });
 }
 
 std::vector<PlannedHca> all_claims(const StoredGrant& grant) {

@@ -19,14 +19,40 @@ namespace hook {
 
 inline constexpr std::size_t kLongestKey = 128;
 
+// An HCA of a claim of Kubernetes' Dynamic Resource Allocation, as the claim states it.
+struct ClaimHca {
+  std::string name;          // the name under which it was booked
+  std::string device = {};   // booked_as()
+  std::string label = {};    // the name of its device in the ResourceSlice
+  bool is_admin = false;     // access for monitoring: the grant of the claim does not hold the HCA
+  std::string network = {};  // network that the claim states; empty: that of the HCA's pool
+  friend bool operator==(const ClaimHca&, const ClaimHca&) = default;
+};
+// Facts in the record of a claim, beside the HCAs of its grant.
+struct ClaimFacts {
+  std::string space;  // namespace
+  std::string name;
+  // The value of the variable claim_variable() of the claim's CDI devices. It proves that a container has them, because
+  // the author of a pod can write the variable and cannot know the value.
+  std::string token;
+  std::vector<std::string> pods;  // UIDs of the pods that may use the claim
+  std::vector<ClaimHca> hcas;
+  friend bool operator==(const ClaimFacts&, const ClaimFacts&) = default;
+};
+
 // The owner of a grant: the network namespace that the container joins by path, as in a pod, unless that is the node's
-// own namespace. Otherwise the container itself, or a token before the container exists.
+// own namespace. Otherwise the container itself, or a token before the container exists. Or a claim of Kubernetes'
+// Dynamic Resource Allocation, which has no process: its grant is never stale, and ends by Ledger::release_claim().
 struct Owner {
-  enum class Kind { kNetns, kContainer, kToken };
+  enum class Kind { kNetns, kContainer, kToken, kClaim };
   Kind kind = Kind::kContainer;
-  std::string key;                     // file name: [A-Za-z0-9_.-]{1,128}, never "." or ".."
-  std::string label;                   // text for people: "container web-1", "pod namespace /var/run/netns/cni-1"
-  std::optional<NetnsIdentity> netns;  // identity of the namespace, only for kNetns
+  std::string key;                       // file name: [A-Za-z0-9_.-]{1,128}, never "." or ".."
+  std::string label;                     // text for people: "container web-1", "pod namespace /var/run/netns/cni-1"
+  std::optional<NetnsIdentity> netns;    // identity of the namespace, only for kNetns
+  std::optional<ClaimFacts> claim = {};  // only for kClaim
+  // Keys of the claims whose HCAs this owner may use, beside free HCAs. The record does not have them:
+  // PlannedHca::claim names the claim of each HCA.
+  std::vector<std::string> claims = {};
 };
 
 Owner netns_owner(const NetnsIdentity& netns);
@@ -37,6 +63,12 @@ Owner container_owner(std::string_view id, std::string_view place);
 // name.
 std::string root_name(const RuntimeState& state);
 Owner token_owner(std::string_view token);
+// uid: the UID of the claim, [a-z0-9-]{1,63}.
+Owner claim_owner(std::string_view uid, ClaimFacts facts);
+// Returns the UID of a claim by the key of its grant.
+std::string claim_uid(std::string_view key);
+// Returns the variable of a claim: "RDMA_CLAIM_3F2A_..." for the UID "3f2a-...".
+std::string claim_variable(std::string_view uid);
 // Returns true for the key of a token. A user with such a key has no container yet.
 bool is_token_key(std::string_view key);
 // Returns a new token: 128 random bits as 32 hex digits.
@@ -122,13 +154,16 @@ struct StoredGrant {
 
 // Returns the HCAs that the grant holds: grant.hcas and the HCAs of unfinished changes, one entry for each HCA.
 std::vector<PlannedHca> held_hcas(const StoredGrant& grant);
-// Returns the HCA with booked_as() == booked that the grant holds; nullopt if there is none, or no grant.
+// Returns the HCA with booked_as() == booked that the grant holds; nullopt if there is none, or no grant, or if the
+// grant uses the HCA through a claim: the index has no entry of such an HCA.
 std::optional<PlannedHca> held_hca(const std::optional<StoredGrant>& grant, std::string_view booked);
 // Returns all HCAs for which the index may have an entry of this grant: held_hcas(), then grant.hcas and the HCAs of
 // unfinished changes. One HCA can occur several times, because each number of units has its own index entry.
 std::vector<PlannedHca> all_claims(const StoredGrant& grant);
 // Returns the HCA with booked_as() == booked, nullptr if there is none.
 const PlannedHca* find_hca(const std::vector<PlannedHca>& hcas, std::string_view booked);
+// Returns whether the grant uses an HCA through the claim of this key.
+bool uses_claim(const StoredGrant& grant, std::string_view claim);
 // Adds `more` to `into`. An HCA that is in both stays one entry, with the stronger mode and the larger number of units.
 void merge_hcas(std::vector<PlannedHca>& into, const std::vector<PlannedHca>& more);
 // Marks the user's unfinished change as done: the HCAs of the change become HCAs of the grant.

@@ -126,6 +126,7 @@ Result<void> make_exclusive(const LedgerFiles& files, const std::string& hca, co
 Result<void> add_entries(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& after,
                          std::string_view replaces) {
   for (const PlannedHca& hca : after) {
+    if (!hca.claim.empty()) continue;
     const std::string& name = booked_as(hca);
     TRY_VOID(check_hca_name(name));
     if (hca.mode == Mode::kExclusive) TRY_VOID(make_exclusive(files, name, key, replaces));
@@ -157,7 +158,16 @@ Result<void> remove_path(const LedgerFiles& files, const std::string& path) {
 std::set<std::string> lists_of(const std::optional<StoredGrant>& grant) {
   std::set<std::string> paths;
   if (!grant) return paths;
+  const auto add_claims = [&](const std::vector<PlannedHca>& hcas) {
+    for (const PlannedHca& hca : hcas)
+      if (!hca.claim.empty()) paths.insert(id_path(hca.claim));
+  };
+  add_claims(grant->hcas);
+  if (grant->owner.claim)
+    for (const std::string& pod : grant->owner.claim->pods)
+      paths.insert(id_path(pod));
   for (const StoredUser& user : grant->users) {
+    add_claims(user.hcas);
     for (const std::string& id : {user.user.id, user.user.pod})
       if (!id.empty()) paths.insert(id_path(id));
     for (const std::string& view : views_of(user.user))
@@ -309,11 +319,13 @@ Result<void> set_index(const LedgerFiles& files, const std::string& key, const s
 Result<void> remove_index(const LedgerFiles& files, const std::string& key, const std::vector<PlannedHca>& claims,
                           const std::vector<PlannedHca>& keep) {
   const auto kept = [&](const PlannedHca& claim, auto same) {
-    return std::ranges::any_of(keep,
-                               [&](const auto& other) { return booked_as(other) == booked_as(claim) && same(other); });
+    return std::ranges::any_of(keep, [&](const auto& other) {
+      return other.claim.empty() && booked_as(other) == booked_as(claim) && same(other);
+    });
   };
   std::set<std::pair<std::string, unsigned>> removed;  // claims can list an HCA twice (all_claims())
   for (const PlannedHca& claim : claims) {
+    if (!claim.claim.empty()) continue;
     const bool stays = kept(claim, [](const PlannedHca&) { return true; });
     const bool entry = !kept(claim, [&](const PlannedHca& other) { return other.units == claim.units; });
     const bool link = claim.mode == Mode::kExclusive &&

@@ -16,6 +16,9 @@
 // prove that no user names a view with copies (is_lending_view()), and only if the view has no entry in DIR/lent.
 // A program of an older version makes and removes no such entry. Then an entry stays, or is missing, until recover().
 //
+// DIR/ids also lists the grants that use HCAs through a claim, by the key of the claim, and the claims of a pod, by the
+// pod's UID. DIR/hca has no entry of an HCA that a grant uses through a claim: the claim's own entry counts.
+//
 // The entry of an id or view is made after the unfinished change that adds the id is written into the grant, so a
 // roll-back of the change also removes the entry. Ledger::note_pod() changes a grant in one write, and makes the entry
 // before that write. An entry is removed after the grant has lost the id or view. If a process is killed before the
@@ -117,7 +120,7 @@ Result<std::vector<std::string>> keys_of_id(const LedgerFiles& files, std::strin
 Result<std::vector<std::string>> keys_of_view(const LedgerFiles& files, const std::string& view);
 
 // Returns the directories of the index that list the grant, as paths below DIR: those for the ids of its users and of
-// their pods, and for their views with copies.
+// their pods, for their views with copies, for the claims that the grant uses, and for the pods of a claim.
 std::set<std::string> lists_of(const std::optional<StoredGrant>& grant);
 // The result of lists_of() for each grant, by its key.
 using ListsOfKeys = std::map<std::string, std::set<std::string>>;

@@ -17,6 +17,10 @@
 // 5. If a grant or one of its markers cannot be read, the grant holds each HCA that the index lists for it, and each
 // HCA
 //    for which a decision has to make the index again: nothing proves then that the grant does not have it.
+// 6. A claim holds its HCAs alone: the grant of a container that uses them names the claim (PlannedHca::claim), and
+//    DIR/hca has no entry of it. Such a grant begins only under the lock of the claim's key (book, bind), and the claim
+//    ends only under this lock, after it has read the grants that DIR/ids lists for it (release_claim()). So no grant
+//    uses an HCA whose claim has ended.
 //
 // Each change writes the grant once; new HCAs are written as steps (an unfinished change) of one user. The steps are
 // done when their marker file in pending/ is removed: from then on, read_grant() counts the HCAs of the steps as HCAs
@@ -292,6 +296,8 @@ Result<std::vector<Grant>> Ledger::find_by_id(std::string_view id, Unread* unrea
   auto grants = TRY(find_all(*this, std::move(keys), unread));
   // The index may list a grant that no longer has the id (see index.hpp), so check the users of the grant.
   std::erase_if(grants, [&](const Grant& grant) {
+    const auto& claim = grant.owner.claim;
+    if (claim && std::ranges::find(claim->pods, id) != claim->pods.end()) return false;
     return std::ranges::none_of(grant.users, [&](const GrantUser& user) { return has_id(user, id); });
   });
   return grants;
@@ -384,8 +390,11 @@ Result<std::optional<Grant>> Ledger::bind(std::string_view token, const Owner& o
       names.push_back(booked_as(hca));
     const LockedHcas locked = TRY(lock(names));
     // Between the release of the token's grant and the write of the new owner's grant, no record names the view. The
-    // lock of the view keeps recover() from removing it.
+    // lock of the view keeps recover() from removing it. For the same reason a claim that the token uses is locked, so
+    // that it cannot end meanwhile.
     std::vector<std::string> together = {key, owner.key};
+    for (const PlannedHca& hca : held_hcas(*seen))
+      if (!hca.claim.empty()) together.push_back(hca.claim);
     for (const StoredUser& booked : seen->users)
       for (std::string& view : views_of(booked.user))
         together.push_back(std::move(view));

@@ -25,7 +25,10 @@
 //       Changes that are under way, with pid and start time of their process (store.hpp). The process that makes a
 //       change removes its entry; if it was killed, the next call does.
 //   DIR/ids/DIGEST/KEY -> KEY
-//       A grant with a user of this container or pod id (index.hpp). Needs the lock of KEY.
+//       A grant with a user of this container or pod id, or that uses the claim of this key (index.hpp). Needs the lock
+//       of KEY.
+//   DIR/claim-UID.lock
+//       Exists while a call prepares or ends the claim with this UID (hook/claim/claims.hpp). Empty.
 //   DIR/lent/SET/KEY -> KEY
 //       A grant with a user of this view, which has copies (index.hpp). Needs the lock of KEY.
 //   DIR/views/SET/
@@ -140,10 +143,10 @@ class Ledger {
   static Result<bool> for_each_recorded_at(const std::string& path,
                                            const std::function<Result<void>(const Grant&)>& use,
                                            Unread* unread = nullptr);
-  // Returns false if no grant has a user of this id, which is the id of a container or a pod: with one system call. A
-  // grant of the index may be stale.
+  // Returns false if find_by_id() has no grant for this id: with one system call. A grant of the index may be stale.
   Result<bool> may_have_id(std::string_view id) const;
-  // Returns the grants with a user of this id. Reads no other grants.
+  // Returns the grants with a user of this id, which is the id of a container or a pod, and the claims that are
+  // reserved for the pod with this UID. Reads no other grants.
   Result<std::vector<Grant>> find_by_id(std::string_view id, Unread* unread = nullptr) const;
   // Returns all grants, also stale ones. Reads every record: for commands that people run, not for the start of a
   // container.
@@ -172,6 +175,11 @@ class Ledger {
   Result<void> note_pod(std::string_view id, const std::string& pod) const;
   // Releases the grant, even if containers use it. Succeeds if there is none.
   Result<void> release_grant(std::string_view key) const;
+
+  // Releases the grant of a claim, unless grants use its HCAs. Grants that have ended are released first. Returns the
+  // labels of the grants that use them; none: the claim has no grant any more. deadline: limits the time that the
+  // release of an ended grant waits. Errors: a grant of the claim cannot be read or released.
+  Result<std::vector<std::string>> release_claim(const std::string& key, Deadline deadline) const;
 
   // Moves the grant of a token, which stands for a container before it exists, to the container or its pod. The change
   // is pending until settle(). If the token is a user of the pod's grant, the container replaces it. The container gets

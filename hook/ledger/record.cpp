@@ -13,8 +13,10 @@ namespace {
 constexpr int kDepth = 8;  // levels of nesting; a record has 5
 constexpr std::uint64_t kFormat = 2;
 
-constexpr Word<Owner::Kind> kOwnerKinds[] = {
-    {"netns", Owner::Kind::kNetns}, {"container", Owner::Kind::kContainer}, {"token", Owner::Kind::kToken}};
+constexpr Word<Owner::Kind> kOwnerKinds[] = {{"netns", Owner::Kind::kNetns},
+                                             {"container", Owner::Kind::kContainer},
+                                             {"token", Owner::Kind::kToken},
+                                             {"claim", Owner::Kind::kClaim}};
 
 std::string checksum_line(std::string_view text) {
   return fmt::format("{:016x}\n", checksum(text));
@@ -53,6 +55,23 @@ void describe(auto& members, PlannedHca& hca) {
   members.optional("held_only", hca.held_only);
   members.optional_name("device", hca.device, kLongestHcaName);
   members.optional("open", hca.open);
+  members.optional_name("claim", hca.claim, kLongestKey);
+}
+
+void describe(auto& members, ClaimHca& hca) {
+  members.name("name", hca.name, kLongestHcaName);
+  members.name("device", hca.device, kLongestHcaName);
+  members.name("label", hca.label, kLongestHcaName);
+  members.optional("is_admin", hca.is_admin);
+  members.optional("network", hca.network);
+}
+
+void describe(auto& members, ClaimFacts& claim) {
+  members("space", claim.space);
+  members("name", claim.name);
+  members("token", claim.token);
+  members("pods", claim.pods);
+  members("hcas", claim.hcas);
 }
 
 void describe(auto& members, StoredUser& stored) {
@@ -82,6 +101,8 @@ void describe(auto& members, Owner& owner) {
   members("label", owner.label);
   members.optional("netns", owner.netns);
   members.require(owner.netns.has_value() == (owner.kind == Owner::Kind::kNetns), "netns");
+  members.optional("claim", owner.claim);
+  members.require(owner.claim.has_value() == (owner.kind == Owner::Kind::kClaim), "claim");
 }
 
 void describe(auto& members, StoredGrant& grant) {

@@ -83,7 +83,7 @@ class Recovery {
       if (!stuck.contains(key)) note_unreleased(stuck, key, recover_grant(key, grant));
       if (!grant) continue;
       for (PlannedHca& hca : held_hcas(*grant))
-        claims[booked_as(hca)].emplace(key, hca);
+        if (hca.claim.empty()) claims[booked_as(hca)].emplace(key, hca);
       add_views_of(*grant, views);
       warn_of_unseen(*grant);
       lists.emplace(key, lists_of(grant));
@@ -265,6 +265,26 @@ Result<Recovered> Ledger::recover(Deadline deadline) const {
   for (std::size_t i = before; i < files_->released.size(); ++i)
     recovered.released.push_back(files_->released[i].grant.owner.label);
   return recovered;
+}
+
+Result<std::vector<std::string>> Ledger::release_claim(const std::string& key, Deadline deadline) const {
+  std::vector<std::string> users;
+  if (!is_file_name(key, kLongestKey)) return users;
+  const Patience patience(*files_, deadline);
+  // A pod's grant whose release no event has reported is released here. A process that has the lock of a key takes no
+  // other, so the claim is locked afterwards.
+  for (const std::string& name : TRY(keys_of_id(*files_, key))) {
+    const KeyLock lock = TRY(KeyLock::take(*files_, {name}, ms_until(deadline, kKeyLockTimeoutMs)));
+    TRY(refresh(*files_, name));
+  }
+  // From here on no grant can begin to use the claim: book() and bind() need this lock.
+  const KeyLock lock = TRY(KeyLock::take(*files_, {key}, ms_until(deadline, kKeyLockTimeoutMs)));
+  for (const std::string& name : TRY(keys_of_id(*files_, key)))
+    if (const auto grant = TRY(read_grant(*files_, name)); grant && uses_claim(*grant, key))
+      users.push_back(grant->owner.label);
+  const auto grant = users.empty() ? TRY(read_grant(*files_, key)) : std::nullopt;
+  if (grant) TRY_VOID(release_stored_grant(*files_, *grant));
+  return users;
 }
 
 Result<bool> Ledger::release(const std::string& key, Deadline deadline,

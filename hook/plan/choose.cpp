@@ -214,16 +214,23 @@ std::optional<GidSpace> gid_space(const fabric::Hca& hca) {
 
 Result<Terms> terms_for(const NodeHca& node, const Request& request, const Config& config) {
   Terms terms;
-  const auto& network = request.network ? request.network : node.pool->network;
+  const auto claim = request.claimed.find(node.name());
+  const ClaimTerms asked = claim == request.claimed.end() ? ClaimTerms{request.mode, request.network} : claim->second;
+  const auto& network = asked.network ? asked.network : node.pool->network;
   if (network) {
     const auto found = config.networks.find(*network);
     if (found == config.networks.end())
       return Error{fmt::format("config.json has no network `{}`", base::printable(*network)), 0,
                    "add it to \"networks\""};
     terms.network = &found->second;
+    const auto& pool = found->second.pool;
+    if (claim != request.claimed.end() && pool && *pool != node.pool->name)
+      return Error{fmt::format("`{}` is in pool `{}`, but network `{}` of its claim uses pool `{}`",
+                               base::printable(node.name()), node.pool->name, *network, *pool),
+                   0, "let the claim name a network of the HCA's pool"};
   }
   const auto& modes = node.pool->modes;
-  terms.mode = request.mode.value_or(default_mode(*node.pool, terms.network));
+  terms.mode = asked.mode.value_or(default_mode(*node.pool, terms.network));
   if (std::ranges::find(modes, terms.mode) == modes.end()) {
     std::vector<std::string> allowed;
     allowed.reserve(modes.size());

@@ -19,8 +19,9 @@ struct Terms {
   std::optional<unsigned> limit;     // maximal number of units (see Room) of one HCA over all owners
 };
 
-// Returns the terms of an HCA. node.pool must not be null. Mode: the request's, else the network's, else the pool's
-// first. Errors: the pool does not allow the mode, or the administrator's config.json does not have the network.
+// Returns the terms of an HCA. node.pool must not be null. Mode: that of the HCA's claim or of the request, else the
+// network's, else the pool's first. Errors: the pool does not allow the mode, or the administrator's config.json does
+// not have the network.
 Result<Terms> terms_for(const NodeHca& node, const Request& request, const Config& config);
 
 // The GID table of a RoCE port, which limits child netdevs. A child netdev needs two slots, for its link-local and its

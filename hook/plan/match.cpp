@@ -348,6 +348,8 @@ std::vector<const NodeHca*> Matched::hcas() const {
 }
 
 bool may_be(Mode mode, const Request& request, const Config& config) {
+  const auto is_claimed_in = [&](const auto& claim) { return claim.second.mode == mode; };
+  if (std::ranges::any_of(request.claimed, is_claimed_in)) return true;
   if (request.mode) return request.mode == mode;
   const auto network_is = [&](const auto& entry) { return entry.second.mode == mode; };
   const auto pool_is = [&](const Pool& pool) { return !pool.modes.empty() && pool.modes.front() == mode; };

@@ -11,7 +11,7 @@ namespace {
 using fabric::Selector;
 
 bool adds_network(const Request& request, const Config& config) {
-  return request.network ||
+  return names_network(request) ||
          std::ranges::any_of(config.pools, [](const Pool& pool) { return pool.network.has_value(); });
 }
 

@@ -96,6 +96,9 @@ struct PlannedHca {
   // Identity of the HCA in the ledger, independent of renames; empty: its name. The ledger sets it when it books.
   std::string device = {};
   std::optional<OpenState> open = {};  // nullopt: the release of the HCA ignores open contexts
+  // The key of the claim through which the owner uses the HCA (Owner::claims): only the claim's grant holds the HCA.
+  // Empty: this grant holds it. The ledger sets it when it books.
+  std::string claim = {};
   friend bool operator==(const PlannedHca&, const PlannedHca&) = default;
 };
 

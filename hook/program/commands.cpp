@@ -26,9 +26,12 @@
 #include "hook/admin/install/node_files.hpp"
 #include "hook/admin/install/programs.hpp"
 #include "hook/admin/metrics/count.hpp"
+#include "hook/apply/cdi_file.hpp"
 #include "hook/apply/memlock.hpp"
+#include "hook/claim/claims.hpp"
 #include "hook/config/read_config.hpp"
 #include "hook/grant/call.hpp"
+#include "hook/grant/claims_of.hpp"
 #include "hook/grant/container_request.hpp"
 #include "hook/grant/refused.hpp"
 #include "hook/grant/search.hpp"
@@ -81,10 +84,11 @@ struct DryRun {
 };
 
 // Decides as createRuntime does and makes the checks that createRuntime makes before its first change.
-Result<void> decide_unbooked(const ContainerRequest& requesting, const std::string& bundle, const OpenLedger* open,
-                             Call& call, DryRun& done) {
-  const Owner owner = TRY(owner_of(requesting.spec, container_owner("plan", bundle)));
+Result<void> decide_unbooked(ContainerRequest requesting, const std::string& bundle, const OpenLedger* open, Call& call,
+                             DryRun& done) {
+  Owner owner = TRY(owner_of(requesting.spec, container_owner("plan", bundle)));
   const Ledger* const ledger = open ? &open->ledger : nullptr;
+  if (ledger) join_claims(TRY(claims_of(requesting.spec, *ledger)), call.node.root, owner, *requesting.request);
   const ForeseeInput input{requesting, owner, call.node, ledger, true, "", false, &call};
   auto found = find_plan(input, nullptr, [](const ForeseenPlan&) { return Result<void>(); });
   append_once(call.notes, done.plan.warnings);
@@ -242,9 +246,19 @@ Result<Recovered> recover_existing(Call& call) {
   return recovered;
 }
 
+// Ends a claim whose driver is gone, so that nothing else ends it.
+Result<void> end_claim(const std::string& uid, const Options& options, Log& log) {
+  constexpr std::chrono::seconds kClaimPatience{5};
+  TRY_VOID(unprepare_claim(uid, {.node = options.node}, log, from_now(kClaimPatience)));
+  print(options.json ? Json{{"returned", Json::array({uid})}}.dump() + "\n" : fmt::format("released claim {}\n", uid));
+  return {};
+}
+
 Result<void> recover(const Options& options, Log& log) {
-  for (const char* directory : {"/etc/cdi", "/var/run/cdi"})
+  if (options.claim) return end_claim(*options.claim, options, log);
+  for (const char* directory : {"/etc/cdi", kClaimDirectory})
     sweep_cdi(directory, log);
+  if (options.node.ledger == kLedgerPath) sweep_claims({.node = options.node}, log);
   const auto config = read_config(options.node.config);
   TRY_VOID(check_named_config(options.node, config));
   auto ipam = TRY(IpamHelper::start(ipam_programs(config ? &*config : nullptr, options.node.ledger)));
@@ -327,8 +341,9 @@ Result<HeldGrants> hold_after_release(const std::string& root, const std::string
   const auto released = dry_run ? Result<void>() : root.empty() ? release_stale(ledger) : release_stale_in(root);
   HeldGrants held;
   Ledger::Unread unread;
-  const auto count = [&](const Grant&) -> Result<void> {
+  const auto count = [&](const Grant& grant) -> Result<void> {
     ++held.count;
+    if (grant.owner.claim) held.claims.push_back(grant.owner.label);
     return {};
   };
   TRY(Ledger::for_each_recorded_at(ledger, count, &unread));

@@ -33,7 +33,4 @@ Result<std::string> hook_path(const Options& options);
 // `base-spec`: reads the output of `ctr oci spec` from stdin, adds rdma-hook by edit_base_spec() and prints the result.
 Result<void> print_base_spec(const Options& options);
 
-// Removes temporaries of killed processes from a directory of CDI files.
-void sweep_cdi(const std::string& path, const Log& log);
-
 }  // namespace hook

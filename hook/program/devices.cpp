@@ -59,15 +59,17 @@ Json owner_json(const GrantOwner& owner, const Hold& hold, const std::string& hc
   Json rails = Json::array();
   for (const RailRecord* rail : rails_of(owner, hca))
     rails.push_back(rail_json(*rail));
-  return {{"grant", shown_key(owner.key)},
-          {"holder", owner.label},
-          {"mode", to_string(hold.mode)},
-          {"units", hold.units},
-          {"containers", owner.containers},
-          {"since", time_text(owner.since)},
-          {"netns", owner.network ? Json(owner.network->netns.path) : Json()},
-          {"rails", std::move(rails)},
-          {"gone", owner.stale}};
+  Json json{{"grant", shown_key(owner.key)},
+            {"holder", owner.label},
+            {"mode", to_string(hold.mode)},
+            {"units", hold.units},
+            {"containers", owner.containers},
+            {"since", time_text(owner.since)},
+            {"netns", owner.network ? Json(owner.network->netns.path) : Json()},
+            {"rails", std::move(rails)},
+            {"gone", owner.stale}};
+  if (!hold.claim.empty()) json["claim"] = hold.claim;
+  return json;
 }
 
 Json ports_json(const fabric::Hca& hca) {
@@ -162,8 +164,9 @@ std::string times(std::uint64_t units) {
 
 std::string line_of(const GrantOwner& owner, const Hold& hold) {
   const std::string stale = owner.stale ? fmt::format("; it has ended: {} it", kReturns) : "";
-  return below(2, fmt::format("held by {} since {}, {}{}{}", owner.label, time_text(owner.since), to_string(hold.mode),
-                              times(hold.units), stale));
+  const std::string claim = hold.claim.empty() ? "" : fmt::format(", by the claim with the UID {}", hold.claim);
+  return below(2, fmt::format("{} by {} since {}, {}{}{}{}", claim.empty() ? "held" : "used", owner.label,
+                              time_text(owner.since), to_string(hold.mode), times(hold.units), claim, stale));
 }
 
 std::string line_of_more(const OfHca& hca) {
@@ -274,7 +277,7 @@ void DeviceOwners::add(const Grant& grant, std::optional<NetworkRecord> network)
     const bool shown = has_room(hca.name);
     OfHca& of = hcas_[hca.name];
     if (shown) {
-      of.shown.push_back({owners_.size() - 1, hca.mode, hca.units});
+      of.shown.push_back({owners_.size() - 1, hca.mode, hca.units, claim_uid(hca.claim)});
     } else {
       ++of.more;
       of.more_stale += grant.stale ? 1 : 0;

@@ -41,6 +41,7 @@ class DeviceOwners {
     std::size_t owner = 0;  // the owner's index in owners()
     Mode mode = Mode::kHca;
     unsigned units = 1;
+    std::string claim = {};  // the UID of the claim through which the owner uses the HCA; empty: the owner holds it
   };
   struct OfHca {
     std::vector<Hold> shown;
@@ -73,6 +74,7 @@ using WriteText = std::function<void(const std::string& text)>;
 //            "holders": [{"grant", "holder", "mode", "units", "containers", "since", "netns",
 //              "rails": [{"name", "rail", "kind", "host", "addresses", "gid_index"}], "gone"}]}],
 //  "grants": n}
+// A holder that uses the HCA through a claim also has the claim's UID, "claim".
 // An HCA in a container's namespace has only "name", "away": true and "holders".
 void write_devices_json(const fabric::Inventory& inventory, const Config& config, const DeviceOwners& owners,
                         const WriteText& write);

@@ -54,6 +54,7 @@ struct Options {
   GenerateWishes generate;              // config generate
   InstallOptions install;               // options of install; engine and root are copied from `node`
   std::optional<std::string> programs;  // install: directory of the copied programs
+  std::optional<std::string> claim;     // recover: the UID of a claim to end
   bool uninstall = false;
   bool status = false;
   bool json = false;

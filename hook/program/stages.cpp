@@ -14,6 +14,7 @@
 #include "hook/apply/live/own_cgroup.hpp"
 #include "hook/apply/live/run_steps.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
+#include "hook/grant/claims_of.hpp"
 #include "hook/grant/granted_nodes.hpp"
 #include "hook/grant/hcas.hpp"
 #include "hook/oci/state.hpp"
@@ -184,9 +185,17 @@ Result<void> create_runtime(Call& call, const Result<Config>& config) {
 
 Result<void> verify(Call& call, const Result<Config>& config) {
   const OciState state = TRY(read_state(call));
-  const ContainerRequest requesting = TRY(understand_bundle(state, config, call.node));
-  if (!requesting.request || requesting.request->selection.kind == HcaSelection::Kind::kNone) return {};
+  ContainerRequest requesting = TRY(understand_bundle(state, config, call.node));
+  const auto requests = [&] {
+    return requesting.request && requesting.request->selection.kind != HcaSelection::Kind::kNone;
+  };
+  if (!requests()) return {};
   const auto open = TRY(OpenLedger::open(call));
+  // The nodes of a claim for monitoring request no HCA.
+  Owner owner;
+  join_claims(TRY(about(FailureReason::kLedger, claims_of(requesting.spec, open.ledger))), call.node.root, owner,
+              *requesting.request);
+  if (!requests()) return {};
   const auto grants = TRY(about(FailureReason::kLedger, grants_of(open.ledger, state)));
   if (!grants.empty()) return verify_grants(state, requesting, grants, call);
   // The container has no grant: either rdma-nri ignored it, because nothing is to be granted, or rdma-nri did not

@@ -264,6 +264,11 @@ std::string pod_note(const std::vector<std::string>& warnings) {
   return base::printable(text, kLongestPodNote - more.size()) + more;
 }
 
+bool names_network(const Request& request) {
+  const auto has_network = [](const auto& claim) { return claim.second.network.has_value(); };
+  return request.network || std::ranges::any_of(request.claimed, has_network);
+}
+
 std::optional<std::vector<std::string>> named_hcas(const Request& request) {
   // A source that narrows may select by index, which needs the order of all HCAs, so the inventory must have them all.
   return request.narrowed_by.empty() ? named_hcas(request.selection) : std::nullopt;

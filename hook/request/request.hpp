@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,17 @@
 #include "hook/oci/engine.hpp"
 
 namespace hook {
+
+// Mode and network of an HCA of a claim (Kubernetes' Dynamic Resource Allocation).
+struct ClaimTerms {
+  std::optional<Mode> mode;            // nullopt: that of the network or pool
+  std::optional<std::string> network;  // nullopt: that of the pool
+  friend bool operator==(const ClaimTerms&, const ClaimTerms&) = default;
+};
+void describe(auto& members, ClaimTerms& terms) {
+  members("mode", terms.mode);
+  members("network", terms.network);
+}
 
 struct Request {
   // The requested HCAs; kAll if the nodes in `granted_nodes` are the request. kNone occurs only with `granted_nodes`:
@@ -47,13 +59,16 @@ struct Request {
   // request ("env_may_request").
   std::vector<std::string> gpu_uuids;
   std::optional<std::string> gpu_hint;
+  // The terms of the HCAs that the container has by claims, by name. They precede `mode` and `network`. parse_request()
+  // leaves it empty, because only the ledger has the claims.
+  std::map<std::string, ClaimTerms> claimed = {};
   friend bool operator==(const Request&, const Request&) = default;
 };
 
 // Describes the members for records (base/packed_record.hpp).
 void describe(auto& members, Request& request) {
   auto& [selection, granted_nodes, has_nodes_of_grant, narrowed_by, order, mode, network, network_of_pool, gpu_nodes,
-         gpu_uuids, gpu_hint] = request;
+         gpu_uuids, gpu_hint, claimed] = request;
   members("selection", selection);
   members("granted_nodes", granted_nodes);
   members("has_nodes_of_grant", has_nodes_of_grant);
@@ -65,7 +80,11 @@ void describe(auto& members, Request& request) {
   members("gpu_nodes", gpu_nodes);
   members("gpu_uuids", gpu_uuids);
   members("gpu_hint", gpu_hint);
+  members("claimed", claimed);
 }
+
+// Returns whether the request names a network: its own, or that of a claim.
+bool names_network(const Request& request);
 
 // Returns the names of the HCAs if the request can match only these (exact names, no globs): the inventory then needs
 // no other HCA. nullopt: it can match any.

@@ -62,7 +62,7 @@ Result<DraNode> read_dra_node(const hook::NodeSettings& settings) {
   TRY_VOID(hook::was_read(node.inventory, fabric::Unread::Part::kHcas));
   // The ledger of this node does not describe a snapshot.
   if (!settings.snapshot) {
-    HeldHcaReader held(settings.ledger, HeldHcaReader::Foreign::kAll);
+    HeldHcaReader held(settings.ledger, HeldHcaReader::Foreign::kOutsideOfClaims);
     std::vector<Error> unread;
     TRY_VOID(held.read(unread));
     if (!unread.empty()) return std::move(unread.front());

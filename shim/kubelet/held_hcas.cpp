@@ -65,6 +65,7 @@ hook::Holdings foreign_holdings(const HcaHolds& holds) {
 void add_grant(const Grant& grant, bool foreign, HcaHolds& holds) {
   if (grant.stale) return;
   for (const hook::PlannedHca& hca : grant.hcas) {
+    if (!hca.claim.empty()) continue;
     HcaHold& hold = holds[hook::booked_as(hca)];
     if (!hca.held_only) hold.units += hca.units;
     hold.is_exclusive = hold.is_exclusive || hca.mode == hook::Mode::kExclusive;
@@ -94,12 +95,19 @@ Result<void> HeldHcaReader::read(std::vector<Error>& unread) {
   std::set<std::string> keys;
   bool has_foreign = false;
   const auto use = [&](const Grant& grant) -> Result<void> {
-    const bool foreign = foreign_ == Foreign::kAll || !is_of_kubelet(grant);
-    has_foreign = has_foreign || foreign;
+    const bool is_claim = grant.owner.kind == hook::Owner::Kind::kClaim;
+    const bool foreign = foreign_ == Foreign::kOutsideOfClaims ? !is_claim : !is_of_kubelet(grant);
+    // A claim ends only by a change of the ledger, and a grant that uses only HCAs of claims holds none.
+    const auto is_own = [](const hook::PlannedHca& hca) { return hca.claim.empty(); };
+    has_foreign = has_foreign || (foreign && !is_claim && std::ranges::any_of(grant.hcas, is_own));
     keys.insert(grant.owner.key);
     add_grant(grant, foreign, holds);
-    for (const hook::PlannedHca& hca : grant.hcas)
-      if (!grant.stale && !hca.held_only) booked.emplace(hook::booked_as(hca), BookedHca{hca.name, grant.owner.key});
+    for (const hook::PlannedHca& hca : grant.hcas) {
+      if (grant.stale || hca.held_only) continue;
+      // A pod that uses the HCA of a claim has the rail.
+      BookedHca& known = booked[hook::booked_as(hca)];
+      if (known.owner.empty() || !is_claim) known = {hca.name, grant.owner.key};
+    }
     return {};
   };
   // Results are stored only after a complete read: after an error the grants of the last complete read count.

@@ -32,7 +32,8 @@ HcaHold hold_of(const HcaHolds& holds, const std::string& hca);
 // Returns the holdings of containers outside of Kubernetes, in the type of hook::PlanInput.
 hook::Holdings foreign_holdings(const HcaHolds& holds);
 
-// Adds the HCAs of a grant to holds, by the name under which each is booked. A stale grant adds nothing. Pure.
+// Adds the HCAs of a grant to holds, by the name under which each is booked. A stale grant adds nothing, nor does an
+// HCA that it uses through a claim: the claim's grant has it. Pure.
 void add_grant(const hook::Grant& grant, bool foreign, HcaHolds& holds);
 
 // Reads from the ledger which HCAs are held. For the device plugin, grants of the kubelet's pods do not reduce the
@@ -43,8 +44,9 @@ class HeldHcaReader {
  public:
   // Owners whose grants count as foreign.
   enum class Foreign {
-    kOutsideOfPods,  // containers that belong to no pod of the kubelet
-    kAll,
+    kOutsideOfPods,    // containers that belong to no pod of the kubelet, and claims, which its device manager does not
+                       // know
+    kOutsideOfClaims,  // all owners but claims
   };
   explicit HeldHcaReader(std::string ledger, Foreign foreign = Foreign::kOutsideOfPods)
       : ledger_(std::move(ledger)), foreign_(foreign) {}

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "hook/admin/metrics/count.hpp"
 #include "hook/apply/memlock.hpp"
+#include "hook/grant/claims_of.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/grant/refused.hpp"
 #include "hook/rails/addresses.hpp"
@@ -40,11 +41,17 @@ std::string netns_of(const Grantee& who) {
   return who.owner.netns ? who.owner.netns->path : "";
 }
 
-Result<std::string> grant_to_pod(const NriRequest& request, const ContainerRequest& requesting, Call& call) {
+Result<std::string> grant_to_pod(const NriRequest& request, ContainerRequest& requesting, Call& call) {
   // The pod's sandbox counts as a user, so that the grant stays until the pod ends, even without a container.
-  const Grantee who = TRY(hook::grantee_of(
+  Grantee who = TRY(hook::grantee_of(
       requesting.spec, {.key = {}, .id = request.pod.id, .process = {}, .pod = request.pod.id}, std::string()));
-  (void)TRY(OpenLedger::keep(call));
+  const OpenLedger& open = *TRY(OpenLedger::keep(call));
+  const std::string uid = hook::pod_identity(requesting.spec, requesting.caller.engine).pod_uid;
+  const auto claims = TRY(about(FailureReason::kLedger, hook::claims_of_pod(uid, open.ledger)));
+  if (!requesting.request) requesting.request.emplace();
+  hook::join_claims(claims, call.node.root, who.owner, *requesting.request);
+  // A claim for monitoring has no rails, and an earlier claim of the pod may have ended.
+  if (requesting.request->selection.kind == hook::HcaSelection::Kind::kNone) return std::string();
   // For the pod, HCAs are only booked and rails added. Devices and variables are set later, for each container.
   const auto booking =
       TRY(hook::grant(requesting, who, {.event = "granted", .netns_path = netns_of(who), .hurried = true}, call));
@@ -95,7 +102,7 @@ void warn_about_limits(const hook::Plan& plan, hook::RdmaController controller, 
                   controller == hook::RdmaController::kV1 ? "a container on cgroup v1" : "several HCAs"));
 }
 
-Result<std::string> grant_to_container(const NriRequest& request, const ContainerRequest& requesting, Call& call) {
+Result<std::string> grant_to_container(const NriRequest& request, ContainerRequest& requesting, Call& call) {
   // The grant records no process: the container's first process does not exist yet. The runtime's process would be
   // wrong, because it outlives the container.
   const std::string& id = request.container.id;

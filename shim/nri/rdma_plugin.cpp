@@ -60,10 +60,10 @@ bool is_rdma_node(const hook::SpecDevice& device) {
 // A runtime whose CDI support is off silently drops the CDI devices of a container (containerd 2.0), so the log must
 // have a warning.
 void warn_of_missing_cdi(const NriContainer& container, const base::Log& log) {
-  const std::string kind = std::string(hook::kCdiKind) + "=";
   if (std::ranges::any_of(container.devices, is_rdma_node)) return;
   for (const std::string& name : container.cdi_devices) {
-    if (!name.starts_with(kind)) continue;
+    const std::string kind = name.substr(0, name.find('='));
+    if (kind != hook::kCdiKind && kind != hook::kClaimKind) continue;
     log.warning(fmt::format(
         "container {} requests CDI device `{}` but has no RDMA device node; remedy: enable CDI in the runtime",
         base::printable(container.name), base::printable(name)));
@@ -339,6 +339,14 @@ void RdmaPlugin::release_later(const std::string& id) {
   work_is_due_();
 }
 
+// Returns false if no prepared claim is reserved for the pod. A ledger that cannot be read is an error for the worker.
+bool RdmaPlugin::may_have_claim(const std::string& pod_uid) {
+  const auto ledger = worker_.open_ledger();
+  if (!ledger) return true;
+  const auto found = ledger->may_have_id(pod_uid);
+  return !found.has_value() || *found;
+}
+
 Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& request,
                                                            hook::ContainerRequest& requesting) {
   const auto unless = [](bool needs_worker) { return needs_worker ? std::nullopt : std::optional(std::string()); };
@@ -352,7 +360,8 @@ Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& req
       log_.note(requesting.note);
       if (creates) warn_of_missing_cdi(request.container, log_);
       const bool allocates =
-          creates ? requesting.request.has_value() : asks(requesting) && !TRY(hook::uses_host_network(spec));
+          creates ? requesting.request.has_value()
+                  : (asks(requesting) || may_have_claim(request.pod.uid)) && !TRY(hook::uses_host_network(spec));
       // The namespace is watched before the worker makes the grant, so that an early end of the namespace is not
       // missed.
       if (allocates && spec.netns_path) watch(*spec.netns_path, TRY(hook::owner_of(spec, {})).key);

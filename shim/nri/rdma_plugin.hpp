@@ -140,6 +140,7 @@ class RdmaPlugin : public NriHandler {
   // request requests HCAs, or has a grant to release. requesting: has spec_of(request); gets what understand_spec()
   // finds, if the event allocates.
   Result<std::optional<std::string>> answer_here(const NriRequest& request, hook::ContainerRequest& requesting);
+  bool may_have_claim(const std::string& pod_uid);
   Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
   Result<hook::ContainerRequest> understand(hook::ContainerSpec spec);
   void note_granted_nodes(const NriContainer& container, std::string_view response);

@@ -15,7 +15,8 @@ namespace hook {
 // Grants that still exist. Their release needs the programs on the node.
 struct HeldGrants {
   std::size_t count = 0;
-  std::string stuck;  // why stale grants could not be released; empty: all stale grants are released
+  std::string stuck;                     // why stale grants could not be released; empty: all stale grants are released
+  std::vector<std::string> claims = {};  // labels of the prepared claims among them: "claim NAMESPACE/NAME"
 };
 
 // Error code of install if it can set up nothing on this node: no engine is installed, the engine does not support the

@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/text.hpp"
 #include "hook/admin/install/distribution.hpp"
 #include "hook/admin/install/install.hpp"
 #include "hook/admin/install/node_label.hpp"
@@ -16,6 +17,7 @@ Error still_held(const HeldGrants& held, const std::string& programs, bool dry_r
   std::string message = fmt::format(
       "kept the programs in `{1}`: {0} containers or pods have RDMA devices and need the programs when they end{2}",
       held.count, programs, dry_run ? "" : "; the engine's files are restored");
+  if (!held.claims.empty()) message += fmt::format("; prepared for Kubernetes: {}", base::join_first(held.claims, 8));
   std::string remedy = "drain the node or stop the containers that `rdma-hook devices` lists, then run this again";
   if (!held.stuck.empty()) {
     message += fmt::format("; the HCAs of containers that ended cannot be released: {}", held.stuck);

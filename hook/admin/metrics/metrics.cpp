@@ -219,6 +219,7 @@ std::string prometheus_text(std::vector<Sample> samples) {
 
 void Held::add(const Grant& grant) {
   for (const PlannedHca& hca : grant.hcas) {
+    if (!hca.claim.empty()) continue;  // the claim's grant counts
     Sum& sum = sums_[{hca.name, hca.mode}];
     ++sum.grants;
     sum.units += hca.units;

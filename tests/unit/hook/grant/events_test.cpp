@@ -235,6 +235,7 @@ TEST(Words, NamesModesAndReasons) {
   EXPECT_EQ(mode_of(mixed), "mixed");
   EXPECT_EQ(to_string(ReleaseReason::kPoststop), "poststop");
   EXPECT_EQ(to_string(ReleaseReason::kContainerEnded), "container-gone");
+  EXPECT_EQ(to_string(ReleaseReason::kClaimEnded), "claim-ended");
   EXPECT_EQ(to_string(ReleaseReason::kInterrupted), "interrupted");
   EXPECT_EQ(to_string(FailureReason::kState), "state");
   EXPECT_EQ(to_string(FailureReason::kNoHca), "no-hca");

@@ -129,6 +129,27 @@ TEST(Absence, ContainerGrantIsStaleWithoutUsersAndDropsDeadOnes) {
   EXPECT_EQ(pod.users, std::vector<StoredUser>{user(false)});
 }
 
+TEST(Absence, ClaimIsNeverStaleAndLosesOnlyUnfinishedChanges) {
+  StoredGrant claim;
+  claim.owner = claim_owner("3f2a", {.space = "team", .name = "nics", .token = kToken, .pods = {}, .hcas = {}});
+  StoredUser user;
+  user.user = {claim.owner.key, "3f2a", std::nullopt};
+  user.settled = true;
+  claim.users = {user};
+  claim.hcas = {kAlone};
+  EXPECT_FALSE(is_stale(claim));
+  EXPECT_EQ(drop_dead(claim, {}), Left::kAll);
+  // A claim for monitoring has no HCA.
+  claim.hcas.clear();
+  EXPECT_EQ(drop_dead(claim, {}), Left::kAll);
+  // The call that prepared the claim was killed.
+  claim.users[0].settled = false;
+  claim.users[0].worker = StepWorker{dead_process(), 1};
+  claim.users[0].worker_absent = true;
+  claim.users[0].hcas = {kAlone};
+  EXPECT_EQ(drop_dead(claim, {}), Left::kNothing);
+}
+
 TEST(Absence, PodGrantIsStaleWithoutNamespaceAndProcesses) {
   constexpr auto kPod = Owner::Kind::kNetns;
   const std::string kToken = token().user.key;

@@ -29,6 +29,7 @@ StoredGrant full_grant() {
   StoredGrant grant;
   grant.owner = netns_owner({4, 7, "/run/netns/cni-1", 25, 4711});
   grant.hcas = {kAlone, {"mlx5_1", Mode::kSharedMulti, 3, 8}};
+  grant.hcas[1].claim = "claim-1";
   grant.hcas[0].open = OpenState{.index = 3, .contexts = {7, 8, 9, 4294967295}, .node = DeviceNumber{231, 192}};
   grant.since = 1700000000;
   StoredUser first;
@@ -45,6 +46,27 @@ StoredGrant full_grant() {
   second.ended = true;
   grant.users = {first, second};
   return grant;
+}
+
+TEST(GrantRecord, KeepsFactsOfClaim) {
+  StoredGrant grant;
+  grant.owner = claim_owner("3f2a", {.space = "team",
+                                     .name = "nics",
+                                     .token = kToken,
+                                     .pods = {"pod-1", "pod-2"},
+                                     .hcas = {{"mlx5_0", "0000.3b.00.0", "pci-0000-3b-00-0"},
+                                              {"mlx5_1", "mlx5_1", "mlx5-1", true, "rails"}}});
+  grant.hcas = {kAlone};
+  const std::string text = grant_text(grant);
+  const auto read = must(parse_grant(text, "p", "claim-3f2a"));
+  EXPECT_EQ(read.owner.claim, grant.owner.claim);
+  EXPECT_EQ(grant_text(read), text);
+  // An owner is a claim if, and only if, the record has its facts.
+  StoredGrant without = grant;
+  without.owner.claim.reset();
+  EXPECT_FALSE(parse_grant(grant_text(without), "p", "claim-3f2a"));
+  grant.owner.kind = Owner::Kind::kToken;
+  EXPECT_FALSE(parse_grant(grant_text(grant), "p", "claim-3f2a"));
 }
 
 std::string flip(std::string text, std::size_t bit) {

@@ -173,8 +173,16 @@ std::string ledger_problems(const std::string& path) {
   std::map<std::string, std::set<std::string>> indexed_keys;
   std::map<std::string, std::set<std::string>> alone;
   std::set<std::string> views;
+  std::string absent_claims;
   for (const hook::Grant& grant : *grants) {
     for (const auto& hca : grant.hcas) {
+      if (!hca.claim.empty()) {
+        const auto is_claim = [&](const hook::Grant& one) { return one.owner.key == hca.claim; };
+        const auto claim = std::ranges::find_if(*grants, is_claim);
+        if (claim == grants->end() || !find_hca(claim->hcas, booked_as(hca)))
+          absent_claims += hca.claim + " does not hold " + hca.name + " of " + grant.owner.key + "\n";
+        continue;
+      }
       indexed_keys[booked_as(hca)].insert(grant.owner.key + "@" + std::to_string(hca.units));
       if (hca.mode == hook::Mode::kExclusive) alone[booked_as(hca)].insert(grant.owner.key);
     }
@@ -187,7 +195,7 @@ std::string ledger_problems(const std::string& path) {
       text += (text.empty() ? "" : " ") + name;
     return text;
   };
-  std::string problems;
+  std::string problems = absent_claims;
   for (const auto& entry : std::filesystem::directory_iterator(path + "/hca")) {
     const std::string hca = entry.path().filename();
     const std::string indexed = entries(entry.path().string() + "/holders");

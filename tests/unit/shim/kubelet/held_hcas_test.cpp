@@ -71,6 +71,26 @@ TEST_F(HeldHcas, CountsContainerOutsideOfPods) {
   EXPECT_EQ(held(held_hcas_), "none") << "it ended without a change of the ledger";
 }
 
+TEST_F(HeldHcas, ClaimIsForeignToTheDevicePluginOnly) {
+  HeldHcaReader of_dra(path_, HeldHcaReader::Foreign::kOutsideOfClaims);
+  hook::Owner claim =
+      hook::claim_owner("3f2a", {.space = "team", .name = "nics", .token = "t", .pods = {}, .hcas = {}});
+  ASSERT_EQ(allocate(claim, {test_support::kAlone}, {claim.key, "3f2a", std::nullopt}), "");
+  EXPECT_EQ(held(held_hcas_), "1 of 1 claim team/nics");
+  EXPECT_FALSE(held_hcas_.has_foreign()) << "it ends only by a change of the ledger";
+  EXPECT_EQ(held(of_dra), "0 of 1");
+  // A pod that uses the HCA by its claim holds none, but has the rail.
+  pod_.claims = {claim.key};
+  ASSERT_EQ(allocate(pod_, {test_support::kAlone}, {pod_.key, "c1", myself()}), "");
+  EXPECT_EQ(held(of_dra), "0 of 1");
+  EXPECT_FALSE(of_dra.has_foreign());
+  hook::Grant grant = *find(pod_);
+  EXPECT_EQ(grant.hcas[0].claim, claim.key);
+  ASSERT_EQ(allocate(web_, {test_support::kOtherAlone}), "");
+  EXPECT_EQ(held(of_dra), "0 of 1");
+  EXPECT_TRUE(of_dra.has_foreign());
+}
+
 TEST_F(HeldHcas, RemembersGrantOfPod) {
   hook::GrantUser user{pod_.key, "c1", myself()};
   user.pod = "sandbox";
