@@ -1,6 +1,7 @@
 """rdma-nri and the rails of pods: netdevs move into a pod's network namespace when it starts, and are restored when it stops. RDMA
 devices are a file tree; netdevs, addresses, routes and rules are the kernel's."""
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -8,11 +9,14 @@ import sys
 import harness
 import nri_runtime as nri
 import test_network
-from harness import HOOK, NRI, SOURCE, must, read
+from harness import HOOK, NRI, SOURCE, must, read, run
 from test_network import ip_json
 
 sys.path.append(SOURCE + "/tests/support")
 import grant_record  # noqa: E402
+
+
+CLAIM = os.environ.get("TESTED_CLAIM", "")
 
 
 class Pods(test_network.Rails):
@@ -115,6 +119,67 @@ class Pods(test_network.Rails):
         self.start_plugin()
         self.end_pod(second)
         self.wait_for_records(0)
+        self.assert_as_before()
+
+    def claim_call(self, verb, *options):
+        return run([CLAIM, verb, *self.places(), "--cdi", self.work + "/cdi", "--uid", "3f2a", *options], env={})
+
+    def with_claim(self, pod, id, numbers, token=None):
+        """Returns a container with the device nodes and the variable that the claim's CDI file adds."""
+        (file,) = os.listdir(self.work + "/cdi")
+        (variable,) = [entry for entry in json.loads(read(f"{self.work}/cdi/{file}"))["containerEdits"]["env"]
+                       if entry.startswith("RDMA_CLAIM_3F2A=")]
+        return nri.container(id, "id-" + pod, env=[variable if token is None else "RDMA_CLAIM_3F2A=" + token],
+                             devices=[(f"/dev/infiniband/uverbs{number}", 231, 192 + number) for number in numbers])
+
+    def test_pod_uses_hcas_of_its_claim(self):
+        """The kubelet prepares a claim before its pod starts, and ends it after the pod."""
+        runtime, pod = self.begin()
+        prepare = ("prepare", "--pod", "uid-id-" + pod, "--hca", "mlx5_1", "--hca", "mlx5_3")
+        self.succeeded(self.claim_call(*prepare))
+        sandbox = self.sandbox(pod, None)
+        runtime.event("RunPodSandbox", sandbox)
+        self.assertEqual(self.rails_in(pod), {"net1": ["10.1.1.1/16"], "net2": ["10.3.1.1/16"]})
+        got = runtime.create(sandbox, self.with_claim(pod, "c1", (1, 3)))
+        self.assertEqual(got["env"]["RDMA_INIT_REQUIRE"], "2")
+        runtime.create(sandbox, self.with_claim(pod, "c2", (3,)))
+        # A kubelet that restarts prepares the claim again.
+        self.succeeded(self.claim_call(*prepare))
+        self.refused(self.claim_call("unprepare"), "its HCAs are in use by pod namespace")
+        # rdma-nri restarts; then the pod ends without a report of the runtime.
+        self.kill()
+        self.start_plugin()
+        self.assertEqual(len(self.record()), 1)
+        self.end_pod(pod)
+        self.succeeded(self.claim_call("unprepare"))
+        self.assertEqual(os.listdir(self.work + "/cdi"), [])
+        self.assert_as_before()
+
+    def test_claim_keeps_its_hcas_between_two_pods(self):
+        self.use("exclusive", addresses=False)
+        runtime = self.start_plugin()
+        first, second = self.pod("first"), self.pod("second")
+        self.succeeded(self.claim_call("prepare", "--pod", "uid-id-first", "--hca", "mlx5_1"))
+        runtime.event("RunPodSandbox", self.sandbox(first, None))
+        self.assertEqual(self.rails_in(first), {"net1": ["10.1.0.9/16"]})
+        runtime.create(self.sandbox(first, None), self.with_claim(first, "c1", (1,)))
+        runtime.event("StopPodSandbox", self.sandbox(first, None))
+        self.assertEqual(self.rails_in(first), {})
+        self.assertIn("rail1", [link["ifname"] for link in ip_json("link")])
+        self.assertEqual(self.record(), [])
+        # A pod without the claim does not get the HCA, whatever variable it has.
+        for token in ("", "x", "3f2a"):
+            with self.assertRaisesRegex(nri.StatusError, "held by claim team/3f2a"):
+                runtime.create(self.sandbox(second, None), self.with_claim(second, "c2", (1,), token))
+        with self.assertRaisesRegex(nri.StatusError, "claim team/3f2a"):
+            runtime.create(self.sandbox(second, "mlx5_1"), self.member(second))
+        # A pod that is not in the claim's record, as one that was reserved later, gets its rails with its first container.
+        runtime.event("RunPodSandbox", self.sandbox(second, None))
+        self.assertEqual(self.rails_in(second), {})
+        runtime.create(self.sandbox(second, None), self.with_claim(second, "c3", (1,)))
+        self.assertEqual(self.rails_in(second), {"net1": ["10.1.0.9/16"]})
+        runtime.event("StopPodSandbox", self.sandbox(second, None))
+        self.succeeded(self.claim_call("unprepare"))
         self.assert_as_before()
 
     def test_accepts_events_of_runtimes_before_0_12(self):
