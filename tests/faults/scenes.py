@@ -17,14 +17,14 @@ import grant_record  # noqa: E402
 import harness  # noqa: E402
 import nri_runtime as nri  # noqa: E402
 import test_network  # noqa: E402
-from containers import EXCLUSIVE, SHARED, Bundle, FakeContainer, Pod, Runtime, stopped  # noqa: E402
+from containers import EXCLUSIVE, SHARED, UVERBS2, Bundle, FakeContainer, Pod, Runtime, stopped  # noqa: E402
 from harness import PATH, must, read, run, write  # noqa: E402
 from node import walk  # noqa: E402
 
 HCA = "mlx5_1"
 RAIL = 1
 ROOMY = "size=64m,nr_inodes=100k"  # the kernel accepts new limits only for a tmpfs that has limits
-PROGRAMS = {name: os.environ.get(name, "") for name in ("TESTED_HOOK", "TESTED_RUNTIME", "TESTED_NRI", "INJECT")}
+PROGRAMS = {name: os.environ.get(name, "") for name in ("TESTED_HOOK", "TESTED_RUNTIME", "TESTED_NRI", "TESTED_CLAIM", "INJECT")}
 # Seconds until a command counts as hanging. The longest wait, for a lock of another process, is 10 s.
 LIMIT = 60
 
@@ -1159,6 +1159,157 @@ class BindAnotherView(Bind):
         super().leave(outcome)
 
 
+class Claim(Scene):
+    """A claim of Dynamic Resource Allocation. The kubelet repeats a call until it succeeds, and calls Unprepare at last."""
+    uid = "web"
+    hcas = (HCA,)
+
+    def begin(self):
+        super().begin()
+        self.cdi = self.work + "/cdi"
+        os.makedirs(self.cdi, exist_ok=True)
+
+    def call(self, verb):
+        return [PROGRAMS["TESTED_CLAIM"], verb, *self.places(), "--cdi", self.cdi, "--uid", self.uid, "--pod", "pod-1",
+                *(word for hca in self.hcas for word in ("--hca", f"{hca}={self.mode['rdma-init.io/mode']}"))]
+
+    def prepare_claim(self):
+        return json.loads(must(self.call("prepare"), env={}))
+
+    def token(self):
+        return grant_record.read(f"{self.ledger_directory}/grants/claim-{self.uid}.json")["owner"]["claim"]["token"]
+
+    def owner(self, name):
+        return f"claim team/{name}" if name == self.uid else f"container {name}"
+
+    def assert_ended(self):
+        """After Unprepare nothing of the claim is left."""
+        must(self.call("unprepare"), env={})
+        self.assertEqual(os.listdir(self.cdi), [])
+        self.assert_clean()
+
+
+class ClaimPrepare(Claim):
+    name = "claim prepared"
+
+    def disturb(self, how):
+        return self.inject(how, [PROGRAMS["TESTED_CLAIM"], *self.call("prepare")])
+
+    def leave(self, outcome):
+        if self.busy:
+            self.assertNotEqual(outcome.code, 0, "two owners have the HCA exclusively")
+            self.assertEqual(self.holders(), self.expected)
+            return self.assert_ended()
+        if outcome.code == 0:
+            self.assert_has_it_alone(self.uid)
+        elif outcome.code is not None:
+            self.recover()
+            self.assertEqual(self.holders(), self.expected, "a failed call has left a grant")
+        if self.turn % 2:
+            first = self.prepare_claim()
+            self.assertEqual(self.prepare_claim(), first)
+            self.assert_has_it_alone(self.uid)
+            self.assertEqual(os.listdir(self.cdi), [f"rdma-init.io-claim-{self.uid}.json"])
+        self.assert_ended()
+
+
+class ClaimUnprepare(Claim):
+    name = "claim unprepared"
+    takes_back = True
+
+    def enter(self):
+        self.prepare_claim()
+        self.assert_held_by(self.uid)
+
+    def disturb(self, how):
+        return self.inject(how, [PROGRAMS["TESTED_CLAIM"], *self.call("unprepare")])
+
+    def leave(self, outcome):
+        self.recover()
+        left = os.listdir(f"{self.ledger_directory}/grants")
+        if outcome.code == 0:
+            self.assertNotIn(f"claim-{self.uid}.json", left, "it succeeded, and the claim has its grant")
+            self.assertEqual(os.listdir(self.cdi), [])
+        elif f"claim-{self.uid}.json" in left:
+            self.assert_held_by(self.uid)
+        self.assert_ended()
+
+
+class ClaimUse(Claim):
+    """A container starts with the HCA of its claim."""
+    name = "claim used by createRuntime"
+    holds = (False,)
+
+    def begin(self):
+        super().begin()
+        uverbs = {**UVERBS2, "path": "/dev/infiniband/uverbs1", "minor": 193}
+        self.user = Bundle(self, "user", stages=(), devices=[uverbs])
+        self.prepare_claim()
+        self.variable = f"RDMA_CLAIM_{self.uid.upper()}={self.token()}"
+        self.expected = {HCA: [self.owner(self.uid)]}
+
+    @property
+    def busy(self):
+        return True
+
+    def used(self):
+        """Returns a container with the node and the variable, as the claim's CDI file adds them."""
+        self.user.config["process"]["env"] = ["PATH=/bin", self.variable]
+        return self.container(self.user.write())
+
+    def enter(self):
+        self.web = self.used()
+
+    def disturb(self, how):
+        return self.disturb_hook(how, "createRuntime", self.web.state())
+
+    def leave(self, outcome):
+        if outcome.code == 0:
+            self.assertEqual(self.holders(), {HCA: sorted(["container user", self.owner(self.uid)])})
+            self.refused(run(self.call("unprepare"), env={}), "in use")
+        self.assert_next_refused()
+        self.web.end()
+        self.poststop(self.web.bundle)
+        self.assert_clean()
+
+    def end(self):
+        must(self.call("unprepare"), env={})
+        self.expected = {}
+        super().end()
+
+
+class ClaimUnprepareLeft(ClaimUse):
+    """The container has ended without a poststop when its claim ends."""
+    name = "claim unprepared after a lost poststop"
+
+    def begin(self):
+        super().begin()
+        must(self.call("unprepare"), env={})
+        self.expected = {}
+
+    @property
+    def busy(self):
+        return False
+
+    def enter(self):
+        self.prepare_claim()
+        self.variable = f"RDMA_CLAIM_{self.uid.upper()}={self.token()}"
+        self.web = self.used()
+        self.succeeded(self.create(self.web))
+        self.web.end()
+
+    def disturb(self, how):
+        return self.inject(how, [PROGRAMS["TESTED_CLAIM"], *self.call("unprepare")])
+
+    def leave(self, outcome):
+        if outcome.code == 0:
+            self.assertEqual(self.holders(), {})
+        self.assert_ended()
+
+    def end(self):
+        Claim.end(self)
+
+
 def children(pid):
     try:
         return [int(child) for child in read(f"/proc/{pid}/task/{pid}/children").split()]
@@ -1169,7 +1320,8 @@ def children(pid):
 ALL = [CreateRuntime, CountCreateRuntime, RenamedCreateRuntime, RenamedCountCreateRuntime, FirstCreateRuntime, CreateRuntimeAgain,
        CreateRuntimeByRunc, Poststop, PoststopInPod, OtherRootPoststop, Recover, PassedDescriptor, RuntimeCreate, RuntimeCreateWithCopies,
        PoststopWithCopies, RuntimeDelete, SecondCreate, OtherRoot, Nri, NriRestart, NriRestartAfterJump, GenerateCdi, SharedRails, ExclusiveRails,
-       SharedPoststop, SharedKeptPoststop, ExclusiveKeptRecover, NriRails, NriSharedRails, Bind, BindAnotherView, Damage, DamageOfRails]
+       SharedPoststop, SharedKeptPoststop, ExclusiveKeptRecover, NriRails, NriSharedRails, Bind, BindAnotherView, ClaimPrepare, ClaimUnprepare,
+       ClaimUse, ClaimUnprepareLeft, Damage, DamageOfRails]
 
 
 def all_scenes():

@@ -1,4 +1,4 @@
-// Calls the functions of hook/claim as the driver of Dynamic Resource Allocation does, once:
+// Calls the functions of hook/claim as a driver of Dynamic Resource Allocation does after its start, once:
 //   claim-call prepare|unprepare --root DIR --ledger DIR --config FILE --cdi DIR --uid UID [--hook PATH] [--pod UID]...
 //     [--hca NAME[=MODE]]... [--admin NAME]... [--wait MS]
 // prepare prints the answer as JSON. Exits with 1 after an error, with the error on stderr.
@@ -63,6 +63,7 @@ int main(int count, char** values) {
   const hook::ClaimSettings settings{.node = arguments.node, .cdi_directory = arguments.cdi, .hook = arguments.hook};
   base::Log log = base::Log::to_stderr("claim-call");
   const auto deadline = base::from_now(std::chrono::milliseconds(arguments.wait_ms));
+  hook::sweep_claims(settings, log);
   if (std::string_view(values[1]) == "unprepare") {
     const auto done = hook::unprepare_claim(arguments.claim.uid, settings, log, deadline);
     if (!done) log.error(done.error());
