@@ -24,7 +24,9 @@ class FrameSocket {
   // A received text stays valid.
   void close() { socket_.reset(); }
 
-  // Both functions wait until the deadline; nullopt: without limit. After an error the socket is of no further use.
+  // Both functions wait until the deadline; nullopt: without limit. After an error the socket is of no further use,
+  // except after ETIMEDOUT of receive(). receive() with a past deadline returns only a text that an earlier call has
+  // read.
   //
   // Sends a text in one call, because two calls would wake the other process twice. Errors: ETIMEDOUT; EPIPE or
   // ECONNRESET, the other process is gone; another errno of send(2).

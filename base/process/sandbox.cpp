@@ -22,8 +22,8 @@
 namespace base {
 namespace {
 
-// The arrays of sock_filter kFilter, kFilterForChildren, kFilterForConfig and kFilterForServing, written by
-// sandbox_filter_gen.
+// The arrays of sock_filter kFilter, kFilterForChildren, kFilterForConfig, kFilterForServing and kFilterForClient,
+// written by sandbox_filter_gen.
 #include "sandbox_filter.inc"
 
 constexpr int kStandardDescriptors = 3;
@@ -172,6 +172,12 @@ Result<void> restrict_to_serving() {
   TRY_VOID(drop_capabilities({}));
   TRY_VOID(forbid_new_privileges());
   return set_filter(kFilterForServing);
+}
+
+Result<void> restrict_to_client() {
+  TRY_VOID(drop_capabilities({}));
+  TRY_VOID(forbid_new_privileges());
+  return set_filter(kFilterForClient);
 }
 
 }  // namespace base

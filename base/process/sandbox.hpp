@@ -44,6 +44,11 @@ Result<void> restrict_to_config();
 // restrict_process().
 Result<void> restrict_to_serving();
 
+// Restricts the process that talks to an API server: drops all capabilities. The filter allows memory calls, and
+// sockets that connect to IP addresses. The process can open no file. Any other call kills it. Errors: those of
+// restrict_process().
+Result<void> restrict_to_client();
+
 // Closes all descriptors with this number or a higher one. Before Linux 5.9, which has no close_range(2), closes them
 // one by one.
 void close_from(int first);

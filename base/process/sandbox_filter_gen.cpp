@@ -68,6 +68,12 @@ constexpr const char* kOfServing[] = {
     "brk", "munmap", "mremap", "clock_gettime", "restart_syscall", "exit_group", "poll", "ppoll", "accept4", "recvfrom",
     "shutdown", "close",
 };
+
+// Calls of the process that talks to an API server. OpenSSL asks for random numbers, the time and its process ID.
+constexpr const char* kOfClient[] = {
+    "brk", "munmap", "mremap", "madvise", "clock_gettime", "gettimeofday", "time", "getrandom", "getpid", "futex",
+    "restart_syscall", "exit_group", "poll", "ppoll", "connect", "getsockopt", "setsockopt", "recvfrom", "close",
+};
 // clang-format on
 
 // Calls that no program of this project and no IPAM plugin makes.
@@ -202,6 +208,15 @@ std::vector<Bounded> bounded_of_serving() {
   return {own_memory(), {"sendto", {null(4)}}};
 }
 
+std::vector<Bounded> bounded_of_client() {
+  return {
+      own_memory(),
+      {"sendto", {null(4)}},
+      {"socket", {exactly(0, AF_INET), masked(1, SOCK_STREAM, SOCK_STREAM)}},
+      {"socket", {exactly(0, AF_INET6), masked(1, SOCK_STREAM, SOCK_STREAM)}},
+  };
+}
+
 bool add_bounded(void* filter, const std::vector<Bounded>& calls) {
   return std::ranges::all_of(
       calls, [&](const Bounded& call) { return add(filter, SCMP_ACT_ALLOW, call.name, call.arguments); });
@@ -272,6 +287,7 @@ int main() {
       print("kFilterForChildren", make_filter_for_children()) &&
       print("kFilterForConfig", make_filter(SCMP_ACT_ERRNO(EPERM), kOfConfig, bounded_of_config())) &&
       print("kFilterForServing", make_filter(SCMP_ACT_KILL_PROCESS, kOfServing, bounded_of_serving())) &&
+      print("kFilterForClient", make_filter(SCMP_ACT_KILL_PROCESS, kOfClient, bounded_of_client())) &&
       std::fflush(stdout) == 0)
     return 0;
   std::fprintf(stderr, "sandbox_filter_gen: libseccomp refused the filter\n");
