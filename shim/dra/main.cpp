@@ -1,6 +1,10 @@
-// rdma-dra: shows what Dynamic Resource Allocation of Kubernetes gets to know about this node.
+// rdma-dra: the node's driver for Dynamic Resource Allocation of Kubernetes.
+#include <malloc.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
 #include <cerrno>
-#include <cstdio>
+#include <csignal>
 #include <exception>
 #include <span>
 #include <string>
@@ -8,6 +12,7 @@
 
 #include "base/text.hpp"
 #include "hook/grant/node_options.hpp"
+#include "shim/dra/driver.hpp"
 #include "shim/dra/show.hpp"
 
 namespace {
@@ -16,7 +21,9 @@ using base::Error;
 using base::Result;
 using shim::DraSettings;
 
-constexpr const char* kProgram = "rdma-dra";
+using shim::kDraProgram;
+
+constexpr std::size_t kLongestSocketName = 80;  // "/plugins_registry/rdma-init.io-POD_UID-reg.sock"
 
 Result<void> set_version(DraSettings& settings, std::string_view value) {
   const auto version = base::version_of(value);
@@ -24,6 +31,7 @@ Result<void> set_version(DraSettings& settings, std::string_view value) {
     return base::make_error("--kubernetes `{}`: expected a version from 1.{}, such as 1.36", base::printable(value),
                             shim::kFirstDraMinor);
   settings.cluster.minor = version->second;
+  settings.minor_is_named = true;
   return {};
 }
 
@@ -42,6 +50,14 @@ Result<void> set_node_uid(DraSettings& settings, std::string_view value) {
   return {};
 }
 
+Result<void> set_kubelet(DraSettings& settings, std::string_view value) {
+  if (!value.starts_with('/') || value.size() + kLongestSocketName >= sizeof(sockaddr_un::sun_path))
+    return base::make_error("--kubelet `{}`: expected an absolute path of at most {} bytes", base::printable(value),
+                            sizeof(sockaddr_un::sun_path) - kLongestSocketName - 1);
+  settings.kubelet = value;
+  return {};
+}
+
 constexpr base::Option<DraSettings> kOptions[] = {
     {"slices", "", "print the ResourceSlices of this node as JSON",
      [](DraSettings& settings, std::string_view) {
@@ -53,8 +69,10 @@ constexpr base::Option<DraSettings> kOptions[] = {
        settings.claim = value;
        return Result<void>();
      }},
-    {"kubernetes", "VERSION", "version of the cluster, which decides what a slice can have [1.36]", set_version},
-    {"node", "NAME", "name of the node [NODE_NAME, else the name of the host]", set_node},
+    {"kubernetes", "VERSION",
+     "version of the cluster, which decides what a slice can have (that of the API server, 1.36 for --slices)",
+     set_version},
+    {"node", "NAME", "name of the node (NODE_NAME, else the name of the host)", set_node},
     {"node-uid", "UID", "UID of the Node object, which then owns the slices", set_node_uid},
     hook::kConfigOption<DraSettings>,
     {"snapshot", "FILE", "use the node in FILE, from `rdma-init snapshot`, in place of this node",
@@ -64,60 +82,76 @@ constexpr base::Option<DraSettings> kOptions[] = {
      }},
     hook::kRootOption<DraSettings>,
     hook::kLedgerOption<DraSettings>,
+    {"kubelet", "DIR", "directory of the kubelet (/var/lib/kubelet)", set_kubelet},
+    {"api", "ADDRESS", "IP address and port of the API server (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT)",
+     [](DraSettings& settings, std::string_view value) {
+       settings.api = value;
+       return Result<void>();
+     }},
+    {"credential", "DIR", "directory of token and ca.crt (/var/run/secrets/kubernetes.io/serviceaccount)",
+     [](DraSettings& settings, std::string_view value) {
+       settings.credential = value;
+       return Result<void>();
+     }},
+    hook::kProbeOption<DraSettings>,
     hook::kHelpOption<DraSettings>,
     hook::kVersionOption<DraSettings>};
 
 std::string help_text() {
   return base::wrapped(
-             "rdma-dra: shows which HCAs of this node Dynamic Resource Allocation of Kubernetes can assign, and reads "
-             "claims. It changes nothing.") +
-         "\n" + base::help_lines("  rdma-dra --slices [options]", "prints the node's ResourceSlices", 33) +
-         base::help_lines("  rdma-dra --claim FILE [options]", "prints the HCAs of a claim", 33) +
+             "rdma-dra: the node's driver for Dynamic Resource Allocation of Kubernetes 1.34 and later. It publishes "
+             "HCAs "
+             "in ResourceSlices, and prepares the claims of pods.") +
+         "\n" + base::help_lines("  rdma-dra [options]", "runs the driver", 33) +
+         base::help_lines("  rdma-dra --probe", "prints whether the driver is ready", 33) +
+         base::help_lines("  rdma-dra --slices [options]", "prints the node's ResourceSlices, and changes nothing",
+                          33) +
+         base::help_lines("  rdma-dra --claim FILE [options]", "prints the HCAs of a claim, and changes nothing", 33) +
          "\nOptions (in brackets the default):\n" +
          base::option_help(std::span<const base::Option<DraSettings>>(kOptions)) +
-         "\nExit codes: 0 done; 1 failed; 2 usage.\n";
+         "\nExit codes: 0 done, or ended by SIGTERM; 1 failed, or not ready; 2 usage.\n";
 }
 
 // Errors (EINVAL): an unknown option, a missing or invalid value, options that do not go together.
 Result<DraSettings> parse_options(std::span<char* const> arguments) {
   DraSettings settings;
-  TRY_VOID(hook::apply_options<DraSettings>(kOptions, arguments, kProgram, settings));
+  TRY_VOID(hook::apply_options<DraSettings>(kOptions, arguments, kDraProgram, settings));
   if (settings.help || settings.version) return settings;
-  const std::string remedy = fmt::format("`{} --help` lists the options", kProgram);
-  if (settings.slices == settings.claim.has_value())
-    return Error{"expected either --slices or --claim", EINVAL, remedy};
+  const std::string remedy = fmt::format("`{} --help` lists the options", kDraProgram);
+  if (settings.slices && settings.claim) return Error{"--slices and --claim exclude each other", EINVAL, remedy};
+  const bool runs = !settings.slices && !settings.claim;
+  if (settings.node.snapshot && runs)
+    return Error{"--snapshot needs --slices or --claim: a driver runs on a node", EINVAL, remedy};
   if (settings.node.snapshot && !settings.node.root.empty())
     return Error{"--snapshot and --root exclude each other", EINVAL, remedy};
   return settings;
 }
 
-Result<void> work(const DraSettings& settings, const base::Log& log) {
-  TRY_VOID(hook::check_root(settings.node.root));
-  return settings.claim ? shim::show_claim(settings) : shim::show_slices(settings, log);
-}
-
-int run(std::span<char* const> arguments) {
-  const base::Log log = base::Log::to_stderr(kProgram);
-  const auto settings = parse_options(arguments);
-  if (settings && (settings->help || settings->version)) {
-    std::fputs(settings->help ? help_text().c_str() : fmt::format("{} {}\n", kProgram, RDMA_INIT_VERSION).c_str(),
-               stdout);
-    return 0;
+bool work(const DraSettings& settings) {
+  const base::Log log = base::Log::to_stderr(kDraProgram);
+  auto done = hook::check_root(settings.node.root);
+  if (done && settings.claim) {
+    done = shim::show_claim(settings);
+  } else if (done) {
+    done = settings.slices ? shim::show_slices(settings, log) : shim::run_driver(settings, log);
   }
-  const auto done = settings ? work(*settings, log) : Result<void>(settings.error());
-  if (done) return 0;
-  log.error(done.error());
-  constexpr int kUsage = 2;
-  return settings ? 1 : kUsage;
+  if (!done) log.error(done.error());
+  return done.has_value();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A write to a closed stderr must not end the driver.
+  std::signal(SIGPIPE, SIG_IGN);
+  // Only root may connect to the sockets that this program creates. The kubelet runs as root.
+  ::umask(0077);
+  ::mallopt(M_ARENA_MAX, 2);  // saves memory: glibc would allocate an arena for each of gRPC's threads
   try {
-    return run(std::span(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0)));
+    const auto arguments = std::span(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0));
+    return hook::run_daemon(kDraProgram, parse_options(arguments), help_text, work);
   } catch (const std::exception&) {  // bad_alloc: the program itself does not throw
-    base::Log::to_stderr(kProgram).error(base::error_of_exception());
+    base::Log::to_stderr(kDraProgram).error(base::error_of_exception());
     return 1;
   }
 }

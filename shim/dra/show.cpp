@@ -17,6 +17,7 @@
 #include "hook/plan/choose.hpp"
 #include "hook/plan/parts.hpp"
 #include "shim/dra/claims.hpp"
+#include "shim/dra/node.hpp"
 #include "shim/kubelet/away_hcas.hpp"
 #include "shim/kubelet/held_hcas.hpp"
 
@@ -26,39 +27,18 @@ namespace {
 constexpr int kIndent = 2;
 constexpr int kReadMs = 10000;  // longest time for reading the standard input
 
-// Sets the name of the node, unless the caller named it. The kubelet names a node after its host, in lower case.
-Result<void> name_node(std::string& node) {
-  if (const char* variable = std::getenv("NODE_NAME"); node.empty() && variable) node = variable;
-  utsname host{};
-  if (node.empty() && ::uname(&host) == 0) {
-    node = host.nodename;
-    std::ranges::transform(node, node.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  }
-  if (is_dns_subdomain(node)) return {};
-  return Error{fmt::format("`{}` is not the name of a node", base::printable(node)), EINVAL,
-               "pass --node, with the name that `kubectl get nodes` prints"};
-}
-
-// Facts of the attributes, and of the decision whether an HCA can be assigned. GIDs limit the number of child netdevs.
-fabric::HcaFacts facts_for(const hook::Config& config) {
-  fabric::HcaFacts facts = fabric::kUsualFacts;
-  facts.pfs = facts.vfs = true;
-  facts.gids = std::ranges::any_of(config.pools, [](const hook::Pool& pool) { return pool.network.has_value(); });
-  return facts;
-}
-
 // A node with its configuration and grants.
-struct DraNode {
+struct ShownNode {
   hook::Config config;
   fabric::Inventory inventory;
   HcaHolds holds;
   DeviceNames names;
 };
 
-Result<DraNode> read_dra_node(const hook::NodeSettings& settings) {
-  DraNode node;
+Result<ShownNode> read_shown_node(const hook::NodeSettings& settings) {
+  ShownNode node;
   node.config = TRY(hook::read_config(settings.config));
-  node.inventory = TRY(hook::read_whole_node(node.config, settings, facts_for(node.config)));
+  node.inventory = TRY(hook::read_whole_node(node.config, settings, dra_facts(node.config)));
   TRY_VOID(hook::was_read(node.inventory, fabric::Unread::Part::kHcas));
   // The ledger of this node does not describe a snapshot.
   if (!settings.snapshot) {
@@ -70,12 +50,7 @@ Result<DraNode> read_dra_node(const hook::NodeSettings& settings) {
     for (const auto& [device, hca] : held.away())
       add_away_hca(device, hca, settings.ledger, settings.root, node.inventory);
   }
-  std::vector<std::string> names;
-  for (const fabric::Hca& hca : node.inventory.hcas)
-    names.push_back(hca.name);
-  const auto devices =
-      settings.snapshot ? hook::HcaDevices() : hook::devices_of(names, node.inventory, settings.root).devices;
-  node.names = device_names(node.inventory, devices);
+  node.names = names_on(node.inventory, settings);
   return node;
 }
 
@@ -117,7 +92,7 @@ Result<Claim> read_claim(const std::string& path) {
 }
 
 // Returns the lines about a claim.
-Result<std::string> claim_lines(const Claim& claim, const DraNode& node, const std::string& name) {
+Result<std::string> claim_lines(const Claim& claim, const ShownNode& node, const std::string& name) {
   const hook::NodeMap map(node.inventory, node.config);
   std::string lines = fmt::format("claim {}/{} with the UID {}\n", claim.key.space, claim.key.name, claim.key.uid);
   for (const ClaimedHca& claimed : TRY(claimed_hcas(claim, node.names, name)))
@@ -129,9 +104,21 @@ Result<std::string> claim_lines(const Claim& claim, const DraNode& node, const s
 
 }  // namespace
 
+Result<void> name_node(std::string& node) {
+  if (const char* variable = std::getenv("NODE_NAME"); node.empty() && variable) node = variable;
+  utsname host{};
+  if (node.empty() && ::uname(&host) == 0) {
+    node = host.nodename;
+    std::ranges::transform(node, node.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  }
+  if (is_dns_subdomain(node)) return {};
+  return Error{fmt::format("`{}` is not the name of a node", base::printable(node)), EINVAL,
+               "pass --node, with the name that `kubectl get nodes` prints"};
+}
+
 Result<void> show_slices(DraSettings settings, const base::Log& log) {
   TRY_VOID(name_node(settings.cluster.node));
-  const DraNode node = TRY(read_dra_node(settings.node));
+  const ShownNode node = TRY(read_shown_node(settings.node));
   const auto published = published_devices(node.inventory, node.config, node.names, node.holds, settings.cluster);
   log.warnings(published.warnings);
   base::Json list{{"apiVersion", "v1"}, {"kind", "List"}};
@@ -143,7 +130,7 @@ Result<void> show_slices(DraSettings settings, const base::Log& log) {
 Result<void> show_claim(DraSettings settings) {
   TRY_VOID(name_node(settings.cluster.node));
   const Claim claim = TRY(read_claim(*settings.claim));
-  const DraNode node = TRY(read_dra_node(settings.node));
+  const ShownNode node = TRY(read_shown_node(settings.node));
   const auto lines = claim_lines(claim, node, settings.cluster.node);
   if (!lines) return with_hint(lines.error(), "let the claim select devices, mode and network that this node has");
   std::fputs(lines->c_str(), stdout);

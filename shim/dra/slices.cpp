@@ -208,7 +208,8 @@ class Publisher {
           Json::array({Json{{"key", fmt::format("{}/{}", kDraDriver, problem.kind)}, {"effect", "NoSchedule"}}});
     }
     auto name = device["name"].get<std::string>();
-    published_.devices.push_back({std::move(name), node.name(), std::move(device)});
+    const bool is_held = std::string_view(problem.kind) == kHeldProblem;
+    published_.devices.push_back({std::move(name), node.name(), std::move(device), std::move(problem.text), is_held});
   }
   void leave_out(const NodeHca& node, const std::string& why) {
     published_.warnings.push_back(fmt::format("{} is left out: {}", base::printable(node.name()), why));

@@ -42,6 +42,9 @@ struct PublishedDevice {
   std::string name;
   std::string hca;
   base::Json json;  // an entry of `devices` of a ResourceSlice
+  // Why the device must not be assigned now, as a predicate of the HCA; empty: it can be.
+  std::string problem = {};
+  bool is_held = false;  // the problem is another owner, so a claim that has the device is not concerned
 };
 
 struct PublishedDevices {

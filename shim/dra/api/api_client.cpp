@@ -1,0 +1,143 @@
+#include "shim/dra/api/api_client.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/json/json.hpp"
+#include "base/text.hpp"
+
+namespace shim {
+namespace {
+
+using base::Deadline;
+
+constexpr std::size_t kMostBody = std::size_t{16} << 20;
+constexpr std::size_t kLongestLine = std::size_t{4} << 20;  // the API server stores objects of at most 1.5 MiB
+constexpr std::chrono::seconds kFreshToken{60};
+
+// Reads until the head of a final answer has come.
+Result<void> read_head(TlsStream& stream, HttpReader& reader, Deadline deadline) {
+  for (;;) {
+    if (reader.is_complete() && reader.head()->status < http::kOk) TRY_VOID(reader.next());
+    if (reader.head() && reader.head()->status >= http::kOk) return {};
+    if (reader.is_complete()) continue;
+    const std::string bytes = TRY(stream.receive(deadline));
+    if (bytes.empty()) return Error{"the API server closed the connection before its answer", ECONNRESET};
+    TRY_VOID(reader.add(bytes));
+  }
+}
+
+Result<ApiAnswer> read_answer(TlsStream& stream, HttpReader& reader, Deadline deadline) {
+  TRY_VOID(read_head(stream, reader, deadline));
+  ApiAnswer answer{reader.head()->status, reader.head()->retry_after, {}};
+  while (!reader.is_complete()) {
+    const std::string bytes = TRY(stream.receive(deadline));
+    if (bytes.empty()) {
+      TRY_VOID(reader.end());
+    } else {
+      TRY_VOID(reader.add(bytes));
+    }
+    answer.body += reader.take_body();
+  }
+  answer.body += reader.take_body();
+  return answer;
+}
+
+}  // namespace
+
+Error error_of_answer(const ApiAnswer& answer, const std::string& what) {
+  constexpr std::size_t kLongest = 512;
+  const auto status = base::parse_json(answer.body, "the answer", {.bytes = std::size_t{64} << 10});
+  const auto message = status ? base::text_at(*status, "message") : Result<std::string>(status.error());
+  Error error = make_error("{}: the API server answers {}: {}", what, answer.status,
+                           base::printable(message ? *message : "no reason", kLongest));
+  if (answer.status == http::kUnauthorized || answer.status == http::kForbidden)
+    error.hint = "apply the component `dra` of config/kubernetes, which has the role of rdma-dra's service account";
+  return error;
+}
+
+ApiWatch::ApiWatch(TlsStream stream, HttpReader reader)
+    : stream_(std::move(stream)), reader_(std::move(reader)), lines_(kLongestLine) {}
+
+Result<std::optional<std::vector<std::string>>> ApiWatch::read() {
+  std::vector<std::string> all;
+  for (std::size_t bytes_read = 0;;) {
+    if (bytes_read > kMostBody) return Error{"the API server sends more events than this process can read"};
+    auto lines = TRY(lines_.add(reader_.take_body()));
+    std::ranges::move(lines, std::back_inserter(all));
+    const bool has_ended = reader_.is_complete();
+    const auto bytes = has_ended ? Result<std::string>(std::string()) : stream_.receive(Deadline());
+    if (!bytes && bytes.error().code == ETIMEDOUT) return std::optional(std::move(all));
+    if (!bytes) return bytes.error();
+    bytes_read += bytes->size();
+    if (!bytes->empty()) TRY_VOID(reader_.add(*bytes));
+    // The lines before the end are still returned; the next call reports the end.
+    if (bytes->empty()) return all.empty() ? std::nullopt : std::optional(std::move(all));
+  }
+}
+
+Result<void> ApiClient::refresh_credential(bool must) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!must && read_at_ && now - *read_at_ < kFreshToken) return {};
+  ApiCredential read = TRY(read_());
+  if (read.ca != credential_.ca) stream_.reset();
+  credential_ = std::move(read);
+  read_at_ = now;
+  return {};
+}
+
+std::string ApiClient::head_of(const char* method, const std::string& path, std::size_t body) const {
+  return fmt::format(
+      "{} {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: rdma-dra/{}\r\nAccept: application/json\r\n"
+      "Authorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+      method, path, address_.text, RDMA_INIT_VERSION, credential_.token, body);
+}
+
+Result<ApiAnswer> ApiClient::exchange(const char* method, const std::string& path, const std::string& body,
+                                      Deadline deadline) {
+  if (!stream_) stream_ = TRY(TlsStream::connect(address_, credential_.ca, deadline));
+  // A limit on the body that is not the watch's.
+  HttpReader reader(kMostBody);
+  auto done = stream_->send(head_of(method, path, body.size()) + body, deadline);
+  auto answer = done ? read_answer(*stream_, reader, deadline) : Result<ApiAnswer>(done.error());
+  if (!answer || reader.head()->closes) stream_.reset();
+  return answer;
+}
+
+Result<ApiAnswer> ApiClient::request(const char* method, const std::string& path, const std::string& body,
+                                     Deadline deadline) {
+  TRY_VOID(refresh_credential(false));
+  const bool is_old = stream_.has_value();
+  auto answer = exchange(method, path, body, deadline);
+  // The server may have closed a connection that was at rest. A request that has been sent twice does no harm: each
+  // names its object, and the version of an object that it changes.
+  if (!answer && is_old && answer.error().code != ETIMEDOUT) answer = exchange(method, path, body, deadline);
+  if (answer && answer->status == http::kUnauthorized) {
+    TRY_VOID(refresh_credential(true));
+    answer = exchange(method, path, body, deadline);
+  }
+  if (!answer) return base::wrap(answer.error(), fmt::format("API server {}", address_.text));
+  return answer;
+}
+
+Result<ApiClient::Watched> ApiClient::watch(const std::string& path, Deadline deadline) {
+  Watched watched;
+  for (bool is_again = false;; is_again = true) {
+    TRY_VOID(refresh_credential(is_again));
+    TlsStream stream = TRY(TlsStream::connect(address_, credential_.ca, deadline));
+    TRY_VOID(stream.send(head_of("GET", path, 0), deadline));
+    HttpReader reader(SIZE_MAX);
+    TRY_VOID(read_head(stream, reader, deadline));
+    if (reader.head()->status == http::kOk) {
+      watched.watch = ApiWatch(std::move(stream), std::move(reader));
+      return watched;
+    }
+    watched.refusal = TRY(read_answer(stream, reader, deadline));
+    if (is_again || watched.refusal.status != http::kUnauthorized) return watched;
+  }
+}
+
+}  // namespace shim

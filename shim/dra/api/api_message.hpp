@@ -1,0 +1,58 @@
+// The messages between the driver, which is root, and its process that talks to the API server. They are texts of
+// base/packed_record.hpp. The driver trusts nothing that this process sends, because the process parses untrusted
+// input.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/packed_record.hpp"
+
+namespace shim {
+
+struct ApiMessage {
+  enum class Kind : std::uint8_t {
+    // From the driver.
+    kCredential,  // text: the token; more: the CA. An empty token: it cannot be read, and `more` says why
+    kSlices,      // text: a JSON array of the wanted ResourceSlices
+    kGetClaim,    // id; text: the namespace; more: the name
+    // To the driver.
+    kNeedCredential,
+    kCluster,  // number: the minor version of Kubernetes; text: UID of the Node object
+    kClaim,    // id; number: the status of HTTP, 0: no answer; text: the claim's JSON, or why there is none
+    kState,    // text: why the slices are not published; empty: they are
+    kDropped,  // text: the part of a slice that the API server has not kept
+  };
+  Kind kind = Kind::kState;
+  std::uint64_t id = 0;
+  std::uint32_t number = 0;
+  std::string text = {};
+  std::string more = {};
+};
+
+void describe(auto& member, ApiMessage& message) {
+  member("kind", message.kind);
+  member("id", message.id);
+  member("number", message.number);
+  member("text", message.text);
+  member("more", message.more);
+}
+
+inline std::string packed(const ApiMessage& message) {
+  std::string text;
+  base::pack(text, message);
+  return text;
+}
+// Returns nullopt for a text that is no message.
+inline std::optional<ApiMessage> unpacked(std::string_view text) {
+  ApiMessage message;
+  const bool is_whole = base::unpack(text, message) && text.empty() && message.kind <= ApiMessage::Kind::kDropped;
+  return is_whole ? std::optional(std::move(message)) : std::nullopt;
+}
+
+// Longest message in bytes: a claim has at most 1.5 MiB, and the slices of a node with hundreds of VFs less.
+inline constexpr std::size_t kMostMessage = std::size_t{4} << 20;
+
+}  // namespace shim

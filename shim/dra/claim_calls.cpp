@@ -1,0 +1,139 @@
+#include "shim/dra/claim_calls.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.hpp"
+#include "shim/dra/api/http_answer.hpp"
+
+namespace shim {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// The kubelet cancels a call after 45 s. Its deadline leaves time for the answer.
+constexpr seconds kPatience{30};
+constexpr milliseconds kPause{500};
+// Longest time of one try, for locks that another process has for a moment. A longer wait would stop the calls that
+// release what this one waits for.
+constexpr milliseconds kTryTime{1000};
+constexpr auto kNoCall = ClaimCalls::Clock::time_point::max();
+
+Result<void> check_names(const ClaimKey& key) {
+  if (is_dns_label(key.space) && is_dns_subdomain(key.name) && is_uid(key.uid)) return {};
+  return make_error("`{}/{}` with the UID `{}` is not the name of a claim", base::printable(key.space),
+                    base::printable(key.name), base::printable(key.uid));
+}
+
+Result<Claim> claim_of(const ApiMessage& message, const ClaimKey& key) {
+  Claim claim = TRY(parse_claim(message.text));
+  TRY_VOID(check_key(claim, key));
+  return claim;
+}
+
+// A configuration or request that is wrong stays wrong. Any other failure may pass: an HCA that another pod has just
+// left is still moving to the node, or the ledger is locked.
+bool is_passing(const Error& error) {
+  return error.reason != base::FailureReason::kRefused && error.reason != base::FailureReason::kConfig;
+}
+
+}  // namespace
+
+void ClaimCalls::add(std::shared_ptr<ClaimsCall> call) {
+  Call added{std::move(call), {}, Clock::now() + kPatience};
+  for (const ClaimKey& key : added.call->claims)
+    added.claims.push_back({.key = key});
+  calls_.push_back(std::move(added));
+}
+
+void ClaimCalls::take(const ApiMessage& message) {
+  for (Call& call : calls_) {
+    for (Waiting& waiting : call.claims) {
+      if (waiting.asked == 0 || waiting.asked != message.id) continue;
+      waiting.asked = 0;
+      const bool may_pass = message.number == 0 || http::can_pass(message.number);
+      if (message.number != http::kOk) return fail(call, waiting, Error{base::printable(message.text)}, may_pass);
+      auto claim = claim_of(message, waiting.key);
+      if (!claim) return fail(call, waiting, claim.error(), false);
+      waiting.claim = *std::move(claim);
+      waiting.next_try = {};
+      return;
+    }
+  }
+}
+
+void ClaimCalls::end(const Call& call, Waiting& waiting, Result<std::vector<hook::PreparedDevice>> done) {
+  actions_.ended(waiting.key, call.call->prepares, done ? Result<void>() : Result<void>(done.error()));
+  waiting.answer.emplace();
+  if (done) {
+    waiting.answer->devices = *std::move(done);
+  } else {
+    waiting.answer->error = base::with_remedy(done.error());
+  }
+}
+
+void ClaimCalls::fail(const Call& call, Waiting& waiting, const Error& error, bool may_pass) {
+  const auto now = Clock::now();
+  waiting.problem = error.message;
+  if (!may_pass || now >= call.until) return end(call, waiting, error);
+  waiting.next_try = now + kPause;
+}
+
+void ClaimCalls::try_prepare(const Call& call, Waiting& waiting) {
+  auto prepared = actions_.prepare(*waiting.claim, std::min(call.until, Clock::now() + kTryTime));
+  if (prepared) return end(call, waiting, std::move(prepared->devices));
+  fail(call, waiting, prepared.error(), is_passing(prepared.error()));
+}
+
+void ClaimCalls::try_unprepare(const Call& call, Waiting& waiting) {
+  if (!is_uid(waiting.key.uid)) return end(call, waiting, std::vector<hook::PreparedDevice>());  // never prepared
+  const auto done = actions_.unprepare(waiting.key.uid, std::min(call.until, Clock::now() + kTryTime));
+  if (done) return end(call, waiting, std::vector<hook::PreparedDevice>());
+  fail(call, waiting, done.error(), is_passing(done.error()));
+}
+
+Result<void> ClaimCalls::try_claim(const Call& call, Waiting& waiting) {
+  if (!call.call->prepares) {
+    try_unprepare(call, waiting);
+  } else if (waiting.claim) {
+    try_prepare(call, waiting);
+  } else if (const auto valid = check_names(waiting.key); !valid) {
+    fail(call, waiting, valid.error(), false);
+  } else {
+    waiting.asked = ++last_id_;
+    TRY_VOID(actions_.ask({.kind = ApiMessage::Kind::kGetClaim,
+                           .id = waiting.asked,
+                           .text = waiting.key.space,
+                           .more = waiting.key.name}));
+  }
+  return {};
+}
+
+Result<ClaimCalls::Clock::time_point> ClaimCalls::work() {
+  auto next = kNoCall;
+  for (Call& call : calls_) {
+    for (Waiting& waiting : call.claims) {
+      const auto now = Clock::now();
+      if (waiting.answer) continue;
+      if (waiting.asked == 0 && now >= waiting.next_try) TRY_VOID(try_claim(call, waiting));
+      // Without an answer of the API server, or after a failure that has not passed.
+      if (!waiting.answer && now >= call.until)
+        end(call, waiting, Error{waiting.problem.empty() ? "the API server does not answer" : waiting.problem});
+      if (waiting.answer) continue;
+      next = std::min(next, waiting.asked != 0 ? call.until : std::min(call.until, waiting.next_try));
+    }
+  }
+  std::erase_if(calls_, [](const Call& call) {
+    if (!std::ranges::all_of(call.claims, [](const Waiting& waiting) { return waiting.answer.has_value(); }))
+      return false;
+    std::map<std::string, ClaimsCall::Answer> answers;
+    for (const Waiting& waiting : call.claims)
+      answers.emplace(waiting.key.uid, *waiting.answer);
+    call.call->finish(answers);
+    return true;
+  });
+  return next;
+}
+
+}  // namespace shim
