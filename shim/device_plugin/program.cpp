@@ -1,10 +1,7 @@
-// rdma-device-plugin: announces HCAs to the kubelet as a resource.
-#include <malloc.h>
-#include <sys/stat.h>
+#include "shim/device_plugin/program.hpp"
+
 #include <sys/un.h>
 
-#include <csignal>
-#include <exception>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,17 +65,6 @@ bool work(const shim::DevicePluginSettings& settings) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  // A write to a closed stderr must not end the plugin.
-  std::signal(SIGPIPE, SIG_IGN);
-  // Only root may connect to the sockets that this program creates. The kubelet runs as root.
-  ::umask(0077);
-  ::mallopt(M_ARENA_MAX, 2);  // saves memory: glibc would allocate an arena for each of gRPC's threads
-  try {
-    const auto arguments = std::span(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0));
-    return hook::run_daemon(kProgram, parse_options(arguments), help_text, work);
-  } catch (const std::exception&) {  // bad_alloc: the program itself does not throw
-    base::Log::to_stderr(kProgram).error(base::error_of_exception());
-    return 1;
-  }
+int shim::device_plugin_program(std::span<char* const> arguments) {
+  return hook::run_daemon(kProgram, parse_options(arguments), help_text, work);
 }

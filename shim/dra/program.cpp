@@ -1,11 +1,8 @@
-// rdma-dra: the node's driver for Dynamic Resource Allocation of Kubernetes.
-#include <malloc.h>
-#include <sys/stat.h>
+#include "shim/dra/program.hpp"
+
 #include <sys/un.h>
 
 #include <cerrno>
-#include <csignal>
-#include <exception>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,7 +20,7 @@ using shim::DraSettings;
 
 using shim::kDraProgram;
 
-constexpr std::size_t kLongestSocketName = 80;  // "/plugins_registry/rdma-init.io-POD_UID-reg.sock"
+constexpr std::size_t kLongestSocketName = 76;  // "/plugins_registry/rdma-init.io-POD_UID-reg.sock"
 
 Result<void> set_version(DraSettings& settings, std::string_view value) {
   const auto version = base::version_of(value);
@@ -141,17 +138,6 @@ bool work(const DraSettings& settings) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  // A write to a closed stderr must not end the driver.
-  std::signal(SIGPIPE, SIG_IGN);
-  // Only root may connect to the sockets that this program creates. The kubelet runs as root.
-  ::umask(0077);
-  ::mallopt(M_ARENA_MAX, 2);  // saves memory: glibc would allocate an arena for each of gRPC's threads
-  try {
-    const auto arguments = std::span(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0));
-    return hook::run_daemon(kDraProgram, parse_options(arguments), help_text, work);
-  } catch (const std::exception&) {  // bad_alloc: the program itself does not throw
-    base::Log::to_stderr(kDraProgram).error(base::error_of_exception());
-    return 1;
-  }
+int shim::dra_program(std::span<char* const> arguments) {
+  return hook::run_daemon(kDraProgram, parse_options(arguments), help_text, work);
 }
