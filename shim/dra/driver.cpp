@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "base/file.hpp"
@@ -23,6 +23,7 @@
 #include "shim/dra/api/api_process.hpp"
 #include "shim/dra/claim_calls.hpp"
 #include "shim/dra/node.hpp"
+#include "shim/dra/sockets.hpp"
 #include "shim/dra/wire/kubelet_server.hpp"
 #include "shim/kubelet/file_events.hpp"
 #include "shim/kubelet/node_watch.hpp"
@@ -44,20 +45,9 @@ constexpr seconds kBetweenHealth{25};
 constexpr milliseconds kSendTime{20000};
 constexpr milliseconds kReceiveTime{2000};
 
-// Paths of the driver's sockets. A pod has its own, so that two versions run side by side during a rolling update.
-struct Sockets {
-  std::string registry;
-  std::string registration;
-  std::string directory;
-  std::string service;
-};
-Sockets sockets_in(const std::string& kubelet) {
-  const char* const pod = std::getenv("POD_UID");
-  const std::string suffix = pod && is_uid(pod) ? fmt::format("-{}", pod) : "";
-  Sockets sockets{kubelet + "/plugins_registry", {}, fmt::format("{}/plugins/{}", kubelet, kDraDriver), {}};
-  sockets.registration = fmt::format("{}/{}{}-reg.sock", sockets.registry, kDraDriver, suffix);
-  sockets.service = fmt::format("{}/dra{}.sock", sockets.directory, suffix);
-  return sockets;
+std::string_view variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
 }
 
 // Returns an error for a text that cannot be a header of HTTP.
@@ -86,7 +76,7 @@ class Driver {
         wake_(std::move(wake)),
         signals_(std::move(signals)),
         api_(std::move(api), kMostMessage),
-        sockets_(sockets_in(settings.kubelet)),
+        sockets_(sockets_in(settings.kubelet, variable("POD_UID"))),
         node_settings_(settings.node),
         node_(node_settings_, log),
         watch_(node_, kept_, !settings.node.root.empty()),
@@ -226,12 +216,7 @@ class Driver {
   }
 
   Result<void> serve() {
-    struct stat status {};
-    if (::stat(sockets_.registry.c_str(), &status) != 0)
-      return sys_error(errno, "the kubelet has no directory `{}`", base::printable(sockets_.registry));
-    for (const std::string& made : {base::parent_of(sockets_.directory), sockets_.directory})
-      if (::mkdir(made.c_str(), 0750) != 0 && errno != EEXIST)
-        return sys_error(errno, "cannot make `{}`", base::printable(made));
+    const auto lock = TRY(take_sockets(sockets_, log_));
     files_.watch({sockets_.registry, sockets_.directory});
     server_ = TRY(KubeletServer::start({.registration = sockets_.registration,
                                         .service = sockets_.service,
@@ -358,9 +343,7 @@ Result<ApiAddress> api_address(const std::string& named) {
     if (ip.starts_with('[') && ip.ends_with(']')) ip = ip.substr(1, ip.size() - 2);
     return parse_api_address(ip, colon == std::string::npos ? "" : std::string_view(named).substr(colon + 1));
   }
-  const char* const host = std::getenv("KUBERNETES_SERVICE_HOST");
-  const char* const port = std::getenv("KUBERNETES_SERVICE_PORT");
-  return parse_api_address(host ? host : "", port ? port : "");
+  return parse_api_address(variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"));
 }
 
 }  // namespace

@@ -313,6 +313,33 @@ class Kubelets(DriverCase):
         second.register()
         self.assertEqual(second.unprepare(("team-a", "train", UID)), {UID: ""})
 
+    def test_removes_the_sockets_of_killed_drivers(self):
+        _, kubelet, _ = self.begin()
+        killed = self.start_driver(env={"PATH": harness.PATH, "POD_UID": "1111-2222"})
+        wait_for(lambda: len(kubelet.sockets()) == 2, "a second socket")
+        plugins = self.kubelet_directory + "/plugins/rdma-init.io"
+        wait_for(lambda: sorted(os.listdir(plugins)) == ["dra-1111-2222.sock", "dra.sock"], "both sockets for claims")
+        killed.kill()
+        killed.wait()
+        self.start_driver(env={"PATH": harness.PATH, "POD_UID": "3333"})
+        names = ["rdma-init.io-3333-reg.sock", "rdma-init.io-reg.sock"]
+        wait_for(lambda: [os.path.basename(socket) for socket in kubelet.sockets()] == names, lambda: kubelet.sockets())
+        self.assertEqual(sorted(name for name in os.listdir(plugins) if name.endswith(".sock")), ["dra-3333.sock", "dra.sock"])
+        kubelet.prepare(self.add_claim([self.names()[0]]))
+
+    def test_waits_for_another_driver_with_its_sockets(self):
+        _, kubelet, first = self.begin()
+        second = self.start_driver()
+        self.wait_for_log("another process listens at")
+        self.assertIsNone(second.poll())
+        kubelet.prepare(self.add_claim([self.names()[0]]))
+        first.terminate()
+        self.assertEqual(first.wait(30), 0)
+        wait_for(kubelet.sockets, "the socket of the second driver")
+        kubelet.stop()
+        kubelet.register()
+        self.assertEqual(kubelet.unprepare(("team-a", "train", UID)), {UID: ""})
+
     def test_waits_for_the_kubelet_and_the_api_server(self):
         listener, address = apiserver.black_hole()
         self.addCleanup(listener.close)

@@ -22,6 +22,7 @@
 
 #include "base/file.hpp"
 #include "base/json/error.hpp"
+#include "base/process/abandoned_socket.hpp"
 #include "base/process/ending_signals.hpp"
 #include "base/process/helper.hpp"
 #include "base/process/sandbox.hpp"
@@ -80,11 +81,7 @@ Result<void> remove_left_over(const ListenAddress& listen) {
   if (!S_ISSOCK(seen.st_mode))
     return Error{fmt::format("cannot listen on `{}`: the file is not a socket", printable(listen.path)), EEXIST,
                  "pass another path, or remove the file"};
-  // A connect attempt is the only way to detect a listener. ECONNREFUSED means a stale socket.
-  const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!probe.ok()) return sys_error(errno, "cannot make a socket to test `{}`", printable(listen.path));
-  const auto* address = reinterpret_cast<const sockaddr*>(&listen.address);
-  if (::connect(probe.get(), address, listen.length) == 0 || errno != ECONNREFUSED)
+  if (!TRY(base::is_abandoned_socket(listen.path)))
     return Error{fmt::format("cannot listen on `{}`: another process uses it", printable(listen.path)), EADDRINUSE,
                  "stop that process, or pass another path"};
   if (::unlink(listen.path.c_str()) != 0 && errno != ENOENT)
