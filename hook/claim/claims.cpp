@@ -173,6 +173,7 @@ class Preparation {
   Result<void> run(milliseconds patience) {
     const Config config = TRY(about(FailureReason::kConfig, read_config(settings_.node.config)));
     requesting_ = request_of(claim_, config);
+    lock_ms_ = static_cast<int>(patience.count());
     const OpenLedger& open = *TRY(OpenLedger::keep(call_));
     // One call at a time works for a claim, also if two rdma-dra run during an update.
     const auto turn =
@@ -189,7 +190,6 @@ class Preparation {
     if (decided) TRY_VOID(write_file());
     TRY_VOID(pending.keep());
     open.report(Releaser::kOther, call_);
-    if (!before) log_names();
     return {};
   }
 
@@ -221,7 +221,7 @@ class Preparation {
     if (requesting_.request->selection.kind != HcaSelection::Kind::kNone) {
       // Only a hook needs variables in the CDI file: the other ways set those of each container.
       const bool variables = !settings_.hook.empty();
-      const ForeseeInput input{requesting_, owner_, settings_.node, &ledger, variables, "", true, &call_};
+      const ForeseeInput input{requesting_, owner_, settings_.node, &ledger, variables, "", true, &call_, lock_ms_};
       found_ = TRY(find_plan(input, before, [&](ForeseenPlan& found) -> Result<void> {
         auto hcas = found.plan.hcas;
         hcas.insert(hcas.end(), found.plan.also_open.begin(), found.plan.also_open.end());
@@ -262,19 +262,13 @@ class Preparation {
     return requests.size();
   }
 
-  void log_names() const {
-    std::vector<std::string> names;
-    for (const ClaimHca& hca : owner_.claim->hcas)
-      names.push_back(base::printable(hca.name));
-    call_.log.info(fmt::format("prepared {}: {}", owner_.label, base::join(names, ", ")));
-  }
-
   const ClaimOfNode& claim_;
   const ClaimSettings& settings_;
   Call call_;
   ContainerRequest requesting_;
   Owner owner_;
   ForeseenPlan found_;
+  int lock_ms_ = 0;  // longest wait for the lock of an HCA
 };
 
 // Returns whether the failure can pass by itself: another owner is about to end, an HCA's driver is loading.

@@ -70,6 +70,7 @@ struct PreparedClaim {
 // Books the claim's HCAs and writes its CDI file. A repeated call for a prepared claim gives the same answer, adds pods
 // that the claim has now, and writes a missing or changed CDI file again. A call that is killed or fails leaves nothing
 // booked, unless the claim was prepared before: then its grant stays.
+// The caller logs the result.
 // deadline: until then, a failure that can pass by itself is tried again: another owner is about to release an HCA, a
 // lock is taken, an HCA's driver is loading. Deadline(): try once.
 // Errors: a text of the claim is not valid; an HCA does not exist, is in no pool, or another owner has it; its pool

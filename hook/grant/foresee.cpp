@@ -148,8 +148,8 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
   const auto names = among.names();
   const KnownDevices known = devices_of(names, inventory, input.node.root);
   // A call that chooses another HCA prints no message, and rdma-nri has no time for the search of a process.
-  auto locked =
-      input.ledger->lock(names, shortlist ? kShortlistTimeoutMs : kHcaLockTimeoutMs, known.devices, !shortlist);
+  const int lock_ms = shortlist ? std::min(kShortlistTimeoutMs, input.lock_ms) : input.lock_ms;
+  auto locked = input.ledger->lock(names, lock_ms, known.devices, !shortlist);
   if (!locked && shortlist && locked.error().code == EAGAIN)
     return ForeseenPlan{.plan = {}, .unavailable = *shortlist, .lost_to_others = true};
   auto locks = TRY(std::move(locked));

@@ -20,11 +20,12 @@ struct ForeseeInput {
   const ContainerRequest& requesting;  // the container; it must have a request
   const Owner& owner;
   const NodeSettings& node;
-  const Ledger* ledger = nullptr;  // nullptr: all HCAs count as free
-  bool variables = false;          // the caller can still set variables and mounts in the container's config.json
-  std::string bundle = {};         // bundle of a container that does not exist yet; empty: unknown
-  bool has_mounts = false;         // the container's config.json already has the mounts of its grant: plan none
-  Call* call = nullptr;            // gets the time of reading, and notes on facts that cannot be read; may be nullptr
+  const Ledger* ledger = nullptr;   // nullptr: all HCAs count as free
+  bool variables = false;           // the caller can still set variables and mounts in the container's config.json
+  std::string bundle = {};          // bundle of a container that does not exist yet; empty: unknown
+  bool has_mounts = false;          // the container's config.json already has the mounts of its grant: plan none
+  Call* call = nullptr;             // gets the time of reading, and notes on facts that cannot be read; may be nullptr
+  int lock_ms = kHcaLockTimeoutMs;  // longest wait for the lock of an HCA
 };
 
 // Adds to the inventory the HCAs that moved into the owner's network namespace. Errors: those of add_own_hcas().

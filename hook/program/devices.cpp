@@ -7,6 +7,7 @@
 #include "base/columns.hpp"
 #include "base/json/json.hpp"
 #include "base/text.hpp"
+#include "base/utc_time.hpp"
 #include "hook/ledger/grant.hpp"
 #include "hook/plan/pools.hpp"
 
@@ -243,11 +244,7 @@ void write_hca(ListWriter& hcas, const Json& hca, const DeviceOwners& owners, co
 }  // namespace
 
 std::string time_text(std::int64_t since) {
-  const auto time = static_cast<std::time_t>(since);
-  std::tm parts{};
-  char text[32];
-  if (!::gmtime_r(&time, &parts) || std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0) return "?";
-  return text;
+  return base::utc_text(static_cast<std::time_t>(since));
 }
 
 bool DeviceOwners::has_room(const std::string& hca) const {

@@ -75,7 +75,7 @@ void ClaimCalls::end(const Call& call, Waiting& waiting, Result<std::vector<hook
 
 void ClaimCalls::fail(const Call& call, Waiting& waiting, const Error& error, bool may_pass) {
   const auto now = Clock::now();
-  waiting.problem = error.message;
+  waiting.problem = error;
   if (!may_pass || now >= call.until) return end(call, waiting, error);
   waiting.next_try = now + kPause;
 }
@@ -119,7 +119,7 @@ Result<ClaimCalls::Clock::time_point> ClaimCalls::work() {
       if (waiting.asked == 0 && now >= waiting.next_try) TRY_VOID(try_claim(call, waiting));
       // Without an answer of the API server, or after a failure that has not passed.
       if (!waiting.answer && now >= call.until)
-        end(call, waiting, Error{waiting.problem.empty() ? "the API server does not answer" : waiting.problem});
+        end(call, waiting, waiting.problem.value_or(Error{"the API server does not answer"}));
       if (waiting.answer) continue;
       next = std::min(next, waiting.asked != 0 ? call.until : std::min(call.until, waiting.next_try));
     }

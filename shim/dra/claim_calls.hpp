@@ -49,7 +49,7 @@ class ClaimCalls {
     std::optional<Claim> claim = {};
     std::optional<ClaimsCall::Answer> answer = {};
     Clock::time_point next_try = {};
-    std::string problem = {};  // failure of the last try
+    std::optional<Error> problem = {};  // failure of the last try
   };
   struct Call {
     std::shared_ptr<ClaimsCall> call;

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <string_view>
 #include <utility>
 
@@ -22,6 +23,7 @@
 #include "shim/dra/api/api_message.hpp"
 #include "shim/dra/api/api_process.hpp"
 #include "shim/dra/claim_calls.hpp"
+#include "shim/dra/claim_event.hpp"
 #include "shim/dra/node.hpp"
 #include "shim/dra/sockets.hpp"
 #include "shim/dra/wire/kubelet_server.hpp"
@@ -42,6 +44,8 @@ constexpr auto kNever = Clock::time_point::max();
 constexpr seconds kBetweenTries{1};
 // The kubelet takes the health of devices as unknown 30 s after a list (Kubernetes 1.34 to 1.37).
 constexpr seconds kBetweenHealth{25};
+// The scheduler must learn within a second that another owner has taken an HCA.
+constexpr milliseconds kBetweenLedgerReads{500};
 constexpr milliseconds kSendTime{20000};
 constexpr milliseconds kReceiveTime{2000};
 
@@ -79,7 +83,7 @@ class Driver {
         sockets_(sockets_in(settings.kubelet, variable("POD_UID"))),
         node_settings_(settings.node),
         node_(node_settings_, log),
-        watch_(node_, kept_, !settings.node.root.empty()),
+        watch_(node_, kept_, !settings.node.root.empty(), kBetweenLedgerReads),
         state_(settings.node.ledger, kDraProgram, log),
         cluster_(settings.cluster),
         calls_(actions()) {
@@ -116,7 +120,7 @@ class Driver {
                   return hook::unprepare_claim(uid, claim_settings(), log_, deadline);
                 },
             .ended = [this](const ClaimKey& key, bool prepares,
-                            const Result<void>& done) { log_claim(key, prepares, done); }};
+                            const Result<void>& done) { note_end(key, prepares, done); }};
   }
 
   Result<hook::PreparedClaim> prepare(const Claim& claim, base::Deadline deadline) {
@@ -127,7 +131,9 @@ class Driver {
     wanted.name = claim.key.name;
     for (const ClaimPod& pod : claim.pods)
       wanted.pods.push_back(pod.uid);
-    for (const ClaimedHca& hca : TRY(claimed_hcas(claim, node_.names(), settings_.cluster.node)))
+    prepared_hcas_.clear();
+    for (const ClaimedHca& hca : TRY(claimed_hcas(claim, node_.names(), settings_.cluster.node))) {
+      prepared_hcas_.push_back(hca.hca);
       wanted.devices.push_back({.request = hca.device->request,
                                 .name = hca.device->device,
                                 .hca = hca.hca,
@@ -136,14 +142,22 @@ class Driver {
                                 .is_admin = hca.device->is_admin,
                                 .mode = hca.device->parameters.mode,
                                 .network = hca.device->parameters.network});
+    }
     return hook::prepare_claim(wanted, claim_settings(), log_, deadline);
   }
 
-  void log_claim(const ClaimKey& key, bool prepares, const Result<void>& done) {
+  void note_end(const ClaimKey& key, bool prepares, const Result<void>& done) {
     base::EventLine line(prepares ? (done ? "prepared" : "refused") : (done ? "unprepared" : "kept"));
     line.add("claim", key.space + "/" + key.name).add("uid", key.uid);
+    if (done && prepares) line.add("hcas", prepared_hcas_);
     if (!done) line.add("because", done.error().message);
     done ? log_.info(line.text()) : log_.warning(line.text());
+    if (done || !prepares) events_.forget(key.uid);
+    const bool is_event = !done && prepares && is_dns_label(key.space) && is_dns_subdomain(key.name);
+    if (!is_event || !events_.is_new(key.uid, done.error().message)) return;
+    const auto event = claim_event(key, done.error(), settings_.cluster.node, std::time(nullptr));
+    // If the process for the API server is gone, the main loop reads the end of its socket.
+    static_cast<void>(send({.kind = Kind::kEvent, .text = key.space, .more = base::to_text(event)}));
   }
 
   Result<void> send(const ApiMessage& message) {
@@ -334,6 +348,8 @@ class Driver {
   Clock::time_point next_serve_;
   std::string last_message_;
   ClaimCalls calls_;
+  ClaimEvents events_;
+  std::vector<std::string> prepared_hcas_;  // names of the HCAs in the last prepare()
 };
 
 Result<ApiAddress> api_address(const std::string& named) {

@@ -4,11 +4,10 @@
 
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "shim/dra/names.hpp"
 #include "shim/dra/show.hpp"
 
 namespace shim {
-
-inline constexpr const char* kDraProgram = "rdma-dra";
 
 // Runs until SIGTERM or SIGINT. Waits while the kubelet or the API server does not answer, and while the configuration
 // is invalid. Errors: the name of the node or the address of the API server is not valid; the process that talks to the

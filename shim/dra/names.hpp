@@ -8,6 +8,8 @@
 
 namespace shim {
 
+inline constexpr const char* kDraProgram = "rdma-dra";
+
 // The name of the driver in ResourceSlices, claims and classes, and the domain of its attributes and taints.
 inline constexpr const char* kDraDriver = "rdma-init.io";
 

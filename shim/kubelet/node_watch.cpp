@@ -12,9 +12,6 @@ using std::chrono::seconds;
 constexpr milliseconds kBurst{100};
 // Shortest time between two reads, for a node that changes all the time.
 constexpr milliseconds kBetweenLooks{500};
-// Shortest time between two reads after changes of the configuration or of the ledger, which changes often on a busy
-// node.
-constexpr seconds kBetweenFileLooks{5};
 // Time between two reads of the node while events report all changes except those of has_silent_state(). This time
 // limits the harm of a change that caused no event. fabric::KeptNode decides which facts such a read must read again.
 constexpr seconds kBetweenRests{60};
@@ -65,7 +62,7 @@ void NodeWatch::add_to(std::vector<pollfd>& fds) const {
 
 void NodeWatch::take_events() {
   if (kept_.take_events()) look_after_event(kBetweenLooks);
-  if (files_.take()) look_after_event(std::min(node_.poll_time(), kBetweenFileLooks));
+  if (files_.take()) look_after_event(std::min<milliseconds>(node_.poll_time(), between_file_looks_));
 }
 
 }  // namespace shim

@@ -15,8 +15,13 @@ namespace shim {
 class NodeWatch {
  public:
   using Clock = std::chrono::steady_clock;
+  // Shortest time between two reads after changes of the configuration or of the ledger, which changes often on a busy
+  // node.
+  static constexpr std::chrono::milliseconds kBetweenFileLooks{5000};
   // is_tree: the node is a file tree, whose changes cause no events of the kernel. node: must outlive this object.
-  NodeWatch(KubeletNode& node, fabric::KeptNode& kept, bool is_tree) : node_(node), kept_(kept), is_tree_(is_tree) {}
+  NodeWatch(KubeletNode& node, fabric::KeptNode& kept, bool is_tree,
+            std::chrono::milliseconds between_file_looks = kBetweenFileLooks)
+      : node_(node), kept_(kept), is_tree_(is_tree), between_file_looks_(between_file_looks) {}
 
   // Reads the node if a read is due, and before that the state that changes without an event. Returns the time of the
   // next call.
@@ -36,6 +41,7 @@ class NodeWatch {
   KubeletNode& node_;
   fabric::KeptNode& kept_;
   bool is_tree_;
+  std::chrono::milliseconds between_file_looks_;
   FileEvents files_;
   bool has_config_ = false;
   Clock::time_point looked_at_;

@@ -6,6 +6,7 @@
 #include "base/json/json.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
+#include "base/utc_time.hpp"
 
 namespace shim {
 namespace {
@@ -20,19 +21,12 @@ void write_stderr(const std::string& text) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-std::string time_text(std::time_t time) {
-  std::tm parts{};
-  ::gmtime_r(&time, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
-}
-
 }  // namespace
 
 std::string log_line(std::string_view level, std::string_view message, std::time_t time, bool json) {
   const base::Json text = base::one_line(message.substr(0, kLongestMessage));
-  if (!json) return fmt::format("time=\"{}\" level={} msg={}\n", time_text(time), level, text.dump());
-  return base::Json{{"level", level}, {"msg", text}, {"time", time_text(time)}}.dump() + "\n";
+  if (!json) return fmt::format("time=\"{}\" level={} msg={}\n", base::utc_text(time), level, text.dump());
+  return base::Json{{"level", level}, {"msg", text}, {"time", base::utc_text(time)}}.dump() + "\n";
 }
 
 std::string log_file(const std::string& log, Dialect dialect) {

@@ -18,6 +18,7 @@ SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?
 LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
 QUANTITY = re.compile(r"[0-9]+$")  # the part of quantities that a count has
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+EVENTS = re.compile(r"/api/v1/namespaces/([^/]+)/events$")
 CLAIM = re.compile(r"/apis/resource.k8s.io/v1/namespaces/([^/]+)/resourceclaims/([^/]+)$")
 
 
@@ -115,6 +116,22 @@ def check_slice(slice_):
     need(len(set(names)) == len(names), "two devices with one name")
 
 
+def check_event(event, space):
+    only(event, ("apiVersion", "kind", "metadata", "involvedObject", "type", "reason", "message", "source", "reportingComponent",
+                 "reportingInstance", "firstTimestamp", "lastTimestamp", "count"), "Event")
+    need((event.get("apiVersion"), event.get("kind")) == ("v1", "Event"), "kind", 400)
+    only(event.get("metadata"), ("generateName", "namespace"), "metadata")
+    need(SUBDOMAIN.match(event["metadata"].get("generateName", "") + "x7abc"), "metadata.generateName")
+    about = event.get("involvedObject")
+    only(about, ("apiVersion", "kind", "namespace", "name", "uid"), "involvedObject")
+    need(about.get("namespace") == space == event["metadata"].get("namespace"), "involvedObject.namespace does not match")
+    need(re.fullmatch(r"[A-Z][A-Za-z]{0,127}", event.get("reason", "")), "reason")
+    need(0 < len(event.get("message", "").encode()) <= 1024, "message")
+    need(event.get("type") in ("Normal", "Warning"), "type")
+    for member in ("firstTimestamp", "lastTimestamp"):
+        need(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", event.get(member, "")), member, 400)
+
+
 class ApiServer:
     """A server at 127.0.0.1 with its own CA. certified: the address in its certificate."""
 
@@ -129,6 +146,7 @@ class ApiServer:
         self.version = 100
         self.oldest = 0  # resourceVersions before this one are gone
         self.events = []  # (version, type, object)
+        self.cluster_events = []  # objects of kind Event
         self.requests = []  # (time, method, path, status)
         self.faults = []  # what the program under test must not do
         self.answers = []  # (predicate(method, path), status, headers): the next answers that do not come from the objects
@@ -226,7 +244,8 @@ class ApiServer:
         return devices if len(set(names)) == len(names) else None
 
     def writes(self):
-        return [request[1:] for request in self.requests if request[1] not in ("GET", "WATCH")]
+        """Returns the requests that change slices."""
+        return [request[1:] for request in self.requests if request[1] not in ("GET", "WATCH") and request[2].startswith(SLICES)]
 
     # --- requests
 
@@ -286,6 +305,12 @@ class ApiServer:
             found = self.claims.get(claim.groups())
             need(found, f'resourceclaims.resource.k8s.io "{claim.group(2)}" not found', 404)
             return 200, found
+        events = EVENTS.match(path)
+        if events and method == "POST":
+            event = json.loads(body)
+            check_event(event, events.group(1))
+            self.cluster_events.append(event)
+            return 201, event
         need(path == SLICES or path.startswith(SLICES + "/"), f"{path} is not allowed", 403)
         name = path[len(SLICES) + 1:]
         if method == "GET":

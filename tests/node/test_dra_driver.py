@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 
+import containers
 import harness
 from harness import children_of, read, status_of, wait_for, write
 
@@ -244,6 +245,8 @@ class Claims(DriverCase):
         self.assertIn("UID", answers["u-other"])
         self.assertIn("not found", answers["u-missing"])
         self.assertIn("is not the name of a claim", answers["z"])
+        self.until(lambda: len(self.api.cluster_events) == 3, "an event for each claim with a name")
+        self.assertEqual({event["involvedObject"]["name"] for event in self.api.cluster_events}, {"wrong", "train", "missing"})
 
     def test_waits_for_an_api_server_that_fails(self):
         api, kubelet, _ = self.begin()
@@ -261,6 +264,31 @@ class Claims(DriverCase):
                 self.assertEqual(len(answer[key[2]]), 1, answer)
             for answer in pool.map(kubelet.unprepare, keys):
                 self.assertEqual(list(answer.values()), [""])
+
+
+class OtherOwners(DriverCase, harness.NodeCase):
+    """A container of another way, such as Docker on the same node, has an HCA."""
+
+    def test_taints_the_hca_and_explains_why_its_claim_is_not_prepared(self):
+        api, kubelet, _ = self.begin(config={**EXCLUSIVE, "memlock": harness.MEMLOCK})
+        names = self.names()
+        container = containers.fake_container(self, annotations=containers.EXCLUSIVE)
+        self.succeeded(self.hook("createRuntime", container.state()))
+        at = [device["attributes"]["rdmaDevice"]["string"] for device in api.devices()].index("mlx5_1")
+        since = time.monotonic()
+        self.until(lambda: self.taints()[at] == ["rdma-init.io/held"], "a taint")
+        print(f"the taint after {time.monotonic() - since:.2f} s", file=sys.stderr)
+        answer = kubelet.prepare(self.add_claim([names[at]]))[UID]
+        self.assertIn("container " + container.bundle.id, answer)
+        event, = api.cluster_events
+        self.assertEqual((event["reason"], event["involvedObject"]["uid"]), ("HcaInUse", UID))
+        self.assertIn("container " + container.bundle.id, event["message"])
+        container.end()
+        self.succeeded(self.hook("poststop", {**container.state(), "status": "stopped"}))
+        self.until(lambda: self.taints()[at] == [], "no taint")
+        self.assertEqual(len(kubelet.prepare(self.add_claim([names[at]]))[UID]), 1)
+        self.assertEqual(len(api.cluster_events), 1)
+        self.assertEqual(kubelet.unprepare(("team-a", "train", UID)), {UID: ""})
 
 
 class Kubelets(DriverCase):

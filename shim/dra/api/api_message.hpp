@@ -18,6 +18,7 @@ struct ApiMessage {
     kCredential,  // text: the token; more: the CA. An empty token: it cannot be read, and `more` says why
     kSlices,      // text: a JSON array of the wanted ResourceSlices
     kGetClaim,    // id; text: the namespace; more: the name
+    kEvent,       // text: the namespace; more: the JSON of an Event
     // To the driver.
     kNeedCredential,
     kCluster,  // number: the minor version of Kubernetes; text: UID of the Node object

@@ -37,6 +37,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kRequestTime{8000};
+constexpr milliseconds kEventTime{2000};  // claims that wait are read afterwards
 constexpr milliseconds kCredentialTime{5000};
 constexpr milliseconds kFirstPause{250};
 constexpr milliseconds kLongestPause{30000};
@@ -100,6 +101,7 @@ class ApiProcess {
 
   Result<void> handle(const ApiMessage& message) {
     if (message.kind == Kind::kGetClaim) return get_claim(message);
+    if (message.kind == Kind::kEvent) return create_event(message);
     if (message.kind != Kind::kSlices) return {};
     auto wanted =
         base::parse_json(message.text, "the slices", {.bytes = kMostMessage, .depth = 64, .values = 1U << 20});
@@ -124,6 +126,13 @@ class ApiProcess {
       claim.text = is_found ? answer->body : error_of_answer(*answer, "the claim").message;
     }
     return send(claim);
+  }
+
+  // Without a report of failures: the log of the driver and the kubelet's own event have the same text.
+  Result<void> create_event(const ApiMessage& event) {
+    const std::string path = fmt::format("/api/v1/namespaces/{}/events?fieldValidation=Strict", in_path(event.text));
+    static_cast<void>(client_.request("POST", path, event.more, base::from_now(kEventTime)));
+    return {};
   }
 
   // Does the work that is due. Returns the time of the next work. Errors: the driver is gone.
