@@ -39,10 +39,6 @@ constexpr std::string_view kFileEnding = ".json";
 constexpr std::size_t kLongestUid = 63;
 constexpr std::size_t kMostClaimDevices = 32;  // the devices of all drivers (resource.k8s.io/v1)
 
-std::string cdi_path(const ClaimSettings& settings, std::string_view uid) {
-  return fmt::format("{}/{}{}{}", settings.cdi_directory, kFilePrefix, uid, kFileEnding);
-}
-
 std::string cdi_device(const std::string& uid, const std::string& device) {
   return fmt::format("uid-{}-{}", uid, device);
 }
@@ -185,7 +181,7 @@ class Preparation {
     PendingClaim pending(open.ledger, owner_, before.has_value());
     auto decided = decide(before ? &*before : nullptr);
     // While containers of a prepared claim run, its HCAs can be in their network namespaces.
-    const bool has_file = ::access(cdi_path(settings_, claim_.uid).c_str(), F_OK) == 0;
+    const bool has_file = ::access(claim_file(settings_.cdi_directory, claim_.uid).c_str(), F_OK) == 0;
     if (!decided && !(before && has_file)) return decided;
     if (decided) TRY_VOID(write_file());
     TRY_VOID(pending.keep());
@@ -251,7 +247,7 @@ class Preparation {
     std::error_code failed;
     std::filesystem::create_directories(settings_.cdi_directory, failed);
     if (failed) return sys_error(failed.value(), "cannot make `{}`", settings_.cdi_directory);
-    return write_cdi(cdi_path(settings_, claim_.uid),
+    return write_cdi(claim_file(settings_.cdi_directory, claim_.uid),
                      cdi_spec_of(devices, common, {.kind = kClaimKind, .hook = settings_.hook}), kClaimFileMode);
   }
 
@@ -291,6 +287,10 @@ milliseconds left_until(Deadline deadline) {
 
 }  // namespace
 
+std::string claim_file(std::string_view directory, std::string_view uid) {
+  return fmt::format("{}/{}{}{}", directory, kFilePrefix, uid, kFileEnding);
+}
+
 Result<PreparedClaim> prepare_claim(const ClaimOfNode& claim, const ClaimSettings& settings, base::Log& log,
                                     Deadline deadline) {
   const std::string name = fmt::format("claim {}", base::printable(fmt::format("{}/{}", claim.space, claim.name)));
@@ -328,7 +328,7 @@ Result<void> unprepare_claim(std::string_view uid, const ClaimSettings& settings
                    EBUSY, "stop these containers; Kubernetes then calls again", FailureReason::kBusy};
   }
   // The file is removed last: a killed call leaves no file, because Kubernetes calls again until this succeeds.
-  const std::string path = cdi_path(settings, uid);
+  const std::string path = claim_file(settings.cdi_directory, uid);
   if (::unlink(path.c_str()) == 0 || errno == ENOENT) return {};
   return sys_error(errno, "cannot remove `{}`", path);
 }

@@ -47,6 +47,9 @@ struct ClaimOfNode {
   std::vector<ClaimDevice> devices;
 };
 
+// Returns the path of the CDI file of a claim. directory: kClaimDirectory, or another one.
+std::string claim_file(std::string_view directory, std::string_view uid);
+
 struct ClaimSettings {
   const NodeSettings& node;                     // configuration, ledger, and the root of /sys
   std::string cdi_directory = kClaimDirectory;  // made if it is missing

@@ -64,7 +64,8 @@ void ClaimCalls::take(const ApiMessage& message) {
 }
 
 void ClaimCalls::end(const Call& call, Waiting& waiting, Result<std::vector<hook::PreparedDevice>> done) {
-  actions_.ended(waiting.key, call.call->prepares, done ? Result<void>() : Result<void>(done.error()));
+  actions_.ended(waiting.key, call.call->prepares, done ? Result<void>() : Result<void>(done.error()),
+                 Clock::now() - (call.until - kPatience));
   waiting.answer.emplace();
   if (done) {
     waiting.answer->devices = *std::move(done);

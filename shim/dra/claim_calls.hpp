@@ -30,7 +30,7 @@ class ClaimCalls {
     std::function<Result<hook::PreparedClaim>(const Claim&, base::Deadline)> prepare;
     std::function<Result<void>(const std::string& uid, base::Deadline)> unprepare;
     // Called once for each claim, with its result.
-    std::function<void(const ClaimKey&, bool prepares, const Result<void>&)> ended;
+    std::function<void(const ClaimKey&, bool prepares, const Result<void>&, Clock::duration took)> ended;
   };
   explicit ClaimCalls(Actions actions) : actions_(std::move(actions)) {}
 

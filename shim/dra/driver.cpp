@@ -20,6 +20,7 @@
 #include "base/process/frame_socket.hpp"
 #include "base/process/helper.hpp"
 #include "base/text.hpp"
+#include "hook/admin/metrics/count.hpp"
 #include "shim/dra/api/api_message.hpp"
 #include "shim/dra/api/api_process.hpp"
 #include "shim/dra/claim_calls.hpp"
@@ -119,8 +120,8 @@ class Driver {
                 [this](const std::string& uid, base::Deadline deadline) {
                   return hook::unprepare_claim(uid, claim_settings(), log_, deadline);
                 },
-            .ended = [this](const ClaimKey& key, bool prepares,
-                            const Result<void>& done) { note_end(key, prepares, done); }};
+            .ended = [this](const ClaimKey& key, bool prepares, const Result<void>& done,
+                            Clock::duration took) { note_end(key, prepares, done, took); }};
   }
 
   Result<hook::PreparedClaim> prepare(const Claim& claim, base::Deadline deadline) {
@@ -146,7 +147,10 @@ class Driver {
     return hook::prepare_claim(wanted, claim_settings(), log_, deadline);
   }
 
-  void note_end(const ClaimKey& key, bool prepares, const Result<void>& done) {
+  void note_end(const ClaimKey& key, bool prepares, const Result<void>& done, Clock::duration took) {
+    const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(took).count();
+    hook::count_claim(settings_.node.ledger, prepares ? "prepare" : "unprepare", done,
+                      static_cast<std::uint64_t>(microseconds));
     base::EventLine line(prepares ? (done ? "prepared" : "refused") : (done ? "unprepared" : "kept"));
     line.add("claim", key.space + "/" + key.name).add("uid", key.uid);
     if (done && prepares) line.add("hcas", prepared_hcas_);

@@ -1,5 +1,6 @@
 """The driver rdma-dra between a stand-in for the kubelet and one for the API server. The node is a file tree."""
 import concurrent.futures
+import json
 import os
 import signal
 import sys
@@ -78,6 +79,15 @@ class DriverCase(harness.TreeCase):
 
     def port(self, number, state):
         write(f"{self.tree}/sys/class/infiniband/mlx5_{number}/ports/1/state", state + "\n")
+
+    def metrics(self):
+        return harness.must([harness.HOOK, "metrics", "--ledger", self.ledger_directory, "--root", self.tree], env={})
+
+    def doctor(self):
+        """Returns the findings of the check "ledger"."""
+        done = harness.run([harness.HOOK, "doctor", "--json", *self.places()], env={})
+        check, = (one for one in json.loads(done.stdout)["checks"] if one["name"] == "ledger")
+        return check["findings"]
 
     def names(self):
         return [device["name"] for device in self.api.devices()]
@@ -227,8 +237,12 @@ class Claims(DriverCase):
         self.assertEqual(kubelet.prepare(key), first)
         self.assertEqual(os.listdir(self.tree + "/var/run/cdi"), files, "the file is written at each call")
         self.wait_for_log(f"prepared claim=team-a/train uid={UID}")
+        metrics = self.metrics()
+        self.assertIn("rdma_hook_claims 1\n", metrics)
+        self.assertIn('rdma_hook_stage_duration_microseconds_count{result="done",stage="prepare"} 3\n', metrics)
         self.assertEqual(kubelet.unprepare(key), {UID: ""})
         self.assertEqual(os.listdir(self.tree + "/var/run/cdi"), [])
+        self.assertNotIn("rdma_hook_claims", self.metrics())
         self.assertEqual(kubelet.unprepare(key, ("team-a", "never", "unknown-uid")), {UID: "", "unknown-uid": ""})
 
     def test_answers_each_claim_of_a_call(self):
@@ -264,6 +278,20 @@ class Claims(DriverCase):
                 self.assertEqual(len(answer[key[2]]), 1, answer)
             for answer in pool.map(kubelet.unprepare, keys):
                 self.assertEqual(list(answer.values()), [""])
+
+
+    def test_doctor_finds_claims_without_driver_and_without_file(self):
+        _, kubelet, process = self.begin()
+        kubelet.prepare(self.add_claim([self.names()[0]]))
+        self.until_probe(PROGRAM, 0, "")
+        self.assertEqual(self.doctor(), [])
+        name, = os.listdir(self.tree + "/var/run/cdi")
+        os.unlink(f"{self.tree}/var/run/cdi/{name}")
+        process.terminate()
+        process.wait(30)
+        messages = [finding["message"] for finding in self.doctor()]
+        self.assertTrue(any(f"{name}` is missing" in message for message in messages), messages)
+        self.assertTrue(any("rdma-dra is not ready" in message for message in messages), messages)
 
 
 class OtherOwners(DriverCase, harness.NodeCase):

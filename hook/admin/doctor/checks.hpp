@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/process/daemon_state.hpp"
 #include "base/result.hpp"
 #include "fabric/inventory.hpp"
 #include "fabric/kernel_facts.hpp"
@@ -174,12 +175,16 @@ struct LedgerFacts {
   std::map<std::string, std::vector<std::string>> names;
   std::vector<PlacedGid> gids;  // recorded GIDs of the rails of grants that are not stale
   std::vector<MovedGid> moved;  // the GIDs whose index changed since containers got them (moved_gids())
-  bool is_there = false;        // false: the node never had a grant
-  std::vector<Error> unread;    // errors of grants, of rail records, or of the ledger itself, such as its mode or owner
+  // CDI files of prepared claims that do not exist, by the key of the claim.
+  std::map<std::string, std::string> lost_claim_files;
+  std::optional<base::ProbedState> claim_driver;  // state of rdma-dra; nullopt: no claim is prepared
+  bool is_there = false;                          // false: the node never had a grant
+  std::vector<Error> unread;  // errors of grants, of rail records, or of the ledger itself, such as its mode or owner
 };
 
-// Reads the ledger; makes and writes no file. Leaves `names` and `moved` empty.
-LedgerFacts read_ledger_facts(const std::string& path);
+// Reads the ledger; makes and writes no file. Leaves `names` and `moved` empty. root: prefix of the directory with the
+// CDI files of claims.
+LedgerFacts read_ledger_facts(const std::string& path, const std::string& root = {});
 
 // Returns the GIDs that are no longer at their recorded index. Skips HCAs without a complete GID table. Pure.
 std::vector<MovedGid> moved_gids(const std::vector<PlacedGid>& placed, const fabric::Inventory& inventory);

@@ -172,7 +172,7 @@ std::vector<Finding> merge_alike(const std::vector<Finding>& findings) {
 // Reads the facts of the ledger. The default path of the ledger is below the node's root; a path of --ledger is used as
 // it is.
 LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inventory& inventory) {
-  LedgerFacts facts = read_ledger_facts(node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger);
+  LedgerFacts facts = read_ledger_facts(node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger, node.root);
   if (!node.snapshot) facts.names = names_by_device(node, config);
   facts.moved = moved_gids(facts.gids, inventory);
   return facts;

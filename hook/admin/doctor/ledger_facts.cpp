@@ -1,14 +1,17 @@
 #include "hook/admin/doctor/checks.hpp"
 
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "base/result.hpp"
 #include "base/text.hpp"
+#include "hook/claim/claims.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace hook {
@@ -69,6 +72,35 @@ void check_moved(const LedgerFacts& facts, Check& check) {
   }
 }
 
+// Adds the findings of prepared claims of Dynamic Resource Allocation.
+void check_claims(const LedgerFacts& facts, Check& check) {
+  for (const Grant& grant : facts.grants) {
+    if (!grant.owner.claim || grant.pending) continue;
+    const std::string label = base::printable(grant.owner.label);
+    const auto lost = facts.lost_claim_files.find(grant.owner.key);
+    if (lost != facts.lost_claim_files.end())
+      check.add(Grade::kBroken, label,
+                fmt::format("its CDI file `{}` is missing: no container of its pods can start again", lost->second),
+                "delete the pods that use the claim: rdma-dra writes the file when a new pod starts");
+    if (facts.claim_driver && !facts.claim_driver->is_ready)
+      check.add(Grade::kWarning, label,
+                fmt::format("is prepared, but rdma-dra is not ready ({}): pods that use it stay in Terminating",
+                            base::printable(facts.claim_driver->text)),
+                "start rdma-dra; if it was removed for ever, run `rdma-hook recover --claim UID` for each of these "
+                "claims");
+  }
+}
+
+// Reads the facts of check_claims().
+void read_claim_facts(const std::string& root, LedgerFacts& facts) {
+  for (const Grant& grant : facts.grants) {
+    if (!grant.owner.claim || grant.pending) continue;
+    if (!facts.claim_driver) facts.claim_driver = base::probe_daemon(facts.path, "rdma-dra");
+    const std::string file = claim_file(root + kClaimDirectory, claim_uid(grant.owner.key));
+    if (::access(file.c_str(), F_OK) != 0 && errno == ENOENT) facts.lost_claim_files.emplace(grant.owner.key, file);
+  }
+}
+
 // Adds the recorded GID indices of a grant's rails. Skips a stale grant, because no container uses its rails any more.
 Result<void> add_gids(const std::string& ledger, const Grant& grant, std::vector<PlacedGid>& gids) {
   if (grant.stale || TRY(NetworkRecordStore::read_presence(ledger, grant.owner.key)) == Presence::kAbsent) return {};
@@ -87,7 +119,7 @@ Result<void> add_gids(const std::string& ledger, const Grant& grant, std::vector
 
 }  // namespace
 
-LedgerFacts read_ledger_facts(const std::string& path) {
+LedgerFacts read_ledger_facts(const std::string& path, const std::string& root) {
   LedgerFacts facts;
   facts.path = path;
   struct statvfs disk {};
@@ -109,6 +141,7 @@ LedgerFacts read_ledger_facts(const std::string& path) {
   const auto read = Ledger::for_each_at(path, add, &facts.unread);
   facts.is_there = !read.has_value() || *read;
   if (!read.has_value()) facts.unread.push_back(read.error());
+  read_claim_facts(root, facts);
   return facts;
 }
 
@@ -149,6 +182,7 @@ Check check_ledger(const LedgerFacts& facts) {
   }
   check_names(facts, check);
   check_moved(facts, check);
+  check_claims(facts, check);
   check_room(facts, check);
   check.summary = facts.is_there ? fmt::format("{} grant{} in {}", facts.grants.size(),
                                                facts.grants.size() == 1 ? "" : "s", facts.path)

@@ -21,6 +21,11 @@ std::vector<Increment> releases_of(const Outcome& outcome) {
   return counts;
 }
 
+Increment failure_of(std::string_view stage, const Error& error) {
+  const std::string reason(to_string(failure_reason(error)));
+  return {kFailuresTotal, {{"stage", std::string(stage)}, {"reason", reason}}};
+}
+
 }  // namespace
 
 void count_stage(std::string_view stage, const Call& call, const Result<void>& result) {
@@ -29,10 +34,7 @@ void count_stage(std::string_view stage, const Call& call, const Result<void>& r
   std::vector<Increment> counts = releases_of(call.outcome);
   if (const auto& mode = call.outcome.granted_mode)
     counts.push_back({kGrantsTotal, {{"engine", std::string(to_string(call.outcome.engine))}, {"mode", *mode}}});
-  if (!result) {
-    const std::string reason(to_string(failure_reason(result.error())));
-    counts.push_back({kFailuresTotal, {{"stage", label}, {"reason", reason}}});
-  }
+  if (!result) counts.push_back(failure_of(stage, result.error()));
   if (counts.empty()) return;
   for (Increment& increment : observed_stage(label, result.has_value(), call.timing.total()))
     counts.push_back(std::move(increment));
@@ -42,6 +44,13 @@ void count_stage(std::string_view stage, const Call& call, const Result<void>& r
     counts.push_back({kDurationCount, labels});
   }
   add(call.ledger ? Counters::open(call.ledger->ledger.directory()) : Counters::open(call.node.ledger), counts);
+}
+
+void count_claim(const std::string& ledger, std::string_view stage, const Result<void>& result,
+                 std::uint64_t microseconds) {
+  std::vector<Increment> counts = observed_stage(stage, result.has_value(), microseconds);
+  if (!result) counts.push_back(failure_of(stage, result.error()));
+  add(Counters::open(ledger), counts);
 }
 
 void count_releases(const std::string& ledger, const Outcome& outcome) {

@@ -218,6 +218,7 @@ std::string prometheus_text(std::vector<Sample> samples) {
 }
 
 void Held::add(const Grant& grant) {
+  if (grant.owner.claim) ++claims_;
   for (const PlannedHca& hca : grant.hcas) {
     if (!hca.claim.empty()) continue;  // the claim's grant counts
     Sum& sum = sums_[{hca.name, hca.mode}];
@@ -243,6 +244,10 @@ std::vector<Sample> Held::samples() const {
     add("rdma_hook_units", "Granted units of an HCA.", sum.units);
     if (sum.limit) add("rdma_hook_limit", "Unit limit of an HCA.", *sum.limit);
   }
+  if (claims_ > 0)
+    samples.push_back({.name = "rdma_hook_claims",
+                       .help = "Claims of Kubernetes' Dynamic Resource Allocation with HCAs of this node.",
+                       .value = claims_});
   return samples;
 }
 

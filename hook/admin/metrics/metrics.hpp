@@ -16,6 +16,7 @@
 //   rdma_hook_grant_info{container,grant,hca,netns} 1            gauge; grant: shown_key(), as the log's `key`; netns:
 //                                                                path, empty if a container owns the grant; labels
 //                                                                namespace, pod, container_name in Kubernetes
+//   rdma_hook_claims                                             gauge: prepared claims of Dynamic Resource Allocation
 //   rdma_hook_pool_missing{pool}                                 gauge: HCAs that the pool lacks of "expect"; only
 //                                                                with "expect", and only if the number is certain
 //   rdma_port_counter{hca,port,counter}                          counter of the port, for all owners
@@ -56,7 +57,8 @@ std::string prometheus_text(std::vector<Sample> samples);
 class Held {
  public:
   void add(const Grant& grant);
-  std::vector<Sample> samples() const;    // rdma_hook_holders, rdma_hook_units, rdma_hook_limit
+  // rdma_hook_holders, rdma_hook_units, rdma_hook_limit; rdma_hook_claims if there is a claim
+  std::vector<Sample> samples() const;
   std::vector<std::string> hcas() const;  // names of all granted HCAs, each once
 
  private:
@@ -67,6 +69,7 @@ class Held {
     std::int64_t limit_since = 0;
   };
   std::map<std::pair<std::string, Mode>, Sum> sums_;
+  std::uint64_t claims_ = 0;
 };
 
 // Names of a container in Kubernetes. The names are empty if the container is not in a pod, or if its pod is unknown.

@@ -69,7 +69,7 @@ class ClaimCallsTest : public testing::Test {
                        return error;
                      },
                      .ended =
-                         [this](const ClaimKey& key, bool, const Result<void>& done) {
+                         [this](const ClaimKey& key, bool, const Result<void>& done, ClaimCalls::Clock::duration) {
                            log_ += fmt::format("{} {} ", key.uid, done ? "ended" : "failed");
                          }}};
 };

@@ -389,6 +389,40 @@ TEST(Doctor, ReportsRenamedHcaOfAGrant) {
   EXPECT_NE(check.findings[0].remedy.find("rdma dev set mine name rxe1"), std::string::npos);
 }
 
+TEST(Doctor, ReportsClaimsWithoutDriverOrFile) {
+  LedgerFacts facts;
+  facts.is_there = true;
+  Grant claim;
+  claim.owner = claim_owner("7b1c-1", {.space = "team", .name = "rails", .token = "t", .pods = {}, .hcas = {}});
+  Grant pending = claim;
+  pending.pending = true;
+  facts.grants = {claim, pending};
+  facts.claim_driver = base::ProbedState{true, "registered"};
+  EXPECT_TRUE(check_ledger(facts).findings.empty());
+  facts.claim_driver = base::ProbedState{false, "no running process has recorded a state"};
+  facts.lost_claim_files[claim.owner.key] = "/var/run/cdi/rdma-init.io-claim-7b1c-1.json";
+  const Check check = check_ledger(facts);
+  ASSERT_EQ(check.findings.size(), 2U) << "a claim that is not prepared yet needs neither";
+  EXPECT_EQ(check.findings[0].grade, Grade::kBroken);
+  EXPECT_NE(check.findings[0].message.find("rdma-init.io-claim-7b1c-1.json` is missing"), std::string::npos);
+  EXPECT_EQ(check.findings[1].object, claim.owner.label);
+  EXPECT_NE(check.findings[1].message.find("rdma-dra is not ready (no running process"), std::string::npos);
+  EXPECT_NE(check.findings[1].remedy.find("rdma-hook recover --claim"), std::string::npos);
+}
+
+TEST_F(DoctorLedger, ReadsTheCdiFileOfAClaim) {
+  const Owner claim = claim_owner("7b1c-1", {.space = "team", .name = "rails", .token = "t", .pods = {}, .hcas = {}});
+  ASSERT_EQ(allocate(claim, {{"mlx5_0", Mode::kExclusive, 1, {}}}, {claim.key, "7b1c-1", {}}), "");
+  const std::string file = path_ + "/var/run/cdi/rdma-init.io-claim-7b1c-1.json";
+  LedgerFacts facts = read_ledger_facts(path_, path_);
+  EXPECT_EQ(facts.lost_claim_files, (std::map<std::string, std::string>{{claim.key, file}}));
+  ASSERT_TRUE(facts.claim_driver);
+  EXPECT_FALSE(facts.claim_driver->is_ready);
+  std::filesystem::create_directories(path_ + "/var/run/cdi");
+  test_support::write_file(file, "{}");
+  EXPECT_TRUE(read_ledger_facts(path_, path_).lost_claim_files.empty());
+}
+
 TEST(Doctor, WarnsOfTestsThatNriDoesNotRun) {
   Config config;
   config.networks["default"] = {};
