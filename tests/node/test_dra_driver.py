@@ -6,7 +6,6 @@ import signal
 import sys
 import time
 
-import containers
 import harness
 from harness import children_of, read, status_of, wait_for, write
 
@@ -292,31 +291,6 @@ class Claims(DriverCase):
         messages = [finding["message"] for finding in self.doctor()]
         self.assertTrue(any(f"{name}` is missing" in message for message in messages), messages)
         self.assertTrue(any("rdma-dra is not ready" in message for message in messages), messages)
-
-
-class OtherOwners(DriverCase, harness.NodeCase):
-    """A container of another way, such as Docker on the same node, has an HCA."""
-
-    def test_taints_the_hca_and_explains_why_its_claim_is_not_prepared(self):
-        api, kubelet, _ = self.begin(config={**EXCLUSIVE, "memlock": harness.MEMLOCK})
-        names = self.names()
-        container = containers.fake_container(self, annotations=containers.EXCLUSIVE)
-        self.succeeded(self.hook("createRuntime", container.state()))
-        at = [device["attributes"]["rdmaDevice"]["string"] for device in api.devices()].index("mlx5_1")
-        since = time.monotonic()
-        self.until(lambda: self.taints()[at] == ["rdma-init.io/held"], "a taint")
-        print(f"the taint after {time.monotonic() - since:.2f} s", file=sys.stderr)
-        answer = kubelet.prepare(self.add_claim([names[at]]))[UID]
-        self.assertIn("container " + container.bundle.id, answer)
-        event, = api.cluster_events
-        self.assertEqual((event["reason"], event["involvedObject"]["uid"]), ("HcaInUse", UID))
-        self.assertIn("container " + container.bundle.id, event["message"])
-        container.end()
-        self.succeeded(self.hook("poststop", {**container.state(), "status": "stopped"}))
-        self.until(lambda: self.taints()[at] == [], "no taint")
-        self.assertEqual(len(kubelet.prepare(self.add_claim([names[at]]))[UID]), 1)
-        self.assertEqual(len(api.cluster_events), 1)
-        self.assertEqual(kubelet.unprepare(("team-a", "train", UID)), {UID: ""})
 
 
 class Kubelets(DriverCase):
