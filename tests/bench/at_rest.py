@@ -1,8 +1,10 @@
 """Counts the system calls of a daemon at rest: at_rest.py SECONDS TRACE DIRECTORY PROGRAM [ARGUMENT...]
 
-DIRECTORY: of the kubelet's socket, for rdma-device-plugin; this program is its kubelet. Empty for other daemons, which log "serving at".
+DIRECTORY: of the kubelet's socket, for rdma-device-plugin; this program is its kubelet. dra:DIRECTORY: for rdma-dra, whose kubelet and API
+server this program is. Empty for other daemons, which log "serving at".
 Prints a line at its start. After SECONDS of rest it prints the number of calls of all threads and processes, waiting calls included.
 docs: tests/bench/README.md"""
+import os
 import re
 import subprocess
 import sys
@@ -29,6 +31,24 @@ def registered(directory):
     return wait
 
 
+def published(directory):
+    """Returns the arguments of rdma-dra, and a function that waits until its slices are published and its health is watched."""
+    import apiserver  # with python3-grpcio
+    import dra_kubelet
+    os.makedirs(directory + "/api")
+    api = apiserver.ApiServer(directory + "/api")
+    kubelet_side = dra_kubelet.DraKubelet(directory)
+
+    def wait(_):
+        kubelet_side.register()
+        health = kubelet_side.watch_health()
+        health.wait_for(lambda devices: devices)
+        while api.watches != 1 or not api.devices():
+            time.sleep(0.05)
+        return api, kubelet_side, health
+    return ["--kubelet", directory, "--api", api.address, "--credential", directory + "/api", "--node", "n1"], wait
+
+
 def serving(process):
     for line in process.stderr:
         if "serving at" in line:
@@ -39,7 +59,11 @@ def serving(process):
 def main():
     print("the caller may change its mounts", flush=True)
     seconds, trace, directory, *argv = sys.argv[1:]
-    wait = registered(directory) if directory else serving
+    if directory.startswith("dra:"):
+        more, wait = published(directory.removeprefix("dra:"))
+        argv += more
+    else:
+        wait = registered(directory) if directory else serving
     process = subprocess.Popen(["strace", "-f", "-qq", "-ttt", "-e", "signal=none", "-o", trace, *argv], stdin=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, text=True)
     alive = wait(process)

@@ -46,7 +46,8 @@ REST = 60  # seconds; a daemon may read its node once within them
 AT_REST = "at rest: "
 # Name, HCAs of the node, most system calls per second.
 DAEMONS = ((AT_REST + "rdma-device-plugin", MOST, 7), (AT_REST + "rdma-device-plugin", MANY_HCAS, 30),
-           (AT_REST + "rdma-hook metrics --listen", MOST, 0))
+           (AT_REST + "rdma-dra", MOST, 7), (AT_REST + "rdma-hook metrics --listen", MOST, 0))
+NEED_GRPC = ("plugin", "dra")  # parts of names
 POOLS = [{"name": "rails", "modes": ["exclusive"], "resource": "rdma-init.io/rails"}]
 TICK = 0.05  # seconds, more than a step of the clock of change times: hook/ledger/views.cpp
 # rdma-nri does not keep an inventory that it reads within a second of an event of the kernel.
@@ -322,13 +323,17 @@ class Daemon(scene.Scene):
             os.mkdir(directory, 0o700)
         os.makedirs(self.work + "/plugins")
         argv = [program("TESTED_DEVICE_PLUGIN"), "--plugins", self.work + "/plugins", "--config", self.config]
+        directory = self.work + "/plugins" if "plugin" in name else ""
+        if "dra" in name:
+            argv = [program("TESTED_DRA"), "--config", self.config]
+            directory = "dra:" + self.work + "/plugins"
         if "metrics" in name:
             argv = [program("TESTED_HOOK"), "metrics", "--listen", f"unix:{self.work}/metrics/socket"]
         # The daemon watches the directory of its configuration, so the trace has its own.
         trace = f"{tempfile.mkdtemp(dir=self.place)}/trace"
         self.process = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", sys.executable, f"{HERE}/at_rest.py", str(REST), trace,
-             self.work + "/plugins" if "plugin" in name else "", *argv, "--ledger", self.ledger_directory],
+             directory, *argv, "--ledger", self.ledger_directory],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={**os.environ, "PATH": PATH})
         self.addCleanup(harness.end_process, self.process)
         self.process.stdout.readline()
@@ -344,9 +349,10 @@ class Daemon(scene.Scene):
 def start_daemons(only, skipped):
     """Starts the daemons of which `only` is the beginning of the name. They rest while other lines are counted."""
     chosen = [daemon for daemon in DAEMONS if daemon[0].startswith(only)]
-    if any("plugin" in name for name, *_ in chosen) and not importlib.util.find_spec("grpc"):
-        skipped[AT_REST + "rdma-device-plugin"] = "no python3-grpcio"
-        chosen = [daemon for daemon in chosen if "plugin" not in daemon[0]]
+    if not importlib.util.find_spec("grpc"):
+        without = [daemon for daemon in chosen if any(part in daemon[0] for part in NEED_GRPC)]
+        skipped.update((name, "no python3-grpcio") for name, *_ in without)
+        chosen = [daemon for daemon in chosen if daemon not in without]
     started = []
     for hcas in sorted({hcas for _, hcas, _ in chosen}):
         with LiveNode(hcas, FEW_SLOTS):
