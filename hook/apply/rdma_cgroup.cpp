@@ -10,6 +10,7 @@
 #include "base/file.hpp"
 #include "base/proc.hpp"
 #include "base/text.hpp"
+#include "hook/plan/parts.hpp"
 
 namespace hook {
 namespace {
@@ -18,11 +19,6 @@ constexpr std::string_view kHandle = "hca_handle";
 constexpr std::string_view kObject = "hca_object";
 
 // Returns the lower of the two limits. A missing value is no limit.
-std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
-                                       const std::optional<std::uint32_t>& right) {
-  return left && right ? std::min(left, right) : left ? left : right;
-}
-
 // Returns `controller` if the kernel is 7.3 or later. Otherwise, or if the release cannot be read, returns kUnsafe;
 // RdmaController has the reason.
 RdmaController if_safe(RdmaController controller, const std::string& root) {
@@ -82,10 +78,6 @@ std::optional<NoLimits> no_limits(RdmaController controller) {
   }
   return NoLimits{"the node has no cgroup controller `rdma`",
                   "boot a kernel with CONFIG_CGROUP_RDMA, or remove the limits"};
-}
-
-RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right) {
-  return {lower_one(left.handles, right.handles), lower_one(left.objects, right.objects)};
 }
 
 RdmaLimits limits_in(std::string_view rdma_max, std::string_view device) {

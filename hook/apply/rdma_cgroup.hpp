@@ -33,9 +33,6 @@ struct NoLimits {
 // Returns why the controller cannot set limits, and the remedy; nullopt: it can. Pure.
 std::optional<NoLimits> no_limits(RdmaController controller);
 
-// Returns the lower value of each limit. A missing value is no limit.
-RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right);
-
 // Returns the limits of a device in a text of rdma.max, without limits if the device is missing. The kernel writes
 // "max" for no limit.
 RdmaLimits limits_in(std::string_view rdma_max, std::string_view device);

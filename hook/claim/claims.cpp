@@ -85,7 +85,7 @@ ContainerRequest request_of(const ClaimOfNode& claim, Config config) {
     if (device.is_admin) continue;
     auto& selectors = request.selection.selectors.selectors;
     selectors.insert(selectors.end(), device.units, {.pattern = device.hca, .port = {}});
-    request.claimed[device.hca] = {device.mode, device.network};
+    request.claimed[device.hca] = {device.mode, device.network, device.limits};
   }
   if (request.claimed.empty()) request.selection.kind = HcaSelection::Kind::kNone;
   return requesting;
@@ -100,7 +100,8 @@ std::vector<ClaimHca> hcas_of(const ClaimOfNode& claim, const KnownDevices& know
                  .device = booked ? *booked : device.hca,
                  .label = device.name,
                  .is_admin = device.is_admin,
-                 .network = device.network.value_or("")};
+                 .network = device.network.value_or(""),
+                 .limits = device.limits};
     if (std::ranges::find(hcas, hca) == hcas.end()) hcas.push_back(std::move(hca));
   }
   return hcas;

@@ -112,6 +112,7 @@ void join_claims(const std::vector<Grant>& claims, const std::string& root, Owne
       ClaimTerms& terms = request.claimed[hca.name];
       if (held) terms.mode = held->mode;
       if (!hcas[i].network.empty()) terms.network = hcas[i].network;
+      terms.limits = hcas[i].limits;
       granted.push_back(std::move(hca));
     }
   }

@@ -26,6 +26,7 @@ struct ClaimHca {
   std::string label = {};    // the name of its device in the ResourceSlice
   bool is_admin = false;     // access for monitoring: the grant of the claim does not hold the HCA
   std::string network = {};  // network that the claim states; empty: that of the HCA's pool
+  RdmaLimits limits = {};    // limits that the claim states
   friend bool operator==(const ClaimHca&, const ClaimHca&) = default;
 };
 // Facts in the record of a claim, beside the HCAs of its grant.

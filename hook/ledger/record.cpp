@@ -64,6 +64,8 @@ void describe(auto& members, ClaimHca& hca) {
   members.name("label", hca.label, kLongestHcaName);
   members.optional("is_admin", hca.is_admin);
   members.optional("network", hca.network);
+  members.optional("objects", hca.limits.objects);
+  members.optional("handles", hca.limits.handles);
 }
 
 void describe(auto& members, ClaimFacts& claim) {

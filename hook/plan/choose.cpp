@@ -215,7 +215,8 @@ std::optional<GidSpace> gid_space(const fabric::Hca& hca) {
 Result<Terms> terms_for(const NodeHca& node, const Request& request, const Config& config) {
   Terms terms;
   const auto claim = request.claimed.find(node.name());
-  const ClaimTerms asked = claim == request.claimed.end() ? ClaimTerms{request.mode, request.network} : claim->second;
+  const ClaimTerms asked =
+      claim == request.claimed.end() ? ClaimTerms{request.mode, request.network, {}} : claim->second;
   const auto& network = asked.network ? asked.network : node.pool->network;
   if (network) {
     const auto found = config.networks.find(*network);

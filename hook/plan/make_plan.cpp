@@ -153,7 +153,7 @@ Result<Plan> make_plan(const PlanInput& input) {
   plan.nodes = TRY(planned_nodes(input.among.config.nodes, input.among.inventory, granted));
   plan.memlock = input.among.config.memlock;
   if (input.among.config.ipc_lock) plan.capabilities.emplace_back("CAP_IPC_LOCK");
-  plan.rdma_limits = planned_rdma_limits(plan.hcas, input.among.node);
+  plan.rdma_limits = planned_rdma_limits(plan.hcas, input.among.node, input.among.request.claimed);
   TRY_VOID(plan_netdevs(input, chosen, plan));
   for (const NodeHca* node : granted) {
     if (node->is_active()) continue;

@@ -227,6 +227,11 @@ Result<void> check_netdev(const PlanInput& input, const ChosenHca& unit) {
   return error;
 }
 
+std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
+                                       const std::optional<std::uint32_t>& right) {
+  return left && right ? std::min(left, right) : left ? left : right;
+}
+
 }  // namespace
 
 Result<void> was_read(const fabric::Inventory& inventory, Part part, std::optional<std::string_view> hca) {
@@ -260,13 +265,21 @@ Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const
   return nodes;
 }
 
-std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node) {
+RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right) {
+  return {lower_one(left.handles, right.handles), lower_one(left.objects, right.objects)};
+}
+
+std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node,
+                                                  const std::map<std::string, ClaimTerms>& claimed) {
   std::vector<PlannedRdmaLimit> planned;
   for (const PlannedHca& hca : held) {
     const NodeHca* const known = node.find(hca.name);
     // Limits apply only to granted HCAs, so an HCA that is only booked (held_only) gets no limit.
     if (hca.held_only || hca.mode == Mode::kExclusive || !known || !known->pool) continue;
-    if (is_limited(known->pool->rdma_limits)) planned.push_back({hca.name, known->pool->rdma_limits});
+    const auto claim = claimed.find(hca.name);
+    const RdmaLimits of_claim = claim == claimed.end() ? RdmaLimits() : claim->second.limits;
+    const RdmaLimits limits = lower_of(known->pool->rdma_limits, of_claim);
+    if (is_limited(limits)) planned.push_back({hca.name, limits});
   }
   return planned;
 }

@@ -1,6 +1,7 @@
 // Plans the device nodes, netdevs and sysfs view of chosen HCAs. Internal to hook/.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,9 +23,13 @@ Result<void> was_read(const fabric::Inventory& inventory, fabric::Unread::Part p
 Result<std::vector<PlannedNode>> planned_nodes(const NodeOptions& options, const fabric::Inventory& inventory,
                                                const std::vector<const NodeHca*>& granted);
 
-// Returns the RDMA limits that pools set for the HCAs in `held`. An exclusive HCA gets no limit, because no other
-// container uses it.
-std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node);
+// Returns the lower value of each limit. A missing value is no limit.
+RdmaLimits lower_of(const RdmaLimits& left, const RdmaLimits& right);
+
+// Returns the RDMA limits of the HCAs in `held`: those of pools, and lower ones of claims. An exclusive HCA gets no
+// limit, because no other container uses it.
+std::vector<PlannedRdmaLimit> planned_rdma_limits(const std::vector<PlannedHca>& held, const NodeMap& node,
+                                                  const std::map<std::string, ClaimTerms>& claimed);
 
 // Sets plan.netdevs: one netdev per unit that has a network and a mode other than hca, except netdevs that moved to the
 // container or its pod before. Plans none, with a warning, if the container is in the node's network namespace. Errors:

@@ -136,7 +136,7 @@ Result<void> verify_grants(const OciState& state, const ContainerRequest& reques
   // HCAs can have been renamed since rdma-nri granted them.
   const auto granted = named_by_now(booked, names, inventory, call.node.root);
   TRY_VOID(check_granted_nodes(requesting, granted, inventory));
-  const auto limits = planned_rdma_limits(granted, NodeMap(inventory, requesting.admin));
+  const auto limits = planned_rdma_limits(granted, NodeMap(inventory, requesting.admin), requesting.request->claimed);
   if (!limits.empty()) call.log.warnings(TRY(about(FailureReason::kDevices, limit_rdma(state.pid, limits))));
   return {};
 }

@@ -26,15 +26,18 @@
 
 namespace hook {
 
-// Mode and network of an HCA of a claim (Kubernetes' Dynamic Resource Allocation).
+// What a claim (Kubernetes' Dynamic Resource Allocation) states for an HCA.
 struct ClaimTerms {
   std::optional<Mode> mode;            // nullopt: that of the network or pool
   std::optional<std::string> network;  // nullopt: that of the pool
+  RdmaLimits limits = {};              // apply where the pool has no lower ones
   friend bool operator==(const ClaimTerms&, const ClaimTerms&) = default;
 };
 void describe(auto& members, ClaimTerms& terms) {
   members("mode", terms.mode);
   members("network", terms.network);
+  members("objects", terms.limits.objects);
+  members("handles", terms.limits.handles);
 }
 
 struct Request {

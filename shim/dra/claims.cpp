@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -23,7 +24,8 @@ constexpr const char* kParametersKind = "HcaParameters";
 constexpr std::size_t kMostDevices = 32;
 constexpr std::size_t kMostConsumers = 256;
 constexpr std::size_t kMostConfigs = 64;
-constexpr std::size_t kMostUnits = 65535;  // the largest limit of a pool in config.json
+constexpr std::uint64_t kLargestRdmaLimit = INT32_MAX - 1;  // of config.json
+constexpr std::size_t kMostUnits = 65535;                   // the largest limit of a pool in config.json
 // The API server stores objects of at most 1.5 MiB.
 constexpr base::JsonLimits kClaimLimits{.bytes = std::size_t{2} << 20, .depth = 64, .values = std::size_t{1} << 16};
 constexpr std::size_t kShownValue = 64;  // bytes of a quotation
@@ -69,6 +71,28 @@ bool is_this(const Json& object, const char* name, std::string_view text) {
   return value && value->is_string() && value->get_ref<const std::string&>() == text;
 }
 
+// Reads a limit on top of an earlier one: the lower one counts, so that a claim cannot raise that of its class.
+Result<void> read_limit(const std::string& name, const Json& value, const std::string& where,
+                        hook::RdmaLimits& limits) {
+  const bool is_objects = name == "hca_objects";
+  if (!is_objects && name != "hca_handles")
+    return make_error("{}{} is no limit: expected hca_objects or hca_handles", where,
+                      base::printable(name, kShownValue));
+  const auto* const number = value.get_ptr<const Json::number_unsigned_t*>();
+  if (!number || *number == 0 || *number > kLargestRdmaLimit)
+    return wrong(where + name, "a number from 1 to 2147483646", &value);
+  auto& limit = is_objects ? limits.objects : limits.handles;
+  limit = std::min(limit.value_or(UINT32_MAX), static_cast<std::uint32_t>(*number));
+  return {};
+}
+
+Result<void> read_limits(const Json& value, const std::string& where, hook::RdmaLimits& limits) {
+  if (!value.is_object()) return wrong(where, "an object", &value);
+  for (const auto& [name, limit] : value.items())
+    TRY_VOID(read_limit(name, limit, where + ".", limits));
+  return {};
+}
+
 Result<void> read_parameter(const std::string& name, const Json& value, const std::string& where,
                             HcaParameters& parameters) {
   const auto* const text = value.get_ptr<const std::string*>();
@@ -84,7 +108,9 @@ Result<void> read_parameter(const std::string& name, const Json& value, const st
     parameters.network = *text;
     return {};
   }
-  return make_error("{}{} is no parameter: expected mode or network", where, base::printable(name, kShownValue));
+  if (name == "limits") return read_limits(value, where + name, parameters.limits);
+  return make_error("{}{} is no parameter: expected mode, network or limits", where,
+                    base::printable(name, kShownValue));
 }
 
 // Reads parameters on top of earlier ones: a member that is missing keeps its value.

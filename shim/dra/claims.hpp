@@ -15,12 +15,15 @@
 namespace shim {
 
 // `parameters` of an `opaque` configuration for this driver:
-//   {"apiVersion": "rdma-init.io/v1alpha1", "kind": "HcaParameters", "mode": "shared", "network": "rails"}
-// "mode" and "network" have the meaning of the annotations rdma-init.io/mode and /network. Each can be missing. Another
-// member is an error, because a misspelt one would otherwise have no effect.
+//   {"apiVersion": "rdma-init.io/v1alpha1", "kind": "HcaParameters", "mode": "shared", "network": "rails",
+//    "limits": {"hca_objects": 4096, "hca_handles": 8}}
+// "mode" and "network" have the meaning of the annotations rdma-init.io/mode and /network, and the members of "limits"
+// that of a pool's "limits" in config.json, which they can only lower. Each can be missing. Another member is an error,
+// because a misspelt one would otherwise have no effect.
 struct HcaParameters {
   std::optional<hook::Mode> mode;      // nullopt: that of the network or pool
   std::optional<std::string> network;  // nullopt: that of the pool; is_config_name()
+  hook::RdmaLimits limits = {};
   friend bool operator==(const HcaParameters&, const HcaParameters&) = default;
 };
 

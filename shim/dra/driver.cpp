@@ -142,7 +142,8 @@ class Driver {
                                 .units = hca.device->units,
                                 .is_admin = hca.device->is_admin,
                                 .mode = hca.device->parameters.mode,
-                                .network = hca.device->parameters.network});
+                                .network = hca.device->parameters.network,
+                                .limits = hca.device->parameters.limits});
     }
     return hook::prepare_claim(wanted, claim_settings(), log_, deadline);
   }

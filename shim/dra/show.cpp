@@ -60,6 +60,15 @@ Error with_hint(Error error, const char* hint) {
   return error;
 }
 
+// Returns the limits of each container of the claim, which do not apply in mode exclusive.
+std::string limits_text(const hook::RdmaLimits& limits, hook::Mode mode) {
+  std::string text;
+  if (mode == hook::Mode::kExclusive) return text;
+  if (limits.objects) text += fmt::format(", at most {} objects", *limits.objects);
+  if (limits.handles) text += fmt::format(", at most {} contexts", *limits.handles);
+  return text;
+}
+
 // Returns a line about an HCA of a claim.
 Result<std::string> claim_line(const ClaimedHca& claimed, const hook::NodeMap& map, const hook::Config& config) {
   const hook::NodeHca* const node = map.find(claimed.hca);
@@ -70,11 +79,12 @@ Result<std::string> claim_line(const ClaimedHca& claimed, const hook::NodeMap& m
   request.network = claimed.device->parameters.network;
   const auto terms = hook::terms_for(*node, request, config);
   if (!terms) return base::wrap(terms.error(), base::printable(claimed.hca));
-  return fmt::format("{} = {}, request {}, pool {}, mode {}, network {}{}{}\n", claimed.device->device,
+  const auto limits = hook::lower_of(node->pool->rdma_limits, claimed.device->parameters.limits);
+  return fmt::format("{} = {}, request {}, pool {}, mode {}, network {}{}{}{}\n", claimed.device->device,
                      base::printable(claimed.hca), claimed.device->request, node->pool->name, to_string(terms->mode),
                      terms->network ? terms->network->name : "none",
                      claimed.device->units > 1 ? fmt::format(", {} units", claimed.device->units) : "",
-                     claimed.device->is_admin ? ", for monitoring" : "");
+                     limits_text(limits, terms->mode), claimed.device->is_admin ? ", for monitoring" : "");
 }
 
 Result<std::string> read_claim_text(const std::string& path) {

@@ -16,6 +16,8 @@ void check_device(const shim::ClaimedDevice& device) {
   require(device.share_id.empty() || shim::is_uid(device.share_id), "a share is a UID", device.share_id);
   require(device.units > 0 && device.units <= UINT16_MAX, "a number of units");
   require(!device.parameters.network || hook::is_config_name(*device.parameters.network), "a network is a name");
+  for (const auto& limit : {device.parameters.limits.objects, device.parameters.limits.handles})
+    require(!limit || (*limit > 0 && *limit < INT32_MAX), "a limit is one of config.json");
 }
 
 }  // namespace

@@ -57,14 +57,14 @@ class DraCase(harness.TreeCase):
     def test_prints_the_hcas_of_a_claim(self):
         names = [device["name"] for device in self.devices()]
         config = [{"source": "FromClaim", "requests": [], "opaque": {"driver": "rdma-init.io", "parameters": {
-            "apiVersion": "rdma-init.io/v1alpha1", "kind": "HcaParameters", "mode": "hca"}}}]
+            "apiVersion": "rdma-init.io/v1alpha1", "kind": "HcaParameters", "mode": "hca", "limits": {"hca_objects": 4096, "hca_handles": 8}}}}]
         path = self.claim(names[1], names[3], config=config)
         done = self.read_claim(path)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(done.stdout.splitlines(), [
             "claim team-a/train with the UID 7b1c6f0e",
-            f"{names[1]} = mlx5_1, request hca, pool rails, mode hca, network none",
-            f"{names[3]} = mlx5_3, request hca, pool rails, mode hca, network none"])
+            f"{names[1]} = mlx5_1, request hca, pool rails, mode hca, network none, at most 4096 objects, at most 8 contexts",
+            f"{names[3]} = mlx5_3, request hca, pool rails, mode hca, network none, at most 4096 objects, at most 8 contexts"])
         with open(path, encoding="utf-8") as file:
             self.assertEqual(self.read_claim("-", input=file.read()).stdout, done.stdout)
 

@@ -12,6 +12,7 @@
 #include "hook/grant/claims_of.hpp"
 #include "hook/grant/grant.hpp"
 #include "hook/oci/container_spec.hpp"
+#include "hook/plan/parts.hpp"
 #include "support/inventories.hpp"
 #include "support/results.hpp"
 #include "support/tree.hpp"
@@ -306,6 +307,22 @@ TEST_F(ClaimTest, PodGetsRequestForItsClaims) {
   EXPECT_EQ(request.claimed.at("mlx5_2").mode, Mode::kExclusive);
   EXPECT_TRUE(must(claims_of_pod("another", ledger())).empty());
   EXPECT_TRUE(must(claims_of_pod("", ledger())).empty());
+}
+
+TEST_F(ClaimTest, LimitsOfClaimLowerThoseOfItsPool) {
+  configure(R"(["shared"])", R"(, "limits": {"hca_objects": 1000, "hca_handles": 4})");
+  ClaimDevice limited = device(0);
+  limited.limits = {.handles = 8, .objects = 50};
+  must(prepare(claim({limited, device(1)})));
+  Owner owner;
+  Request request;
+  join_claims(must(claims_of_pod(kPodUid, ledger())), node_.root, owner, request);
+  EXPECT_EQ(request.claimed.at("mlx5_0").limits, limited.limits) << "the record has them";
+  const auto inventory = test_support::rails(3, 4);
+  const auto planned = planned_rdma_limits(grant_of()->hcas, NodeMap(inventory, must(read_config())), request.claimed);
+  ASSERT_EQ(planned.size(), 2U);
+  EXPECT_EQ(planned[0].limits, (RdmaLimits{.handles = 4, .objects = 50}));
+  EXPECT_EQ(planned[1].limits, (RdmaLimits{.handles = 4, .objects = 1000}));
 }
 
 TEST_F(ClaimTest, RefusesTextsThatAreNoNames) {

@@ -109,16 +109,35 @@ TEST(DraClaim, TakesParametersOfTheClaimBeforeThoseOfTheClass) {
   EXPECT_EQ(claim->devices.at(0).parameters, HcaParameters());
 }
 
+TEST(DraClaim, TakesTheLowerLimitOfClaimAndClass) {
+  const std::string of_class = config_entry("FromClass", R"("limits": {"hca_objects": 100, "hca_handles": 8})");
+  const std::string of_claim = config_entry("FromClaim", R"("limits": {"hca_objects": 5000, "hca_handles": 2})");
+  const auto claim = parse_claim(changed("/status/allocation/devices/config", "[" + of_class + ", " + of_claim + "]"));
+  ASSERT_TRUE(claim) << claim.error().message;
+  EXPECT_EQ(claim->devices.at(0).parameters.limits, (hook::RdmaLimits{2, 100}));
+}
+
 TEST(DraClaim, RefusesWrongParameters) {
   const struct {
     const char* members;
     const char* message;
-  } rows[] = {{R"("mode": "all")", "opaque.parameters.mode is `all`: expected exclusive, shared, shared-multi or hca"},
-              {R"("mode": 1)", "opaque.parameters.mode is `1`: expected exclusive, shared, shared-multi or hca"},
-              {R"("network": "../../etc")",
-               "opaque.parameters.network is `../../etc`: expected the name of a network of config.json"},
-              {R"("network": [])", "opaque.parameters.network is `[]`: expected the name of a network of config.json"},
-              {R"("moed": "hca")", "opaque.parameters.moed is no parameter: expected mode or network"}};
+  } rows[] = {
+      {R"("mode": "all")", "opaque.parameters.mode is `all`: expected exclusive, shared, shared-multi or hca"},
+      {R"("mode": 1)", "opaque.parameters.mode is `1`: expected exclusive, shared, shared-multi or hca"},
+      {R"("network": "../../etc")",
+       "opaque.parameters.network is `../../etc`: expected the name of a network of config.json"},
+      {R"("network": [])", "opaque.parameters.network is `[]`: expected the name of a network of config.json"},
+      {R"("moed": "hca")", "opaque.parameters.moed is no parameter: expected mode, network or limits"},
+      {R"("limits": 7)", "opaque.parameters.limits is `7`: expected an object"},
+      {R"("limits": {"hca": 1})", "opaque.parameters.limits.hca is no limit: expected hca_objects or hca_handles"},
+      {R"("limits": {"hca_objects": 0})",
+       "opaque.parameters.limits.hca_objects is `0`: expected a number from 1 to 2147483646"},
+      {R"("limits": {"hca_handles": 2147483647})",
+       "opaque.parameters.limits.hca_handles is `2147483647`: expected a number from 1 to 2147483646"},
+      {R"("limits": {"hca_handles": -1})",
+       "opaque.parameters.limits.hca_handles is `-1`: expected a number from 1 to 2147483646"},
+      {R"("limits": {"hca_handles": "8"})",
+       "opaque.parameters.limits.hca_handles is `8`: expected a number from 1 to 2147483646"}};
   for (const auto& row : rows)
     EXPECT_EQ(parameters("[" + config_entry("FromClaim", row.members) + "]"),
               "status.allocation.devices.config[0]." + std::string(row.message));
