@@ -35,7 +35,7 @@ struct ClaimDevice {
   bool is_admin = false;                    // access for monitoring: gets the device nodes, and nothing is booked
   std::optional<Mode> mode = {};            // nullopt: that of the network or pool
   std::optional<std::string> network = {};  // nullopt: that of the pool
-  RdmaLimits limits = {};                   // of each container; they can only lower those of the pool
+  RdmaLimits limits = {};                   // limits of each container, which can only lower those of the pool
   friend bool operator==(const ClaimDevice&, const ClaimDevice&) = default;
 };
 

@@ -26,7 +26,7 @@
 
 namespace hook {
 
-// What a claim (Kubernetes' Dynamic Resource Allocation) states for an HCA.
+// The terms that a claim (Kubernetes' Dynamic Resource Allocation) states for an HCA.
 struct ClaimTerms {
   std::optional<Mode> mode;            // nullopt: that of the network or pool
   std::optional<std::string> network;  // nullopt: that of the pool

@@ -24,7 +24,7 @@ constexpr const char* kParametersKind = "HcaParameters";
 constexpr std::size_t kMostDevices = 32;
 constexpr std::size_t kMostConsumers = 256;
 constexpr std::size_t kMostConfigs = 64;
-constexpr std::uint64_t kLargestRdmaLimit = INT32_MAX - 1;  // of config.json
+constexpr std::uint64_t kLargestRdmaLimit = INT32_MAX - 1;  // the largest one in config.json
 constexpr std::size_t kMostUnits = 65535;                   // the largest limit of a pool in config.json
 // The API server stores objects of at most 1.5 MiB.
 constexpr base::JsonLimits kClaimLimits{.bytes = std::size_t{2} << 20, .depth = 64, .values = std::size_t{1} << 16};
