@@ -36,6 +36,7 @@ def published(directory):
     import apiserver  # with python3-grpcio
     import dra_kubelet
     os.makedirs(directory + "/api")
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)  # the benchmark has its own network namespace
     api = apiserver.ApiServer(directory + "/api")
     kubelet_side = dra_kubelet.DraKubelet(directory)
 
