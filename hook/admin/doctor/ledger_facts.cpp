@@ -73,7 +73,7 @@ void check_moved(const LedgerFacts& facts, Check& check) {
 }
 
 // Adds the findings of prepared claims of Dynamic Resource Allocation.
-void check_claims(const LedgerFacts& facts, Check& check) {
+void check_prepared_claims(const LedgerFacts& facts, Check& check) {
   for (const Grant& grant : facts.grants) {
     if (!grant.owner.claim || grant.pending) continue;
     const std::string label = base::printable(grant.owner.label);
@@ -91,7 +91,7 @@ void check_claims(const LedgerFacts& facts, Check& check) {
   }
 }
 
-// Reads the facts of check_claims().
+// Reads the facts of check_prepared_claims().
 void read_claim_facts(const std::string& root, LedgerFacts& facts) {
   for (const Grant& grant : facts.grants) {
     if (!grant.owner.claim || grant.pending) continue;
@@ -182,7 +182,7 @@ Check check_ledger(const LedgerFacts& facts) {
   }
   check_names(facts, check);
   check_moved(facts, check);
-  check_claims(facts, check);
+  check_prepared_claims(facts, check);
   check_room(facts, check);
   check.summary = facts.is_there ? fmt::format("{} grant{} in {}", facts.grants.size(),
                                                facts.grants.size() == 1 ? "" : "s", facts.path)

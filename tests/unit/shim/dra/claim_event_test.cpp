@@ -8,11 +8,11 @@ namespace {
 
 using base::FailureReason;
 
-const ClaimKey kClaim{"team-a", "train-0-rails", "7b1c6f0e"};
+const ClaimKey kEventClaim{"team-a", "train-0-rails", "7b1c6f0e"};
 
 TEST(ClaimEvent, NamesClaimReasonAndRemedy) {
   const base::Error error{"`mlx5_1` is held by container web", 0, "stop the container", FailureReason::kBusy};
-  const base::Json event = claim_event(kClaim, error, "n1", 1790000000);
+  const base::Json event = claim_event(kEventClaim, error, "n1", 1790000000);
   EXPECT_EQ(event["metadata"].dump(), R"({"generateName":"train-0-rails.","namespace":"team-a"})");
   EXPECT_EQ(event["involvedObject"].dump(), R"({"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim",)"
                                             R"("namespace":"team-a","name":"train-0-rails","uid":"7b1c6f0e"})");
