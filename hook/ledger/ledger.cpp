@@ -237,12 +237,13 @@ Result<LockedHcas> Ledger::lock(const std::vector<std::string>& hcas, int timeou
     const auto device = devices.find(name);
     names.emplace(device == devices.end() ? name : device->second, name);
   }
+  const LockTime time(timeout_ms);
   std::vector<LockedHcas::Locked> locked;
   for (const auto& [key, name] : names) {
     // Two HCAs may have one device: before Linux 5.11, the device of an rxe HCA is the PCI function of its netdev.
     // flock(2) of the same file through a second descriptor would wait for this process itself.
     const bool is_locked = !locked.empty() && locked.back().key == key;
-    auto lock = is_locked ? base::UniqueFd() : TRY(lock_hca(*files_, key, timeout_ms, locked.empty(), names_process));
+    auto lock = is_locked ? base::UniqueFd() : TRY(lock_hca(*files_, key, time, locked.empty(), names_process));
     locked.push_back({name, key, std::move(lock)});
   }
   return LockedHcas(files_, std::move(locked));

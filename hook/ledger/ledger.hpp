@@ -113,7 +113,7 @@ class Ledger {
                              std::shared_ptr<const GrantEffects> effects = nullptr, std::string container = {});
 
   // Locks these HCAs in the order of their devices, so that two calls cannot wait for each other. hcas: names,
-  // [A-Za-z0-9_.-]{1,63}; the devices have the same form. timeout_ms: longest wait for one HCA. Errors: those of
+  // [A-Za-z0-9_.-]{1,63}; the devices have the same form. timeout_ms: longest wait for all of them. Errors: those of
   // lock_hca(). names_process: the message of EAGAIN names the process that holds the lock, which may take seconds.
   Result<LockedHcas> lock(const std::vector<std::string>& hcas, int timeout_ms = kHcaLockTimeoutMs,
                           const HcaDevices& devices = {}, bool names_process = true) const;

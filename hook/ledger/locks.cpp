@@ -149,7 +149,7 @@ struct flock byte_range(int type, off_t offset) {
 
 }  // namespace
 
-Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms, bool is_named,
+Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, const LockTime& time, bool is_named,
                           bool names_process) {
   TRY_VOID(check_hca_name(name));
   // The file usually exists, so try to open it before its directory is checked or made.
@@ -161,12 +161,13 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int
     fd.reset(::openat(hca.fd.get(), "lock", kFlags | O_CREAT, 0600));
     if (!fd.ok()) return sys_error(errno, "cannot open `{}/lock`", hca.path);
   }
-  const int failed = base::flock_within(fd.get(), LOCK_EX, std::chrono::milliseconds(timeout_ms));
+  const int failed =
+      base::flock_within(fd.get(), LOCK_EX, std::chrono::milliseconds(base::ms_until(time.until, time.ms)));
   if (failed == EAGAIN) {
-    const bool is_wanted = timeout_ms > 0 && names_process;
+    const bool is_wanted = time.ms > 0 && names_process;
     const std::string process = is_wanted ? process_with_hca_lock(files, fd.get()) : kAnotherProcess;
-    return Error{fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(timeout_ms), process), EAGAIN,
-                 "try again; if the error persists, check that process"};
+    return Error{fmt::format("cannot lock HCA `{}` within {}: {}", name, duration(time.ms), process), EAGAIN,
+                 "try again; if the error persists, check that process", FailureReason::kTimeout};
   }
   if (failed != 0) return sys_error(failed, "cannot lock HCA `{}`", name);
   if (!is_named) return fd;
@@ -197,7 +198,7 @@ Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::s
       const std::string process = timeout_ms > 0 ? process_with_byte_lock(lock.fd_, offset) : kAnotherProcess;
       return Error{fmt::format("cannot lock grant `{}` within {}: {}", base::one_line(base::join(keys, "` or `")),
                                duration(timeout_ms), process),
-                   EAGAIN, "try again; if the error persists, check that process"};
+                   EAGAIN, "try again; if the error persists, check that process", FailureReason::kTimeout};
     }
     if (failed != 0) return sys_error(failed, "cannot lock `{}/lock`", files.root.path);
     lock.offsets_.push_back(offset);

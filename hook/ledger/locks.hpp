@@ -3,11 +3,13 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/timing.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/ledger/files.hpp"
 
@@ -15,14 +17,22 @@ namespace hook {
 
 inline constexpr int kKeyLockTimeoutMs = 10000;
 
+// The time in which a call waits for all its HCAs together.
+struct LockTime {
+  // wait: milliseconds from now; 0: do not wait.
+  explicit LockTime(int wait) : ms(wait), until(base::from_now(std::chrono::milliseconds(wait))) {}
+  int ms;
+  base::Deadline until;
+};
+
 // Takes flock(2) on DIR/hca/DEVICE/lock. Returns the descriptor that holds the lock. A child made by fork() shares the
-// lock. Errors: those of check_hca_name() and open_directory(); EAGAIN, the lock is not free within timeout_ms. The
+// lock. Errors: those of check_hca_name() and open_directory(); EAGAIN, the lock is not free in time. The
 // message of EAGAIN names the process that holds the lock. The name is only for the reader of the message: the process
 // may have ended meanwhile. is_named: writes process and container into the file, for this message. One file of a call
 // is enough: a process that waits for another one finds it there. names_process: false: the message names no process,
 // because the search reads the descriptors of all processes of the node.
-Result<base::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, int timeout_ms, bool is_named = true,
-                                bool names_process = true);
+Result<base::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, const LockTime& time,
+                                bool is_named = true, bool names_process = true);
 
 // Locks on keys of grants. Each key is one byte of DIR/lock, at an offset computed from the key, so that no lock file
 // remains. If two keys share a byte, their callers only wait for each other. A caller takes all its keys in one call,

@@ -139,7 +139,7 @@ class Recovery {
   // Adds the index entry of an HCA that a grant holds, or for an exclusive grant the link `exclusive` to the grant, if
   // the index lacks it. Replaces a link that is "none".
   Result<void> restore_index(const std::string& hca, const std::string& key) {
-    const auto lock = TRY(lock_hca(files_, hca, patience()));
+    const auto lock = TRY(lock_hca(files_, hca, LockTime(patience())));
     return restore_entry(files_, hca, key, patience());
   }
 
@@ -147,7 +147,7 @@ class Recovery {
   // take the HCA, so either a grant in the index or in `claims` holds the HCA exclusively, or no grant does. If one of
   // these grants cannot be read, the link stays.
   Result<std::optional<std::string>> repair_exclusive(const std::string& hca, const Claims& claims) {
-    const auto lock = TRY(lock_hca(files_, hca, patience()));
+    const auto lock = TRY(lock_hca(files_, hca, LockTime(patience())));
     std::set<std::string> keys;
     for (const IndexEntry& entry : TRY(list_entries(files_, hca)))
       keys.insert(entry.key);
