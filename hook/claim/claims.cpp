@@ -43,6 +43,10 @@ std::string cdi_device(const std::string& uid, const std::string& device) {
   return fmt::format("uid-{}-{}", uid, device);
 }
 
+milliseconds left_until(Deadline deadline) {
+  return milliseconds(base::ms_until(deadline, kKeyLockTimeoutMs));
+}
+
 bool is_label(std::string_view text) {
   return !text.empty() && text.size() <= kLongestUid &&
          std::ranges::all_of(text, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
@@ -167,14 +171,14 @@ class Preparation {
   Preparation(const ClaimOfNode& claim, const ClaimSettings& settings, base::Log& log)
       : claim_(claim), settings_(settings), call_{settings.node, log} {}
 
-  Result<void> run(milliseconds patience) {
+  Result<void> run(Deadline deadline) {
     const Config config = TRY(about(FailureReason::kConfig, read_config(settings_.node.config)));
     requesting_ = request_of(claim_, config);
-    lock_ms_ = static_cast<int>(patience.count());
     const OpenLedger& open = *TRY(OpenLedger::keep(call_));
     // One call at a time works for a claim, also if two rdma-dra run during an update.
-    const auto turn =
-        TRY(base::LockFile::take(fmt::format("{}/claim-{}.lock", settings_.node.ledger, claim_.uid), patience));
+    const auto turn = TRY(
+        base::LockFile::take(fmt::format("{}/claim-{}.lock", settings_.node.ledger, claim_.uid), left_until(deadline)));
+    lock_ms_ = static_cast<int>(left_until(deadline).count());
     open.repair(call_.log);
     auto before = TRY(open.ledger.find(claim_owner(claim_.uid, {}).key));
     if (before && before->pending) before.reset();
@@ -265,15 +269,8 @@ class Preparation {
   ContainerRequest requesting_;
   Owner owner_;
   ForeseenPlan found_;
-  int lock_ms_ = 0;  // longest wait for the lock of an HCA
+  int lock_ms_ = 0;  // longest wait for the locks of HCAs
 };
-
-// Returns whether the failure can pass by itself: another owner is about to end, an HCA's driver is loading.
-bool may_pass(const Error& error) {
-  using enum FailureReason;
-  return error.reason == kBusy || error.reason == kNoHca || error.reason == kTimeout || error.code == EAGAIN ||
-         error.code == ESTALE;
-}
 
 // Waits before the next attempt. Returns false if the deadline would pass.
 bool pause_until(Deadline deadline) {
@@ -282,14 +279,15 @@ bool pause_until(Deadline deadline) {
   return true;
 }
 
-milliseconds left_until(Deadline deadline) {
-  return milliseconds(base::ms_until(deadline, kKeyLockTimeoutMs));
-}
-
 }  // namespace
 
 std::string claim_file(std::string_view directory, std::string_view uid) {
   return fmt::format("{}/{}{}{}", directory, kFilePrefix, uid, kFileEnding);
+}
+
+bool can_pass(const Error& error) {
+  using enum FailureReason;
+  return error.code == EAGAIN || error.code == ESTALE || (error.reason != kRefused && error.reason != kConfig);
 }
 
 Result<PreparedClaim> prepare_claim(const ClaimOfNode& claim, const ClaimSettings& settings, base::Log& log,
@@ -299,9 +297,9 @@ Result<PreparedClaim> prepare_claim(const ClaimOfNode& claim, const ClaimSetting
   PreparedClaim prepared;
   if (claim.devices.empty()) return prepared;  // all devices of the claim are of other drivers
   for (;;) {
-    auto done = Preparation(claim, settings, log).run(left_until(deadline));
+    auto done = Preparation(claim, settings, log).run(deadline);
     if (done) break;
-    if (!may_pass(done.error()) || !pause_until(deadline)) return base::wrap(std::move(done).error(), name);
+    if (!can_pass(done.error()) || !pause_until(deadline)) return base::wrap(std::move(done).error(), name);
   }
   for (const ClaimDevice& device : claim.devices)
     prepared.devices.push_back({device.request,

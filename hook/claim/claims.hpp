@@ -83,6 +83,10 @@ struct PreparedClaim {
 Result<PreparedClaim> prepare_claim(const ClaimOfNode& claim, const ClaimSettings& settings, base::Log& log,
                                     Deadline deadline);
 
+// Returns whether a failure of these functions can pass by itself: another owner is about to end, a lock is taken, an
+// HCA's driver is loading. A configuration or request that is wrong stays wrong.
+bool can_pass(const Error& error);
+
 // Removes the claim's CDI file and releases its grant. Succeeds if there is none.
 // deadline: until then, waits for grants of containers that use the claim's HCAs: the runtime reports the end of a
 // container to the kubelet before its grant is released.

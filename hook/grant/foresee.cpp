@@ -147,9 +147,10 @@ Result<ForeseenPlan> foresee(const ForeseeInput& input, const fabric::Inventory&
   if (!input.ledger) return decide_shortlist(input, among, {}, shortlist);
   const auto names = among.names();
   const KnownDevices known = devices_of(names, inventory, input.node.root);
-  // A call that chooses another HCA prints no message, and rdma-nri has no time for the search of a process.
+  // A call that chooses another HCA, or tries again, prints no message, and has no time for the search of a process.
+  const bool names_process = !shortlist && input.lock_ms >= kHcaLockTimeoutMs;
   const int lock_ms = shortlist ? std::min(kShortlistTimeoutMs, input.lock_ms) : input.lock_ms;
-  auto locked = input.ledger->lock(names, lock_ms, known.devices, !shortlist);
+  auto locked = input.ledger->lock(names, lock_ms, known.devices, names_process);
   if (!locked && shortlist && locked.error().code == EAGAIN)
     return ForeseenPlan{.plan = {}, .unavailable = *shortlist, .lost_to_others = true};
   auto locks = TRY(std::move(locked));

@@ -25,7 +25,7 @@ struct ForeseeInput {
   std::string bundle = {};          // bundle of a container that does not exist yet; empty: unknown
   bool has_mounts = false;          // the container's config.json already has the mounts of its grant: plan none
   Call* call = nullptr;             // gets the time of reading, and notes on facts that cannot be read; may be nullptr
-  int lock_ms = kHcaLockTimeoutMs;  // longest wait for the lock of an HCA
+  int lock_ms = kHcaLockTimeoutMs;  // longest wait for the locks of HCAs
 };
 
 // Adds to the inventory the HCAs that moved into the owner's network namespace. Errors: those of add_own_hcas().

@@ -15,9 +15,9 @@ using std::chrono::seconds;
 // The kubelet cancels a call after 45 s. Its deadline leaves time for the answer.
 constexpr seconds kPatience{30};
 constexpr milliseconds kPause{500};
-// Longest time of one try, for locks that another process has for a moment. A longer wait would stop the calls that
-// release what this one waits for.
-constexpr milliseconds kTryTime{1000};
+// Longest time of one try, for locks that another process has for a moment. During a try the driver does nothing else:
+// no other call of the kubelet and no health.
+constexpr milliseconds kTryTime{50};
 constexpr auto kNoCall = ClaimCalls::Clock::time_point::max();
 
 Result<void> check_names(const ClaimKey& key) {
@@ -30,12 +30,6 @@ Result<Claim> claim_of(const ApiMessage& message, const ClaimKey& key) {
   Claim claim = TRY(parse_claim(message.text));
   TRY_VOID(check_key(claim, key));
   return claim;
-}
-
-// A configuration or request that is wrong stays wrong. Any other failure may pass: an HCA that another pod has just
-// left is still moving to the node, or the ledger is locked.
-bool is_passing(const Error& error) {
-  return error.reason != base::FailureReason::kRefused && error.reason != base::FailureReason::kConfig;
 }
 
 }  // namespace
@@ -84,14 +78,14 @@ void ClaimCalls::fail(const Call& call, Waiting& waiting, const Error& error, bo
 void ClaimCalls::try_prepare(const Call& call, Waiting& waiting) {
   auto prepared = actions_.prepare(*waiting.claim, std::min(call.until, Clock::now() + kTryTime));
   if (prepared) return end(call, waiting, std::move(prepared->devices));
-  fail(call, waiting, prepared.error(), is_passing(prepared.error()));
+  fail(call, waiting, prepared.error(), hook::can_pass(prepared.error()));
 }
 
 void ClaimCalls::try_unprepare(const Call& call, Waiting& waiting) {
   if (!is_uid(waiting.key.uid)) return end(call, waiting, std::vector<hook::PreparedDevice>());  // never prepared
   const auto done = actions_.unprepare(waiting.key.uid, std::min(call.until, Clock::now() + kTryTime));
   if (done) return end(call, waiting, std::vector<hook::PreparedDevice>());
-  fail(call, waiting, done.error(), is_passing(done.error()));
+  fail(call, waiting, done.error(), hook::can_pass(done.error()));
 }
 
 Result<void> ClaimCalls::try_claim(const Call& call, Waiting& waiting) {

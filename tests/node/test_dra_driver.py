@@ -1,5 +1,6 @@
 """The driver rdma-dra between a stand-in for the kubelet and one for the API server. The node is a file tree."""
 import concurrent.futures
+import fcntl
 import json
 import os
 import signal
@@ -278,6 +279,31 @@ class Claims(DriverCase):
             for answer in pool.map(kubelet.unprepare, keys):
                 self.assertEqual(list(answer.values()), [""])
 
+    def test_goes_on_while_a_claim_waits_for_a_lock(self):
+        """Another process has the lock of an HCA. Other claims and the list of healthy devices do not wait for it."""
+        _, kubelet, _ = self.begin()
+        names = self.names()
+        health = kubelet.watch_health()
+        held = self.add_claim([names[0]], uid="u-held", name="held")
+        kubelet.prepare(held)  # makes the file
+        kubelet.unprepare(held)
+        directory, = os.listdir(self.ledger_directory + "/hca")
+        times = []
+        with concurrent.futures.ThreadPoolExecutor(1) as pool, open(f"{self.ledger_directory}/hca/{directory}/lock", "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            waits = pool.submit(kubelet.prepare, held)
+            self.port(3, "1: DOWN")
+            for at in range(20):
+                begin = time.monotonic()
+                key = self.add_claim([names[1 + at % 2]], uid=f"u-{at}", name=f"claim-{at}")
+                self.assertEqual(len(kubelet.prepare(key)[key[2]]), 1)
+                self.assertEqual(kubelet.unprepare(key), {key[2]: ""})
+                times.append(time.monotonic() - begin)
+            health.wait_for(lambda devices: devices[names[3]][0] == 2)
+            self.assertFalse(waits.done(), "the claim got an HCA whose lock another process has")
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            self.assertEqual(len(waits.result()["u-held"]), 1)
+        print(f"Prepare and Unprepare beside a waiting claim: {max(times) * 1000:.0f} ms at most", file=sys.stderr)
 
     def test_doctor_finds_claims_without_driver_and_without_file(self):
         _, kubelet, process = self.begin()

@@ -129,6 +129,24 @@ TEST_F(ClaimTest, PrepareBooksAndWritesCdiFile) {
   EXPECT_EQ(problems(), "");
 }
 
+TEST_F(ClaimTest, KnowsWhichFailureCanPass) {
+  must(prepare(claim({device(0)})));
+  const std::string booked = grant_of()->owner.claim->hcas[0].device;
+  const auto refused = prepare(claim({device(1)}));
+  ASSERT_FALSE(refused);
+  EXPECT_FALSE(can_pass(refused.error())) << "the claim was prepared with other devices";
+  const auto held = prepare(claim({device(0)}, kOtherUid));
+  ASSERT_FALSE(held);
+  EXPECT_TRUE(can_pass(held.error())) << held.error().message;
+  must(unprepare());
+  const Ledger other = ledger();
+  const auto locked = must(other.lock({booked}));
+  const auto waited = prepare(claim({device(0)}));
+  ASSERT_FALSE(waited);
+  EXPECT_TRUE(can_pass(waited.error())) << waited.error().message;
+  EXPECT_EQ(waited.error().reason, base::FailureReason::kTimeout);
+}
+
 TEST_F(ClaimTest, CdiFileHasHooksAndNumberOfHcasIfHooksApply) {
   settings_.hook = "/opt/rdma-hook";
   write_file(node_.config.file,
