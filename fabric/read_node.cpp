@@ -366,6 +366,21 @@ Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, c
   return inventory;
 }
 
+Inventory read_identities(const std::string& root, const std::vector<std::string>& names) {
+  const base::LateClose late;
+  Inventory inventory;
+  const rdma_sysfs::Classes classes(root + "/sys");
+  const rdma_sysfs::Scan scan{.classes = classes,
+                              .root = root,
+                              .netdevs = &inventory.netdevs,
+                              .facts = {.node = false, .identity = true},
+                              .hand_out = true,
+                              .wanted = &names,
+                              .unread = &inventory.unread};
+  inventory.hcas = rdma_sysfs::read_hcas(scan, names);
+  return inventory;
+}
+
 Inventory survey_node(const std::string& root, const HcaFacts& facts, bool gpus, rdma_sysfs::KnownLinks* links) {
   const base::LateClose late;
   Inventory inventory;

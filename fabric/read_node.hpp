@@ -35,6 +35,10 @@ struct NodeReadOptions {
 // Returns failed reads in Inventory::unread.
 Inventory read_hcas_elsewhere(const std::string& root, const std::string& sys, const std::vector<std::string>& names);
 
+// Reads of the named HCAs of the node what identifies them in the ledger (HcaFacts::identity). A name that does not
+// exist is skipped. root: prefix of the node's /sys. Returns failed reads in Inventory::unread.
+Inventory read_identities(const std::string& root, const std::vector<std::string>& names);
+
 // Reads the node's HCAs for allocation. Returns a failed read as a value of the inventory (unread, rdma_error,
 // net_error).
 Inventory read_node(const NodeReadOptions& options);

@@ -95,13 +95,13 @@ ContainerRequest request_of(const ClaimOfNode& claim, Config config) {
   return requesting;
 }
 
-// Returns what the record keeps of the claim's devices, one for each device. names: their devices in the ledger.
-std::vector<ClaimHca> hcas_of(const ClaimOfNode& claim, const KnownDevices& known) {
+// Returns what the record keeps of the claim's devices, one for each device. The devices of the ledger are not known
+// yet (set_devices()).
+std::vector<ClaimHca> hcas_of(const ClaimOfNode& claim) {
   std::vector<ClaimHca> hcas;
   for (const ClaimDevice& device : claim.devices) {
-    const std::string* const booked = known.booked_under(device.hca);
     ClaimHca hca{.name = device.hca,
-                 .device = booked ? *booked : device.hca,
+                 .device = device.hca,
                  .label = device.name,
                  .is_admin = device.is_admin,
                  .network = device.network.value_or(""),
@@ -109,6 +109,16 @@ std::vector<ClaimHca> hcas_of(const ClaimOfNode& claim, const KnownDevices& know
     if (std::ranges::find(hcas, hca) == hcas.end()) hcas.push_back(std::move(hca));
   }
   return hcas;
+}
+
+// inventory: has most of the HCAs, so that they are not read again.
+void set_devices(const fabric::Inventory& inventory, const std::string& root, std::vector<ClaimHca>& hcas) {
+  std::vector<std::string> names;
+  for (const ClaimHca& hca : hcas)
+    names.push_back(hca.name);
+  const KnownDevices known = devices_of(names, inventory, root);
+  for (ClaimHca& hca : hcas)
+    if (const std::string* const booked = known.booked_under(hca.name)) hca.device = *booked;
 }
 
 // Returns whether the record is of the same devices. Their present names and places can be other ones.
@@ -197,14 +207,11 @@ class Preparation {
  private:
   // Sets the owner of the grant. before: the grant of the prepared claim. Errors: it is of another allocation.
   Result<void> set_owner(const std::optional<Grant>& before) {
-    std::vector<std::string> names;
-    for (const ClaimDevice& device : claim_.devices)
-      names.push_back(device.hca);
     ClaimFacts facts{.space = claim_.space,
                      .name = claim_.name,
                      .token = before ? before->owner.claim->token : TRY(new_token()),
                      .pods = claim_.pods,
-                     .hcas = hcas_of(claim_, devices_of(names, {}, settings_.node.root))};
+                     .hcas = hcas_of(claim_)};
     if (before && !is_same_allocation(before->owner.claim->hcas, facts.hcas))
       return Error{"was prepared with other devices", EBUSY,
                    "delete the pods that use the claim, so that Kubernetes ends it, and make it again",
@@ -227,6 +234,7 @@ class Preparation {
         auto hcas = found.plan.hcas;
         hcas.insert(hcas.end(), found.plan.also_open.begin(), found.plan.also_open.end());
         is_booked = true;
+        if (!before) set_devices(found.inventory, settings_.node.root, owner_.claim->hcas);
         return found.locks->book(owner_, std::move(hcas), user);
       }));
       call_.log.warnings(call_.notes);
@@ -234,6 +242,7 @@ class Preparation {
     }
     if (is_booked) return {};
     // Also a claim without an HCA to book is recorded, with its pods.
+    if (!before) set_devices({}, settings_.node.root, owner_.claim->hcas);
     auto locks = TRY(ledger.lock({}));
     return locks.book(owner_, {}, user);
   }

@@ -174,7 +174,7 @@ KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& 
   // a link that is gone, and records any other failed read.
   const bool is_without_links = others.size() == names.size() && std::ranges::all_of(names, was_listed);
   if (others.empty() || is_without_links) return known;
-  const Inventory found = fabric::read_hcas_elsewhere(root, root + "/sys", others);
+  const Inventory found = fabric::read_identities(root, others);
   for (const std::string& name : others)
     if (!add_device_of(name, found, known) && !find_hca(found, name))
       known.unknown.emplace(name, "it no longer exists");
