@@ -101,7 +101,9 @@ class Driver {
       if (server_)
         for (auto& call : server_->take_calls())
           calls_.add(std::move(call));
+      const bool has_calls = !calls_.is_empty();
       next = std::min(next, TRY(calls_.work()));
+      if (has_calls) next = std::min(next, watch_.after_other_reads());
       next = std::min(next, tend_health());
       state_.set(state());
       if (TRY(wait_until(next))) return {};

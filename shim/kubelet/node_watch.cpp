@@ -65,4 +65,9 @@ void NodeWatch::take_events() {
   if (files_.take()) look_after_event(std::min<milliseconds>(node_.poll_time(), between_file_looks_));
 }
 
+NodeWatch::Clock::time_point NodeWatch::after_other_reads() {
+  if (!kept_.is_quiet()) look_after_event(kBetweenLooks);
+  return next_look_;
+}
+
 }  // namespace shim

@@ -32,6 +32,9 @@ class NodeWatch {
   void add_to(std::vector<pollfd>& fds) const;
   // Reads the pending events. Call it after each poll(2) that reports a descriptor.
   void take_events();
+  // Makes a read due if an event came. Call it after other reads of the KeptNode, which take its events. Returns the
+  // time of the next call of look().
+  Clock::time_point after_other_reads();
 
  private:
   void read_node();
