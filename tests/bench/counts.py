@@ -28,7 +28,8 @@ System calls of all threads without a request; a call that waits counts. The tes
 
 """
 COLUMNS = ("start", "HCAs", "system calls", "floor", "ratio", "instructions", "floor", "ratio", "system calls by phase")
-NAMES = ("rdma-init", *counts_scene.STAGES, "rdma-hook verify", *counts_scene.READERS, *counts_scene.COMMANDS, *counts_scene.REQUESTS)
+NAMES = ("rdma-init", *counts_scene.STAGES, "rdma-hook verify", *counts_scene.READERS, *counts_scene.COMMANDS, *counts_scene.REQUESTS,
+         *counts_scene.CLAIMS)
 SHOWN = (*counts_scene.STAGES, counts_scene.COMMANDS[0], *counts_scene.REQUESTS)  # in the chart of docs/cost.md
 MARKS = ("---", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "---")
 
@@ -237,7 +238,8 @@ def main():
     if missing:
         print(f"instructions are not counted: {missing}")
     if not lines and not rested and not skipped:
-        sys.exit(f"counts: no line begins with `{parsed.only}`; remedy: rdma-init, rdma-hook, rdma-runtime, rdma-nri or `at rest`")
+        sys.exit(f"counts: no line begins with `{parsed.only}`; remedy: rdma-init, rdma-hook, rdma-runtime, rdma-nri, rdma-dra or "
+                 "`at rest`")
     for kind, reason in skipped.items():
         print(f"{kind} is not counted: {reason}")
     if not parsed.check:

@@ -29,6 +29,7 @@ HCAS = (0, 1, MOST)
 STAGES = ("rdma-hook createRuntime", "rdma-hook poststop")
 COMMANDS = ("rdma-runtime create", "rdma-runtime state", "rdma-runtime delete")
 REQUESTS = ("rdma-nri CreateContainer", "rdma-nri StopContainer")
+CLAIMS = ("rdma-dra prepare",)
 READERS = ("rdma-hook recover", "rdma-hook metrics")
 MANY_GRANTS = 100
 STARTS = (STAGES[0], COMMANDS[0], REQUESTS[0])
@@ -38,7 +39,7 @@ MANY, OF_MANY = {"netdevs": MANY_NETDEVS}, f": {MANY_NETDEVS} netdevs"
 INIT = (*((hcas, {}, "") for hcas in HCAS), (MOST, MANY, OF_MANY))
 # HCAs of the node, settings of LiveNode, and the containers: number of HCAs, their request (None: by name), suffix and names of lines.
 NODES = (
-    (MOST, {}, (*((hcas, None, "", (*STAGES, *(["rdma-hook verify"] if hcas == 0 else []), *COMMANDS, *REQUESTS)) for hcas in HCAS),
+    (MOST, {}, (*((hcas, None, "", (*STAGES, *(CLAIMS if hcas else ["rdma-hook verify"]), *COMMANDS, *REQUESTS)) for hcas in HCAS),
                 (1, "1", f": any 1 of {MOST}", STARTS), (1, None, f": {MANY_GRANTS} grants", READERS))),
     (MOST, MANY, ((MOST, None, OF_MANY, STARTS[1:]),)),
     (MANY_HCAS, {"slots": FEW_SLOTS}, ((1, "1", f": any 1 of {MANY_HCAS}", STARTS),)))
@@ -233,6 +234,23 @@ class Scene(scene.Scene):
         for hook in hooks.get("poststop", []):
             self.with_state(just_run, [hook["path"], *hook["args"][1:]], {**stopped(self.bundle), "id": container})
 
+    # --- claims of Dynamic Resource Allocation
+
+    def claim_rows(self):
+        """Counts the fourth Prepare of a process that keeps what it has read, as the driver: by the difference to the same process with
+        three. The answer of the API server and the kubelet's call are not counted."""
+        if not self.any_wanted(*CLAIMS):
+            return
+        call = [program("TESTED_CLAIM"), "prepare", *self.places(), "--cdi", self.work + "/cdi", "--uid", "counted"]
+        devices = [word for hca in self.requests.split(",") for word in ("--hca", hca)]
+        before, end = [*call, *devices, "--turns", "3"], [call[0], "unprepare", *call[2:]]
+        just_run(before, env={})  # makes the directories of the ledger
+        just_run(end, env={})
+        least = self.calls([before[0], "none", *before[2:]], env={})
+        found = self.calls(before, env={})
+        just_run(end, env={})
+        yield CLAIMS[0], (found - least, None)
+
     # --- the ledger with many grants
 
     def ledger_rows(self):
@@ -413,7 +431,7 @@ def rows(counted, skipped):
     """Yields the wanted lines of a scene, and closes it."""
     try:
         for kind, found in (("rdma-hook", counted.hook_rows), ("rdma-runtime", counted.runtime_rows), ("rdma-nri", counted.nri_rows),
-                            ("rdma-hook", counted.ledger_rows)):
+                            ("rdma-dra", counted.claim_rows), ("rdma-hook", counted.ledger_rows)):
             try:
                 yield from ((name, line) for name, line in found() if counted.wanted(name))
             except Skipped as reason:

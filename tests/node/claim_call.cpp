@@ -1,15 +1,22 @@
-// Calls the functions of hook/claim as a driver of Dynamic Resource Allocation does after its start, once:
-//   claim-call prepare|unprepare --root DIR --ledger DIR --config FILE --cdi DIR --uid UID [--hook PATH] [--pod UID]...
-//     [--hca NAME[=MODE]]... [--admin NAME]... [--wait MS]
-// prepare prints the answer as JSON. Exits with 1 after an error, with the error on stderr.
+// Calls the functions of hook/claim as a driver of Dynamic Resource Allocation does, once:
+//   claim-call prepare|unprepare|none --root DIR --ledger DIR --config FILE --cdi DIR --uid UID [--hook PATH]
+//     [--pod UID]... [--hca NAME[=MODE]]... [--admin NAME]... [--wait MS] [--turns N]
+// prepare prints the answer as JSON. --turns: before this, prepares and ends the claim so often, and keeps what it has
+// read, as a driver that runs for a while; prints the microseconds of each Prepare. Exits with 1 after an error, with
+// the error on stderr.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <thread>
 
 #include "base/json/json.hpp"
 #include "base/text.hpp"
+#include "base/timing.hpp"
+#include "fabric/kept_node.hpp"
 #include "hook/claim/claims.hpp"
+#include "hook/ledger/ledger.hpp"
 
 namespace {
 
@@ -21,6 +28,7 @@ struct Arguments {
   std::string hook;
   hook::ClaimOfNode claim;
   long wait_ms = 0;
+  long turns = 0;
 };
 
 void add_hca(const std::string& text, bool is_admin, hook::ClaimOfNode& claim) {
@@ -50,20 +58,43 @@ Arguments parse(int count, char** values) {
       {"--hca", [&](const char* value) { add_hca(value, false, arguments.claim); }},
       {"--admin", [&](const char* value) { add_hca(value, true, arguments.claim); }},
       {"--wait", [&](const char* value) { arguments.wait_ms = std::atol(value); }},
+      {"--turns", [&](const char* value) { arguments.turns = std::atol(value); }},
   };
   for (int i = 2; i + 1 < count; i += 2)
     options.at(values[i])(values[i + 1]);
   return arguments;
 }
 
+// An inventory that is read sooner after an event of the kernel is not kept (fabric/kept_node.cpp).
+constexpr std::chrono::milliseconds kQuiet{1200};
+
+void take_turns(const Arguments& arguments, const hook::ClaimSettings& settings, base::Log& log) {
+  for (long turn = 0; turn < arguments.turns; ++turn) {
+    if (turn < 3) std::this_thread::sleep_for(kQuiet);
+    base::Timing timing;
+    if (!hook::prepare_claim(arguments.claim, settings, log, base::Deadline())) std::exit(1);
+    std::printf("%llu\n", static_cast<unsigned long long>(timing.total()));
+    if (!hook::unprepare_claim(arguments.claim.uid, settings, log, base::Deadline())) std::exit(1);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** values) {
-  const Arguments arguments = parse(count, values);
+  Arguments arguments = parse(count, values);
+  fabric::KeptNode kept_node{fabric::NodeEvents()};
+  hook::KeptLedger kept_ledger(arguments.node.ledger);
+  if (arguments.turns > 0) {
+    kept_node.open_events();
+    arguments.node.kept = &kept_node;
+    arguments.node.kept_ledger = &kept_ledger;
+  }
   const hook::ClaimSettings settings{.node = arguments.node, .cdi_directory = arguments.cdi, .hook = arguments.hook};
   base::Log log = base::Log::to_stderr("claim-call");
   const auto deadline = base::from_now(std::chrono::milliseconds(arguments.wait_ms));
   hook::sweep_claims(settings, log);
+  take_turns(arguments, settings, log);
+  if (std::string_view(values[1]) == "none") return 0;
   if (std::string_view(values[1]) == "unprepare") {
     const auto done = hook::unprepare_claim(arguments.claim.uid, settings, log, deadline);
     if (!done) log.error(done.error());
