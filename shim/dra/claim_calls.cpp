@@ -34,10 +34,22 @@ Result<Claim> claim_of(const ApiMessage& message, const ClaimKey& key) {
 
 }  // namespace
 
+// A Prepare that waits can be of a kubelet that has restarted meanwhile. After Unprepare it would book HCAs that no
+// call releases.
+void ClaimCalls::end_prepares(const ClaimKey& key) {
+  for (Call& call : calls_) {
+    if (!call.call->prepares) continue;
+    for (Waiting& waiting : call.claims)
+      if (waiting.key.uid == key.uid && !waiting.answer) end(call, waiting, Error{"the kubelet has ended the claim"});
+  }
+}
+
 void ClaimCalls::add(std::shared_ptr<ClaimsCall> call) {
   Call added{std::move(call), {}, Clock::now() + kPatience};
-  for (const ClaimKey& key : added.call->claims)
+  for (const ClaimKey& key : added.call->claims) {
+    if (!added.call->prepares) end_prepares(key);
     added.claims.push_back({.key = key});
+  }
   calls_.push_back(std::move(added));
 }
 

@@ -56,6 +56,7 @@ class ClaimCalls {
     std::vector<Waiting> claims;
     Clock::time_point until;
   };
+  void end_prepares(const ClaimKey& key);
   Result<void> try_claim(const Call& call, Waiting& claim);
   void try_prepare(const Call& call, Waiting& claim);
   void try_unprepare(const Call& call, Waiting& claim);

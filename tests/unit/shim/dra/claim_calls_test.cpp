@@ -133,6 +133,14 @@ TEST_F(ClaimCallsTest, EndsClaimsWithoutReadingThem) {
   EXPECT_EQ(log_, "unprepare u1 u1 ended NO UID ended ");
 }
 
+TEST_F(ClaimCallsTest, EndsPrepareOfClaimThatTheKubeletEnds) {
+  const auto call = begin(true, {{"a", "c", "u1"}, {"a", "c", "u2"}});
+  EXPECT_EQ(begin(false, {{"a", "c", "u1"}})->text, "u1=ok0 ");
+  answer(200, claim_text("u2"));
+  EXPECT_EQ(call->text, "u1=the kubelet has ended the claim0 u2=ok1 ");
+  EXPECT_EQ(log_, "u1 failed unprepare u1 u1 ended prepare u2 u2 ended ");
+}
+
 TEST_F(ClaimCallsTest, IgnoresAnswerThatNoCallAwaits) {
   calls_.take({.kind = ApiMessage::Kind::kClaim, .id = 0, .number = 200, .text = "{}"});
   const auto call = begin(true, {{"a", "c", "u1"}});
