@@ -3,6 +3,7 @@ import concurrent.futures
 import fcntl
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -278,6 +279,37 @@ class Claims(DriverCase):
                 self.assertEqual(len(answer[key[2]]), 1, answer)
             for answer in pool.map(kubelet.unprepare, keys):
                 self.assertEqual(list(answer.values()), [""])
+
+    def test_prepares_claims_again_after_a_boot(self):
+        """A boot empties the ledger and /var/run/cdi. The kubelet keeps its claims, prepares those of pods that start again, and ends all."""
+        _, kubelet, process = self.begin()
+        keys = [self.add_claim([name], uid=f"u-{name}", name=name) for name in self.names()[:2]]
+        before = kubelet.prepare(*keys)
+        process.kill()
+        process.wait(30)
+        kubelet.stop()
+        for directory in (self.ledger_directory, self.tree + "/var/run/cdi"):
+            shutil.rmtree(directory)
+        self.start_driver()
+        self.wait_for_log("no process listens there", 2)
+        kubelet.register()
+        self.assertEqual(kubelet.prepare(keys[0]), {keys[0][2]: before[keys[0][2]]})
+        self.assertEqual(len(os.listdir(self.tree + "/var/run/cdi")), 1)
+        self.assertEqual(kubelet.unprepare(*keys), {key[2]: "" for key in keys})
+        self.assertEqual(os.listdir(self.tree + "/var/run/cdi"), [])
+
+    def test_waits_for_a_slow_api_server(self):
+        api, kubelet, _ = self.begin()
+        health = kubelet.watch_health()
+        names = self.names()
+        keys = [self.add_claim([name], uid=f"u-{name}", name=name) for name in names[:3]]
+        api.delay = 1
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(kubelet.prepare, *keys)
+            self.port(3, "1: DOWN")
+            health.wait_for(lambda devices: devices[names[3]][0] == 2)
+            self.assertEqual({len(devices) for devices in waits.result().values()}, {1})
+        self.until(lambda: self.taints()[3] == ["rdma-init.io/link-down"], "a taint")
 
     def test_goes_on_while_a_claim_waits_for_a_lock(self):
         """Another process has the lock of an HCA. Other claims and the list of healthy devices do not wait for it."""
