@@ -45,7 +45,7 @@ class Scene(harness.NodeCase):
     mode = next_mode = EXCLUSIVE
     always_succeeds = False
     holds = (False, True)  # the values of `held` for which the scene exists; none: the machine lacks a requirement (`lacks`)
-    quick = 30
+    quick = 20
     not_ours = "^$"  # calls with this object are no part of the product
     takes_back = False  # the command releases a grant: if another container has the HCA too, both share it
     own_deeds = None  # returns the deeds at a call with this object; None: those of its errnos and kills
@@ -306,7 +306,7 @@ class CountCreateRuntime(CreateRuntime):
 class Renamed:
     """The HCA is renamed before a call that reads it, and keeps the new name until the command has ended, as if a container with
     CAP_NET_ADMIN renamed it."""
-    quick = 60
+    quick = 40
     other_name = "hca_9"
 
     def begin(self):

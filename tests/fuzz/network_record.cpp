@@ -33,7 +33,7 @@ void check_message(const NetRecord& record) {
   require(address_of(other) == address_of(record), "the address stays");
 }
 
-void check_text(std::string_view text) {
+void check_record_text(std::string_view text) {
   const auto record = hook::parse_network_record(text, "k.json");
   if (!record) {
     fuzz::require_one_line(record.error().message, "the refusal of a record");
@@ -87,7 +87,7 @@ void check_hex(FuzzedDataProvider& data) {
 }  // namespace
 
 void fuzz::run(std::string_view text, FuzzedDataProvider data) {
-  check_text(text);
+  check_record_text(text);
   (void)hook::record_from_hex(RTM_NEWROUTE, text);
   check_hex(data);
 }

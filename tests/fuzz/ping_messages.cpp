@@ -45,7 +45,7 @@ void check_strangers(std::string_view text) {
 }
 
 Join join_of(unsigned rank) {
-  return {rank, 3, std::to_string(rank), "host", std::vector<Rail>(2), {}};
+  return {rank, 3, std::to_string(rank), "host", std::vector<init::ping::Rail>(2), {}};
 }
 
 // Rank 1, rank 2, which is a relay, or a stranger sends these messages. The test ends in time with all of them.

@@ -52,11 +52,11 @@ void check_rpc(std::string_view view) {
   }
 }
 
-struct Outcome {
+struct Decoded {
   std::vector<std::string> messages;
   std::string error;
   bool between = false;
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const Decoded&) const = default;
 };
 
 std::string describe(const shim::Message& message) {
@@ -66,10 +66,10 @@ std::string describe(const shim::Message& message) {
          std::to_string(message.flags) + " " + std::to_string(message.length) + " " + std::string(message.data);
 }
 
-Outcome decode_in_reads(std::string_view bytes, std::string_view sizes) {
+Decoded decode_messages_in_reads(std::string_view bytes, std::string_view sizes) {
   std::vector<char> buffer(kBuffer);
   shim::MessageDecoder decoder(buffer);
-  Outcome outcome;
+  Decoded outcome;
   for (std::size_t i = 0; !bytes.empty() && outcome.error.empty(); ++i) {
     const std::size_t size = sizes.empty() ? bytes.size() : 1 + static_cast<unsigned char>(sizes[i % sizes.size()]);
     const std::string_view read = bytes.substr(0, size);
@@ -97,5 +97,6 @@ void fuzz::run(std::string_view, FuzzedDataProvider data) {
   const std::string rest = data.ConsumeRemainingBytesAsString();
   check_rpc(rest);
   if (whole) return;
-  require(decode_in_reads(rest, sizes) == decode_in_reads(rest, ""), "splits of the stream do not matter");
+  require(decode_messages_in_reads(rest, sizes) == decode_messages_in_reads(rest, ""),
+          "splits of the stream do not matter");
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""test_rules.py PROGRAMS PROJECT_RULES [SEED]: asks NCCL itself and the project the same random questions.
+"""test_rules.py PROGRAMS PROJECT_RULES COUNT [SEED]: asks NCCL itself and the project the same random questions, COUNT
+of each topic and version.
 
 PROGRAMS is the directory that build-programs fills. Any difference fails. The seed is printed; the same seed asks the same
 questions.
@@ -11,7 +12,6 @@ import random
 import subprocess
 import sys
 
-COUNT = 2000
 SHOWN = 5  # differences of one topic and version
 
 
@@ -207,31 +207,31 @@ def parts_of(topic, answer):
     return {topic: parts.get("index", numbers)} if topic == "gid" else parts
 
 
-def compare(topic, version, seed, programs, project):
+def compare(topic, version, count, seed, programs, project):
     """Returns the lines to print and the number of differences."""
     mode, make = TOPICS[topic]
     choose = random.Random(f"{seed} {topic} {version}").choice
-    questions = [make(choose, version) for _ in range(COUNT)]
+    questions = [make(choose, version) for _ in range(count)]
     real = ask([programs / f"nccl_rules-{version}", mode], questions)
     own = ask([project, version, mode], questions)
     different = [(len(line), line, one, other) for line, one, other in zip(questions, real, own)
                  if one.startswith("ended") or parts_of(topic, one) != parts_of(topic, other)]
-    lines = [f"{topic} {version}: {COUNT} questions, {len(set(real))} different answers of NCCL, {len(different)} differences"]
+    lines = [f"{topic} {version}: {count} questions, {len(set(real))} different answers of NCCL, {len(different)} differences"]
     for _, line, one, other in sorted(different)[:SHOWN]:
         lines += [f"  question {line[:400]!r}", f"    NCCL        {one[:200]!r}", f"    the project {other[:200]!r}"]
     return lines, len(different)
 
 
 def main():
-    programs, project = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.SystemRandom().randrange(2**32)
+    programs, project, count = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3])
+    seed = int(sys.argv[4]) if len(sys.argv) > 4 else random.SystemRandom().randrange(2**32)
     if not (programs / "built").exists():
         print("not possible here: there is no program with NCCL; the test nccl.programs has the reason")
         return 77
     print(f"seed {seed}")
     failures = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(compare, topic, version, seed, programs, project) for topic in TOPICS for version in versions_in(programs)]
+        jobs = [pool.submit(compare, topic, version, count, seed, programs, project) for topic in TOPICS for version in versions_in(programs)]
         for job in jobs:
             lines, different = job.result()
             print("\n".join(lines), flush=True)

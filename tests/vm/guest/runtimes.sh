@@ -2,8 +2,11 @@
 
 readonly runtimes=/opt/runtimes
 
-# Prints all runtimes, runc first, oldest first. (`versions` also names containerd.)
-all_runtimes() { awk '$1 ~ /^c?run/ { print $1 "-" $2 }' "$runtimes/versions"; }
+# Prints the runtimes of the oldest and the newest release, runc first, oldest first; with --set RUNTIMES=all also trixie's, which behave
+# as sid's. (`versions` also names containerd.)
+tested_runtimes() {
+  awk -v all="${RUNTIMES:-}" '$1 ~ /^c?run/ && (all == "all" || $3 != "trixie") { print $1 "-" $2 }' "$runtimes/versions"
+}
 
 # runtimes_of RELEASE: prints the two runtimes of one release; those of trixie are the guest's own.
 runtimes_of() { awk -v release="$1" '$1 ~ /^c?run/ && $3 == release { print $1 "-" $2 }' "$runtimes/versions"; }
