@@ -153,43 +153,62 @@ Result<void> remove_path(const LedgerFiles& files, const std::string& path) {
   return path_error(files.hca, "remove", path);
 }
 
-}  // namespace
+// The lists that have a grant. Their paths are made only for a change, because a path has a digest of the id.
+struct Listed {
+  std::set<std::string> ids;    // ids of containers, pods and claims
+  std::set<std::string> views;  // views that lend files of the node
+};
 
-std::set<std::string> lists_of(const std::optional<StoredGrant>& grant) {
-  std::set<std::string> paths;
-  if (!grant) return paths;
+Listed listed_of(const std::optional<StoredGrant>& grant) {
+  Listed listed;
+  if (!grant) return listed;
   const auto add_claims = [&](const std::vector<PlannedHca>& hcas) {
     for (const PlannedHca& hca : hcas)
-      if (!hca.claim.empty()) paths.insert(id_path(hca.claim));
+      if (!hca.claim.empty()) listed.ids.insert(hca.claim);
   };
   add_claims(grant->hcas);
-  if (grant->owner.claim)
-    for (const std::string& pod : grant->owner.claim->pods)
-      paths.insert(id_path(pod));
+  if (grant->owner.claim) listed.ids.insert(grant->owner.claim->pods.begin(), grant->owner.claim->pods.end());
   for (const StoredUser& user : grant->users) {
     add_claims(user.hcas);
     for (const std::string& id : {user.user.id, user.user.pod})
-      if (!id.empty()) paths.insert(id_path(id));
+      if (!id.empty()) listed.ids.insert(id);
     for (const std::string& view : views_of(user.user))
-      if (is_lending_view(view)) paths.insert(lent_path(view));
+      if (is_lending_view(view)) listed.views.insert(view);
   }
+  return listed;
+}
+
+}  // namespace
+
+std::set<std::string> lists_of(const std::optional<StoredGrant>& grant) {
+  const Listed listed = listed_of(grant);
+  std::set<std::string> paths;
+  for (const std::string& id : listed.ids)
+    paths.insert(id_path(id));
+  for (const std::string& view : listed.views)
+    paths.insert(lent_path(view));
   return paths;
 }
 
 Result<void> add_ids(const LedgerFiles& files, const StoredGrant& after, const std::optional<StoredGrant>& before) {
-  const auto had = lists_of(before);
-  for (const std::string& path : lists_of(after))
-    if (!had.contains(path)) TRY_VOID(add_to_list(files, path, after.owner.key));
+  const Listed had = listed_of(before);
+  const Listed has = listed_of(after);
+  for (const std::string& id : has.ids)
+    if (!had.ids.contains(id)) TRY_VOID(add_to_list(files, id_path(id), after.owner.key));
+  for (const std::string& view : has.views)
+    if (!had.views.contains(view)) TRY_VOID(add_to_list(files, lent_path(view), after.owner.key));
   return {};
 }
 
 Result<void> remove_ids(const LedgerFiles& files, const StoredGrant& before, const std::optional<StoredGrant>& after) {
-  const auto kept = lists_of(after);
-  const std::string of_views = lent_path("");
-  for (const std::string& path : lists_of(before)) {
-    if (kept.contains(path)) continue;
-    TRY_VOID(remove_from_list(files, path, before.owner.key));
-    if (path.starts_with(of_views)) files.left_views.insert(path.substr(of_views.size()));
+  const Listed had = listed_of(before);
+  const Listed kept = listed_of(after);
+  for (const std::string& id : had.ids)
+    if (!kept.ids.contains(id)) TRY_VOID(remove_from_list(files, id_path(id), before.owner.key));
+  for (const std::string& view : had.views) {
+    if (kept.views.contains(view)) continue;
+    TRY_VOID(remove_from_list(files, lent_path(view), before.owner.key));
+    files.left_views.insert(view);
   }
   return {};
 }

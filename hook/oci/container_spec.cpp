@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include "base/json/json.hpp"
@@ -140,10 +141,11 @@ Result<void> read_process(const JsonNode& config, ContainerSpec& spec) {
   const JsonNode* process = TRY(find_object(config, "process", "process"));
   if (!process) return {};
   if (const JsonNode* env = TRY(find_array(*process, "env", "process.env"))) {
-    spec.env.reserve(env->span - 1);
+    std::size_t index = 0;
     for (const JsonNode& variable : *env) {
-      if (!variable.is_string()) return make_error("`process.env[{}]`: expected a string", spec.env.size());
-      spec.env.emplace_back(variable.text);
+      if (!variable.is_string()) return make_error("`process.env[{}]`: expected a string", index);
+      if (is_read_variable(variable.text)) spec.env.emplace_back(variable.text);
+      ++index;
     }
   }
   if (const JsonNode* user = TRY(find_object(*process, "user", "process.user"))) {
@@ -302,6 +304,13 @@ bool is_of_all_devices(std::string_view type, bool has_major, bool has_minor, st
   const bool reads = access.find('r') != std::string_view::npos;
   const bool writes = access.find('w') != std::string_view::npos;
   return allow ? reads && writes : reads || writes || access.empty();
+}
+
+bool is_read_variable(std::string_view variable) {
+  // RDMA_: each variable of a plan, RDMA_VISIBLE_DEVICES. PCIDEVICE_: sriov-network-device-plugin.
+  constexpr std::array<std::string_view, 4> kBegins = {"RDMA_", "PCIDEVICE_",
+                                                       "NVIDIA_VISIBLE_DEVICES=", "MELLANOX_VISIBLE_DEVICES="};
+  return std::ranges::any_of(kBegins, [&](std::string_view begin) { return variable.starts_with(begin); });
 }
 
 std::optional<std::string> find_env(const ContainerSpec& spec, std::string_view name) {

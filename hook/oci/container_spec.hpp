@@ -49,7 +49,7 @@ struct Rlimit {
 struct ContainerSpec {
   std::string root_path;  // the text of config.json; may be relative to the bundle
   std::map<std::string, std::string> annotations;
-  std::vector<std::string> env;  // "NAME=value"; an image can set it
+  std::vector<std::string> env;  // "NAME=value", of those with is_read_variable(); an image can set it
   std::vector<SpecDevice> devices;
   // linux.resources.devices allows every device: a privileged container, to which engines add all of the node's /dev.
   bool may_use_all_devices = false;
@@ -145,6 +145,10 @@ MayWrite may_write_to_mounts(const ContainerSpec& spec);
 
 // Returns true if a text of /proc/PID/uid_map maps the reader's uid 0 (user_namespaces(7)).
 bool maps_root(std::string_view uid_map);
+
+// Returns true for a variable of a container, "NAME=value", that a request or a grant reads. Most variables are
+// those of the image and of the cluster's services, and are not copied at each start.
+bool is_read_variable(std::string_view variable);
 
 // Returns the last value of a variable in env, which runc and crun pass on; nullopt: it is not set. CRI-O adds a pod's
 // variable behind the image's, and Podman a CDI device's behind the user's.

@@ -278,8 +278,7 @@ Worker::Answer GrantWorker::serve(std::string_view job) {
       !read)
     return {read.error()};
   log_.set_container(request.container.id.empty() ? request.pod.id : request.container.id);
-  const bool allocates = request.event == Event::kRunPodSandbox || request.event == Event::kCreateContainer;
-  if (allocates) return allocate(request, std::move(requesting));
+  if (request.allocates()) return allocate(request, std::move(requesting));
   return release_by(hook::Releaser::kOther, [&, &spec = requesting.spec](const Ledger& ledger) {
     return request.of_pod() ? release_pod(request, spec, ledger) : leave(request, spec, ledger);
   });

@@ -42,8 +42,7 @@ Result<Doubtful> doubtful_containers(const Ledger& ledger) {
 Result<std::optional<hook::Grantee>> find_grant_of(const Ledger& ledger, const hook::ContainerSpec& spec,
                                                    const std::string& id) {
   using Found = std::optional<hook::Grantee>;
-  const Owner nobody = hook::container_owner(id, "");
-  const Owner owner = TRY(hook::owner_of(spec, nobody));
+  const Owner owner = TRY(hook::owner_of(spec, {}));
   if (owner.kind == Owner::Kind::kNetns) {
     const auto grant = TRY(ledger.find(owner.key));
     const GrantUser* user = grant ? find_user(*grant, id) : nullptr;
@@ -59,7 +58,7 @@ Result<std::optional<hook::Grantee>> find_grant_of(const Ledger& ledger, const h
 }
 
 Result<bool> may_have_grant(const Ledger& ledger, const hook::ContainerSpec& spec, const std::string& id) {
-  const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(id, "")));
+  const Owner owner = TRY(hook::owner_of(spec, {}));
   // A container that joins a pod's namespace is a user of the pod's grant, whose record has its id.
   if (owner.kind == Owner::Kind::kNetns) return TRY(find_grant_of(ledger, spec, id)).has_value();
   return ledger.may_have_id(id);
@@ -68,7 +67,7 @@ Result<bool> may_have_grant(const Ledger& ledger, const hook::ContainerSpec& spe
 Result<std::vector<hook::Grant>> find_pod_grants(const Ledger& ledger, const hook::ContainerSpec& spec,
                                                  const std::string& id, Ledger::Unread& unread) {
   auto grants = TRY(ledger.find_by_id(id, &unread));
-  const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(id, "")));
+  const Owner owner = TRY(hook::owner_of(spec, {}));
   const auto same = [&](const hook::Grant& grant) { return grant.owner.key == owner.key; };
   // find_by_id() does not find a grant whose users lack their pod id, so the grant of the pod's namespace is looked up
   // too.
@@ -87,7 +86,7 @@ Result<std::vector<hook::Grantee>> find_earlier_tries(const Ledger& ledger, cons
   std::vector<hook::Grantee> earlier;
   if (now.pod.empty() || now.name.empty()) return earlier;
   Ledger::Unread unread;  // recover() reports them
-  const Owner owner = TRY(hook::owner_of(spec, hook::container_owner(now.id, "")));
+  const Owner owner = TRY(hook::owner_of(spec, {}));
   std::vector<hook::Grant> grants;
   if (owner.kind != Owner::Kind::kNetns) {
     grants = TRY(ledger.find_by_id(now.pod, &unread));

@@ -217,7 +217,7 @@ void RdmaPlugin::found(const NriContainer& container) {
   const auto known_pod = requesting_pods_.find(container.pod_id);
   const NriPod pod = known_pod == requesting_pods_.end() ? NriPod() : known_pod->second;
   doubtful_.unbound.erase(container.id);
-  const auto lacks = lacks_grant(pod, container);
+  const auto lacks = lacks_grant({.event = Event::kCreateContainer, .pod = pod, .container = container});
   if (!lacks.has_value() || !*lacks) return;  // an invalid request would have failed the container's creation
   ungranted_.push_back({container.id, label_of(pod, container), static_cast<pid_t>(container.pid)});
   log_.warning(
@@ -282,7 +282,7 @@ void RdmaPlugin::recover_all() {
 // forgets the sandbox of a pod that a plugin refuses, so that its pause container, shim and mounts stay on the node.
 // Each retry of the kubelet adds another such sandbox. Instead, the pod's first container that requests HCAs gets the
 // rails, or is refused with the same message.
-Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
+Result<std::string> RdmaPlugin::answer(NriRequest request) {
   auto answer = call_worker(request);
   if (answer || request.event == Event::kCreateContainer) return answer;
   const NriPod& pod = request.pod;
@@ -295,9 +295,10 @@ Result<std::string> RdmaPlugin::answer(const NriRequest& request) {
   return std::string();
 }
 
-Result<std::string> RdmaPlugin::call_worker(const NriRequest& request) {
+Result<std::string> RdmaPlugin::call_worker(NriRequest& request) {
   const auto deadline = within(request.event == Event::kRunPodSandbox ? kPodShare : kContainerShare);
-  hook::ContainerRequest requesting{.spec = spec_of(request, worker_.engine())};
+  hook::ContainerRequest requesting{.spec = request.allocates() ? take_spec(request, worker_.engine())
+                                                                : netns_spec_of(request)};
   if (auto answer = TRY(answer_here(request, requesting))) return *std::move(answer);
   std::string answer = TRY(worker_.ask(job_of(request, requesting), deadline));
   if (validates_ && request.event == Event::kCreateContainer) note_granted_nodes(request.container, answer);
@@ -389,11 +390,11 @@ Result<std::optional<std::string>> RdmaPlugin::answer_here(const NriRequest& req
 
 // Returns true if the container requests HCAs and has no grant. Errors: those of parse_request(), and those of the
 // ledger.
-Result<bool> RdmaPlugin::lacks_grant(const NriPod& pod, const NriContainer& container) {
-  const hook::ContainerRequest requesting = TRY(understand(spec_of(pod, container, worker_.engine())));
+Result<bool> RdmaPlugin::lacks_grant(NriRequest request) {
+  const hook::ContainerRequest requesting = TRY(understand(take_spec(request, worker_.engine())));
   if (!asks(requesting)) return false;
   const auto ledger = TRY(worker_.open_ledger());
-  return !TRY(find_grant_of(ledger, requesting.spec, container.id)).has_value();
+  return !TRY(find_grant_of(ledger, requesting.spec, request.container.id)).has_value();
 }
 
 Result<hook::ContainerRequest> RdmaPlugin::understand(hook::ContainerSpec spec) {

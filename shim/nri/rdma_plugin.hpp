@@ -108,7 +108,7 @@ class RdmaPlugin : public NriHandler {
   void found(const NriContainer& container) override;
   Result<void> synchronize_end() override;
   // Errors: for CreateContainer only.
-  Result<std::string> answer(const NriRequest& request) override;
+  Result<std::string> answer(NriRequest request) override;
   // Returns the reason to refuse a container: a later plugin removed or replaced a device node of a granted HCA. Empty:
   // there is no reason.
   std::string refusal(const NriValidation& validation) override;
@@ -135,13 +135,13 @@ class RdmaPlugin : public NriHandler {
   void end_unknown(std::set<std::string> ids);
 
  private:
-  Result<std::string> call_worker(const NriRequest& request);
+  Result<std::string> call_worker(NriRequest& request);
   // Returns the answer to a request that needs no worker, as most requests. nullopt: the pod or container of the
-  // request requests HCAs, or has a grant to release. requesting: has spec_of(request); gets what understand_spec()
+  // request requests HCAs, or has a grant to release. requesting: its `spec` is set; gets what understand_spec()
   // finds, if the event allocates.
   Result<std::optional<std::string>> answer_here(const NriRequest& request, hook::ContainerRequest& requesting);
   bool may_have_claim(const std::string& pod_uid);
-  Result<bool> lacks_grant(const NriPod& pod, const NriContainer& container);
+  Result<bool> lacks_grant(NriRequest request);
   Result<hook::ContainerRequest> understand(hook::ContainerSpec spec);
   void note_granted_nodes(const NriContainer& container, std::string_view response);
   void release_later(const std::string& id);

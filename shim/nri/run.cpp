@@ -145,7 +145,7 @@ class Recount : private NriHandler {
     complete_ = true;
     return {};
   }
-  Result<std::string> answer(const NriRequest& /*request*/) override { return std::string(); }
+  Result<std::string> answer(NriRequest /*request*/) override { return std::string(); }
 
   std::set<std::string> ids_;
   std::set<std::string> missing_;

@@ -1,7 +1,6 @@
 #include "shim/nri/terms.hpp"
 
-#include <array>
-#include <initializer_list>
+#include <utility>
 
 #include "hook/apply/memlock.hpp"
 #include "hook/config/config.hpp"
@@ -9,26 +8,57 @@
 namespace shim {
 namespace {
 
+constexpr const char* kRdmaMax = "rdma.max";
+
 // Returns the path of the namespace of this type; nullopt: it is a new one, or there is none.
 std::optional<std::string> path_of(const LinuxNamespaces& namespaces, const char* type) {
   const auto found = namespaces.find(type);
   return found == namespaces.end() || found->second.empty() ? std::nullopt : std::optional(found->second);
 }
 
-// Sets the annotations that engines write into the container's config.json (hook::pod_identity).
+// An annotation that engines write into the container's config.json (hook::pod_identity).
+struct IdentityNames {
+  const char* of_containerd;
+  const char* of_crio;
+};
+
 void set_identity(const NriPod& pod, const std::string& container, hook::Engine engine, hook::ContainerSpec& spec) {
-  const bool crio = engine == hook::Engine::kCrio;
-  for (const auto& [of_crio, of_containerd, value] : std::initializer_list<std::array<std::string_view, 3>>{
-           {"pod.namespace", "cri.sandbox-namespace", pod.pod_namespace},
-           {"container.name", "cri.container-name", container},
-           {"cri-o.ContainerType", "cri.container-type", "container"},
-           {"pod.name", "cri.sandbox-name", pod.name},
-           {"pod.uid", "cri.sandbox-uid", pod.uid},
-           {"cri-o.SandboxID", "cri.sandbox-id", pod.id}})
-    spec.annotations[fmt::format("io.kubernetes.{}", crio ? of_crio : of_containerd)] = value;
+  const auto set = [&](const IdentityNames& names, std::string_view value) {
+    spec.annotations[engine == hook::Engine::kCrio ? names.of_crio : names.of_containerd] = value;
+  };
+  set({"io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"}, pod.pod_namespace);
+  set({"io.kubernetes.cri.container-name", "io.kubernetes.container.name"}, container);
+  set({"io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"}, "container");
+  set({"io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"}, pod.name);
+  set({"io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"}, pod.uid);
+  set({"io.kubernetes.cri.sandbox-id", "io.kubernetes.cri-o.SandboxID"}, pod.id);
 }
 
-constexpr const char* kRdmaMax = "rdma.max";
+// Sets the network namespace: that of the pod, or of the container, if the runtime reports none for the pod. A pod
+// without a path is in the node's network namespace.
+void set_netns(const NriPod& pod, const NriContainer& container, hook::ContainerSpec& spec) {
+  spec.netns_path = path_of(pod.namespaces, "network");
+  if (!spec.netns_path) spec.netns_path = path_of(container.namespaces, "network");
+  spec.has_netns = spec.netns_path || container.namespaces.contains("network");
+}
+
+void take_container(NriContainer& container, hook::ContainerSpec& spec) {
+  spec.env = std::move(container.env);
+  spec.devices = container.devices;
+  for (const DeviceRule& rule : container.device_rules) {
+    // The last matching rule decides, as in the device cgroup.
+    if (hook::is_of_all_devices(rule.type, rule.has_major, rule.has_minor, rule.access, rule.allow))
+      spec.may_use_all_devices = rule.allow;
+  }
+  spec.mounts = std::move(container.mounts);
+  spec.moved_netdevs = std::move(container.net_devices);
+  spec.has_userns = container.namespaces.contains("user");
+  spec.userns_path = path_of(container.namespaces, "user");
+  spec.may_remount = true;  // assumed, because NRI does not report capabilities
+  spec.memlock = container.memlock;
+  // An rdma.max that the container has stays: a runtime refuses a container if two plugins set the same item.
+  spec.has_rdma_max = container.unified.contains(kRdmaMax);
+}
 
 Result<void> add_device(const hook::AdjustedNode& adjusted, ContainerAdjustment& answer) {
   const hook::PlannedNode& node = adjusted.node;
@@ -50,48 +80,25 @@ std::optional<hook::Engine> engine_of_runtime(std::string_view name) {
   return std::nullopt;
 }
 
-hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine) {
+hook::ContainerSpec take_spec(NriRequest& request, hook::Engine engine) {
+  NriPod& pod = request.pod;
+  NriContainer& container = request.container;
   hook::ContainerSpec spec;
-  spec.annotations = pod.annotations;
-  set_identity(pod, "", engine, spec);
-  // A pod without a path is in the node's network namespace.
-  spec.netns_path = path_of(pod.namespaces, "network");
-  spec.has_netns = spec.netns_path.has_value();
-  return spec;
-}
-
-hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, hook::Engine engine) {
-  hook::ContainerSpec spec = spec_of(pod, engine);
+  spec.annotations = std::move(pod.annotations);
   // containerd copies only those annotations of the pod to a container that containerd's configuration lists. So `spec`
   // has all annotations of the pod, and the container's are added.
-  for (const auto& [name, value] : container.annotations)
-    spec.annotations[name] = value;
+  for (auto& [name, value] : container.annotations)
+    spec.annotations[name] = std::move(value);
   set_identity(pod, container.name, engine, spec);
-  spec.env = container.env;
-  spec.devices = container.devices;
-  for (const DeviceRule& rule : container.device_rules) {
-    // The last matching rule decides, as in the device cgroup.
-    if (hook::is_of_all_devices(rule.type, rule.has_major, rule.has_minor, rule.access, rule.allow))
-      spec.may_use_all_devices = rule.allow;
-  }
-  spec.mounts = container.mounts;
-  // If the runtime reports no network namespace of the pod, the namespace in the container's own list counts.
-  if (!spec.netns_path) {
-    spec.has_netns = container.namespaces.contains("network");
-    spec.netns_path = path_of(container.namespaces, "network");
-  }
-  spec.moved_netdevs = container.net_devices;
-  spec.has_userns = container.namespaces.contains("user");
-  spec.userns_path = path_of(container.namespaces, "user");
-  spec.may_remount = true;  // assumed, because NRI does not report capabilities
-  spec.memlock = container.memlock;
-  // An rdma.max that the container has stays: a runtime refuses a container if two plugins set the same item.
-  spec.has_rdma_max = container.unified.contains(kRdmaMax);
+  set_netns(pod, container, spec);
+  if (!request.of_pod()) take_container(container, spec);
   return spec;
 }
 
-hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine) {
-  return request.of_pod() ? spec_of(request.pod, engine) : spec_of(request.pod, request.container, engine);
+hook::ContainerSpec netns_spec_of(const NriRequest& request) {
+  hook::ContainerSpec spec;
+  set_netns(request.pod, request.container, spec);
+  return spec;
 }
 
 bool can_limit_rdma(const std::vector<hook::PlannedRdmaLimit>& limits, hook::RdmaController controller) {

@@ -17,15 +17,14 @@ namespace shim {
 // Returns the engine for a runtime's name in Configure: "containerd" or "cri-o". nullopt: another runtime.
 std::optional<hook::Engine> engine_of_runtime(std::string_view name);
 
-// Returns the specification of a container in the pod. Namespace, names, uid and sandbox come from NRI's own fields,
-// which replace annotations of these names.
-hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, hook::Engine engine);
-// Returns a specification for the pod itself, which requests HCAs only by the pod's annotations. This specification
-// serves for a grant before any container exists.
-hook::ContainerSpec spec_of(const NriPod& pod, hook::Engine engine);
+// Returns the specification of the container of a request, or of the pod itself, which requests HCAs only by the pod's
+// annotations and serves for a grant before any container exists. Namespace, names, uid and sandbox come from NRI's own
+// fields, which replace annotations of these names. Moves annotations, environment, mounts and netdevs out of the
+// request: a container has about a hundred variables, which would be copied at each start.
+hook::ContainerSpec take_spec(NriRequest& request, hook::Engine engine);
 
-// Returns the specification of the container or pod of a request.
-hook::ContainerSpec spec_of(const NriRequest& request, hook::Engine engine);
+// Returns a specification with the network namespace only, by which the grant of a container or pod is found.
+hook::ContainerSpec netns_spec_of(const NriRequest& request);
 
 // Returns the adjustment as NRI's answer. Leaves out items that the container has, because a runtime refuses a
 // container if two plugins set the same item, and CAP_IPC_LOCK, because an NRI plugin cannot add capabilities (0.12.2).

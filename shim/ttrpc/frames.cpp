@@ -1,7 +1,5 @@
 #include "shim/ttrpc/frames.hpp"
 
-#include <algorithm>
-
 namespace shim {
 namespace {
 
@@ -81,7 +79,7 @@ bool MessageDecoder::take_data(std::string_view& input) {
     current_.data = part;
     return true;
   }
-  if (!current_.too_long) std::ranges::copy(part, buffer_.begin() + static_cast<std::ptrdiff_t>(got_));
+  if (!current_.too_long) part.copy(buffer_.data() + got_, part.size());
   done += part.size();
   if (done < current_.length) return false;
   if (!current_.too_long) current_.data = std::string_view(buffer_.data(), got_);

@@ -35,7 +35,7 @@ class Mirror : public shim::NriHandler {
     if (refuses) return base::make_error("refused");
     return {};
   }
-  Result<std::string> answer(const shim::NriRequest& request) override {
+  Result<std::string> answer(shim::NriRequest request) override {
     const auto& pod = request.pod;
     const auto& container = request.container;
     if (refuses) return base::make_error("refused {}", container.id.size());

@@ -370,6 +370,8 @@ TEST_P(Require, IsSatisfiedOrUnsetWithWarning) {
     }
     const hook::Plan& plan = outcome->plan;
     EXPECT_EQ(plan.hcas.empty(), devices_of(node).empty());
+    for (const auto& [name, value] : plan.env)
+      EXPECT_TRUE(hook::is_read_variable(name + "=")) << name << ": the container's own value is not known";
     const auto required = plan.env.find("RDMA_INIT_REQUIRE");
     const bool is_set = required != plan.env.end();
     EXPECT_EQ(has_warning(plan, "RDMA_INIT_REQUIRE is not set: "), !is_set && !plan.hcas.empty());

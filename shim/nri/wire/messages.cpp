@@ -30,34 +30,21 @@ constexpr std::int32_t kDevicesField = 4;  // number of the devices in NRI's enu
 // are thus counted like messages. That does no harm: a string of at most 128 KiB (execve) cannot reach kMaxFields.
 constexpr std::uint32_t kNested[][3] = {{1, 2, 3}, {8, 11, 11}, {3, 3, 3}};
 
-constexpr std::size_t kContainerLevel = 1;
-constexpr std::uint32_t kMounts = 9;
-constexpr std::uint32_t kOptions = 4;  // field `options` of a mount; the options of all mounts are counted together
+constexpr std::uint32_t kEnv = 8;  // field of a container
 
-std::size_t count_fields(std::string_view message, std::uint32_t number) {
-  std::size_t count = 0;
-  WireReader reader(message);
-  while (const auto field = reader.next_valid())
-    count += field->is_bytes(number) ? 1 : 0;
-  return count;
-}
-
-// Returns the largest of these counts: the fields of the message, the fields of any message inside it, the options of
-// all its mounts together. If the message is invalid, counts the fields before the error, which the parser reports
-// later.
+// Returns the larger of these counts: the fields of the message, the fields of any message inside it. If the message is
+// invalid, counts the fields before the error, which the parser reports later.
 std::size_t most_fields(std::string_view message, std::size_t level) {
   std::size_t own = 0;
   std::size_t most = 0;
-  std::size_t options = 0;
   WireReader reader(message);
   while (const auto field = reader.next_valid()) {
     ++own;
     const auto inside = [&](std::uint32_t number) { return field->is_bytes(number); };
     if (level < std::size(kNested) && std::ranges::any_of(kNested[level], inside))
       most = std::max(most, most_fields(field->bytes, level + 1));
-    if (level == kContainerLevel && field->is_bytes(kMounts)) options += count_fields(field->bytes, kOptions);
   }
-  return std::max({own, most, options});
+  return std::max(own, most);
 }
 
 // Parses a message. Errors: it exceeds kMaxMessage or kMaxFields, or is malformed. level: its nesting level in a
@@ -108,8 +95,6 @@ NriContainer take_container(wire::Container& container) {
   value.name = std::move(*container.mutable_name());
   value.stopped = container.state() == kStopped;
   value.annotations = take_map(*container.mutable_annotations());
-  value.env = {std::move_iterator(container.mutable_env()->begin()),
-               std::move_iterator(container.mutable_env()->end())};
   for (auto& mount : *container.mutable_mounts())
     value.mounts.push_back({std::move(*mount.mutable_destination()), mount.type() == "bind"});
   for (const auto& limit : container.rlimits())
@@ -130,6 +115,13 @@ NriContainer take_container(wire::Container& container) {
   return value;
 }
 
+// Reads the variables from the bytes of a container, because protobuf would copy all of them.
+void read_env(std::string_view container, std::vector<std::string>& env) {
+  WireReader reader(container);
+  while (const auto field = reader.next_valid())
+    if (field->is_bytes(kEnv) && hook::is_read_variable(field->bytes)) env.emplace_back(field->bytes);
+}
+
 template <typename T>
 Result<NriRequest> parse_request_as(std::string_view what, Event method, std::string_view payload) {
   T message;
@@ -137,7 +129,11 @@ Result<NriRequest> parse_request_as(std::string_view what, Event method, std::st
   NriRequest request{.event = method};
   if constexpr (std::is_same_v<T, wire::StateChangeEvent>) request.event = static_cast<Event>(message.event());
   request.pod = take_pod(*message.mutable_pod());
-  if (!request.of_pod()) request.container = take_container(*message.mutable_container());
+  if (request.of_pod()) return request;
+  request.container = take_container(*message.mutable_container());
+  WireReader reader(payload);
+  while (const auto field = reader.next_valid())
+    if (field->is_bytes(T::kContainerFieldNumber)) read_env(field->bytes, request.container.env);
   return request;
 }
 
@@ -178,7 +174,9 @@ Result<NriPod> parse_pod(std::string_view bytes) {
 Result<NriContainer> parse_container(std::string_view bytes) {
   wire::Container container;
   TRY_VOID(parse(container, bytes, "Container", 1));
-  return take_container(container);
+  NriContainer value = take_container(container);
+  read_env(bytes, value.env);
+  return value;
 }
 
 Result<RuntimeInfo> parse_configure(std::string_view payload) {

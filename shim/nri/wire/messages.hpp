@@ -44,7 +44,7 @@ struct NriContainer {
   std::string name;
   bool stopped = false;
   std::map<std::string, std::string> annotations;
-  std::vector<std::string> env;           // NAME=value
+  std::vector<std::string> env;           // NAME=value, of those with hook::is_read_variable()
   std::vector<hook::SpecMount> mounts;    // the mounts, without their sources
   std::vector<hook::SpecDevice> devices;  // devices of the container, with those that earlier plugins added
   std::vector<DeviceRule> device_rules;
@@ -113,11 +113,12 @@ struct NriRequest {
   NriContainer container = {};  // empty for events of a pod
 
   bool of_pod() const { return event <= Event::kRemovePodSandbox; }
+  // The event gives HCAs to a pod or container. The other events release them, or change nothing.
+  bool allocates() const { return event == Event::kRunPodSandbox || event == Event::kCreateContainer; }
 };
 
 // Errors of the parsers below. EINVAL: the bytes are not a message of this type. EMSGSIZE: pod and container have more
-// than 4 MiB, which no kernel can start; one message has more than 262,144 fields, or its mounts have more than 262,144
-// options together.
+// than 4 MiB, which no kernel can start; one message has more than 262,144 fields.
 
 // If a map has a key twice, the last value counts, as in protobuf.
 Result<NriPod> parse_pod(std::string_view bytes);

@@ -1,6 +1,7 @@
 #include "shim/nri/wire/session.hpp"
 
 #include <cerrno>
+#include <utility>
 
 #include "base/text.hpp"
 #include "shim/nri/wire/nri.pb.h"
@@ -124,10 +125,10 @@ Result<std::string> NriDispatcher::validate(const Request& request) {
 }
 
 Result<std::string> NriDispatcher::answer(Event method, std::string_view payload) {
-  const NriRequest request = TRY(parse_nri_request(method, payload));
+  NriRequest request = TRY(parse_nri_request(method, payload));
   // An unknown event is ignored: a newer runtime may send events that this version does not know.
   if (method == Event::kStateChange && !is_change(request.event)) return std::string();
-  return handler_.answer(request);
+  return handler_.answer(std::move(request));
 }
 
 Result<void> check_identity(const PluginIdentity& identity) {

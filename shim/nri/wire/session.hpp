@@ -43,7 +43,7 @@ class NriHandler {
   virtual Result<void> synchronize_end() { return {}; }
 
   // Returns the bytes of the answer: the result of create_response() for kCreateContainer, otherwise none.
-  virtual Result<std::string> answer(const NriRequest& request) = 0;
+  virtual Result<std::string> answer(NriRequest request) = 0;
 
   // Called after all plugins have adjusted a container, if configure() has subscribed to it. Returns the reason for
   // which the runtime must refuse the container; empty: none.

@@ -44,7 +44,7 @@ class Sized : public shim::NriHandler {
 
   Result<std::vector<shim::Event>> configure(const shim::RuntimeInfo& /*runtime*/) override { return events_; }
 
-  Result<std::string> answer(const shim::NriRequest& request) override {
+  Result<std::string> answer(shim::NriRequest request) override {
     const auto& annotations = request.container.annotations;
     const auto selection = annotations.find("test/size");
     if (request.event != shim::Event::kCreateContainer || selection == annotations.end()) return std::string();

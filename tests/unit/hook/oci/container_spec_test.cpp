@@ -19,7 +19,7 @@ TEST(ContainerSpec, ReadsMembers) {
   const auto spec = read_container_spec(json(R"({
     "root": {"path": "rootfs"},
     "annotations": {"rdma-init.io/devices": "all"},
-    "process": {"env": ["A=1", "A=2", "B="], "user": {"uid": 1000},
+    "process": {"env": ["RDMA_A=1", "PATH=/bin", "RDMA_A=2", "RDMA_B="], "user": {"uid": 1000},
                 "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1, "hard": 2},
                             {"type": "RLIMIT_MEMLOCK", "soft": 1, "hard": 1},
                             {"type": "RLIMIT_MEMLOCK", "soft": 65536, "hard": 18446744073709551615}]},
@@ -38,9 +38,10 @@ TEST(ContainerSpec, ReadsMembers) {
   EXPECT_TRUE(spec->has_netns);
   EXPECT_EQ(spec->netns_path, "/var/run/netns/cni-1");
   EXPECT_TRUE(spec->has_userns);
-  EXPECT_EQ(find_env(*spec, "A"), "2");  // the last one counts
-  EXPECT_EQ(find_env(*spec, "B"), "");
-  EXPECT_EQ(find_env(*spec, "C"), std::nullopt);
+  EXPECT_EQ(find_env(*spec, "RDMA_A"), "2");  // the last one counts
+  EXPECT_EQ(find_env(*spec, "RDMA_B"), "");
+  EXPECT_EQ(find_env(*spec, "RDMA_C"), std::nullopt);
+  EXPECT_EQ(find_env(*spec, "PATH"), std::nullopt) << "not read";
 }
 
 TEST(ContainerSpec, DetectsWhetherNodeMountsAreWritable) {

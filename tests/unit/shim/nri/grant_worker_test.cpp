@@ -47,9 +47,10 @@ class GrantWorkerTest : public testing::Test {
 
   // Returns the plugin's job for a request of the runtime.
   base::Result<std::string> job(Event method, std::string_view payload) const {
-    const NriRequest request = TRY(parse_nri_request(method, payload));
-    hook::ContainerRequest requesting{.spec = spec_of(request, node_.engine)};
-    if (request.event == Event::kRunPodSandbox || request.event == Event::kCreateContainer)
+    NriRequest request = TRY(parse_nri_request(method, payload));
+    hook::ContainerRequest requesting{.spec = request.allocates() ? take_spec(request, node_.engine)
+                                                                  : netns_spec_of(request)};
+    if (request.allocates())
       requesting = TRY(hook::understand_spec(std::move(requesting.spec), hook::read_config(node_.config),
                                              {node_.engine}, node_.root));
     return job_of(request, requesting);
@@ -112,6 +113,13 @@ class GrantWorkerTest : public testing::Test {
   std::string netns_ = directory_ / std::string(51 - std::string(directory_ / "").size(), 'n');
   hook::NodeSettings node_;
 };
+
+TEST_F(GrantWorkerTest, KeepsVariablesOfContainer) {
+  const std::string own = text(8, "PATH=/bin") + text(8, "RDMA_INIT_REQUIRE=1");
+  EXPECT_EQ(must(run(Event::kCreateContainer, request("c1", "mlx5_1", own))).find("RDMA_INIT_REQUIRE"),
+            std::string::npos);
+  EXPECT_NE(must(run(Event::kCreateContainer, request("c2", "mlx5_0"))).find("RDMA_INIT_REQUIRE"), std::string::npos);
+}
 
 TEST_F(GrantWorkerTest, GrantsRequestedHcas) {
   auto adjustment = fields(fields(must(run(Event::kCreateContainer, request("c1", "mlx5_1"))))[1]);
@@ -254,12 +262,12 @@ TEST_F(GrantWorkerTest, ReleasesPodWithoutContainers) {
 TEST_F(GrantWorkerTest, IgnoresNodesOfPrivilegedContainer) {
   NriRequest request = must(parse_nri_request(Event::kCreateContainer, recorded("crio-create-privileged.bin")));
   const auto requesting =
-      must(hook::understand_spec(spec_of(request, hook::Engine::kCrio), hook::Config(), {hook::Engine::kCrio}));
+      must(hook::understand_spec(take_spec(request, hook::Engine::kCrio), hook::Config(), {hook::Engine::kCrio}));
   EXPECT_FALSE(requesting.request);
   EXPECT_TRUE(requesting.note.text.starts_with("the container may use all devices: its ")) << requesting.note.text;
   for (DeviceRule& rule : request.container.device_rules)
     rule.access = "m";
-  EXPECT_FALSE(spec_of(request, hook::Engine::kCrio).may_use_all_devices) << "a rule for mknod does not allow use";
+  EXPECT_FALSE(take_spec(request, hook::Engine::kCrio).may_use_all_devices) << "a rule for mknod does not allow use";
 }
 
 // In the node's network namespace only the end of the pod reports the end of such a container.

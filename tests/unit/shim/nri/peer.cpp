@@ -187,8 +187,8 @@ std::string container_message(std::string_view id) {
                            text(4, number(1, 999)) + text(5, "/kubepods/c") + entry(9, "net.ipv4.x", "1") +
                            text(10, text(1, "rail0") + text(2, text(1, "net1")));
   return text(1, id) + text(2, "pod") + text(3, "main") + number(4, 1) + entry(5, "l", "v") + entry(6, "k", "v") +
-         text(7, "python") + text(8, "A=1") + text(8, "B=") + text(9, mount) + text(10, text(1, text(1, "/hook"))) +
-         text(11, part) + number(12, 4712) +
+         text(7, "python") + text(8, "PATH=/bin") + text(8, "RDMA_A=1") + text(8, "RDMA_B=") + text(9, mount) +
+         text(10, text(1, text(1, "/hook"))) + text(11, part) + number(12, 4712) +
          text(13, text(1, "RLIMIT_MEMLOCK") + number(2, UINT64_MAX) + number(3, 65536)) +
          text(13, text(1, "RLIMIT_NOFILE") + number(2, 9) + number(3, 8)) + number(14, 1) + text(18, "reason") +
          text(20, text(1, "vendor.com/net=0")) + text(21, number(1, 1000)) + text(22, text(1, "image"));
@@ -212,7 +212,7 @@ shim::NriContainer container_value(std::string_view id) {
           .pod_id = "pod",
           .name = "main",
           .annotations = {{"k", "v"}},
-          .env = {"A=1", "B="},
+          .env = {"RDMA_A=1", "RDMA_B="},
           .mounts = {{"/data", true}},
           .devices = {{"/dev/infiniband/uverbs0", 'c', 231, 192}},
           .device_rules = {{"c", true, false, true, "rwm"}},
@@ -230,7 +230,7 @@ Result<std::vector<shim::Event>> Recorder::configure(const shim::RuntimeInfo& in
   return wanted;
 }
 
-Result<std::string> Recorder::answer(const shim::NriRequest& request) {
+Result<std::string> Recorder::answer(shim::NriRequest request) {
   using enum shim::Event;
   static const std::map<shim::Event, std::string> kVerbs = {{kRunPodSandbox, "run"},
                                                             {kStopPodSandbox, "stop"},
@@ -243,8 +243,8 @@ Result<std::string> Recorder::answer(const shim::NriRequest& request) {
                                                             {kPostUpdateContainer, "post update"},
                                                             {kStopContainer, "stop"},
                                                             {kRemoveContainer, "remove"}};
-  pod = request.pod;
-  container = request.container;
+  pod = std::move(request.pod);
+  container = std::move(request.container);
   TRY_VOID(note(kVerbs.at(request.event) + " " + pod.id + (request.of_pod() ? "" : "/" + container.id)));
   const bool creates = request.event == shim::Event::kCreateContainer;
   return creates ? shim::create_response(adjustment) : std::string();

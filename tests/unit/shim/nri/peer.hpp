@@ -92,7 +92,7 @@ class Recorder : public shim::NriHandler {
   void found(const shim::NriPod& each) override { calls.push_back("found pod " + each.id); }
   void found(const shim::NriContainer& each) override { calls.push_back("found container " + each.id); }
   Result<void> synchronize_end() override { return note("synchronized"); }
-  Result<std::string> answer(const shim::NriRequest& request) override;
+  Result<std::string> answer(shim::NriRequest request) override;
 
  private:
   Result<void> note(const std::string& what);

@@ -34,6 +34,16 @@ NriContainer worker() {
   return container;
 }
 
+hook::ContainerSpec spec_of(const NriPod& pod, Engine engine) {
+  NriRequest request{.event = Event::kRunPodSandbox, .pod = pod};
+  return take_spec(request, engine);
+}
+
+hook::ContainerSpec spec_of(const NriPod& pod, const NriContainer& container, Engine engine) {
+  NriRequest request{.event = Event::kCreateContainer, .pod = pod, .container = container};
+  return take_spec(request, engine);
+}
+
 TEST(NriSpec, TakesRequestFromPodAnnotations) {
   const auto spec = spec_of(train_pod(), Engine::kContainerd);
   EXPECT_EQ(spec.annotations.at("rdma-init.io/devices"), "all");
@@ -88,6 +98,9 @@ TEST(NriSpec, DetectsNetworkNamespaceOfNode) {
   EXPECT_FALSE(spec_of(pod, container, Engine::kContainerd).has_netns);
   container.namespaces = {{"network", "/proc/77/ns/net"}};
   EXPECT_EQ(spec_of(pod, container, Engine::kContainerd).netns_path, "/proc/77/ns/net") << "a pod without namespaces";
+  const NriRequest end{.event = Event::kStopContainer, .pod = pod, .container = container};
+  EXPECT_EQ(netns_spec_of(end).netns_path, "/proc/77/ns/net");
+  EXPECT_TRUE(netns_spec_of(end).has_netns);
 }
 
 // NRI reports neither capabilities nor mappings.
