@@ -20,12 +20,11 @@ Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, co
   return std::optional(std::move(text));
 }
 
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 8;
+std::string some_of(const std::vector<std::string>& names, std::size_t most) {
   std::vector<std::string> shown = names;
   for (std::string& name : shown)
     name = base::printable(name);
-  return base::join_first(shown, kShown);
+  return base::join_first(shown, most);
 }
 
 namespace {

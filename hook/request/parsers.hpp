@@ -39,8 +39,8 @@ struct RequestParts {
 
 // Returns an annotation, with its size checked; nullopt: there is none.
 Result<std::optional<SourcedText>> find_annotation(const ContainerSpec& spec, const std::string& key);
-// Returns "a, b, c and 5 more": at most 8 names of a list that may be long.
-std::string some_of(const std::vector<std::string>& names);
+// Returns "a, b, c and 5 more": the first names of a list that may be long.
+std::string some_of(const std::vector<std::string>& names, std::size_t most = 8);
 
 // Reads rdma-init.io/devices[.CONTAINER], /mode, /network.
 Result<RequestParts> own_annotations(const ContainerSpec& spec, std::string_view container_name);

@@ -16,6 +16,7 @@
 #include "hook/config/values.hpp"
 #include "hook/plan/match.hpp"
 #include "hook/plan/pools.hpp"
+#include "hook/request/parsers.hpp"
 
 namespace hook {
 namespace {
@@ -49,13 +50,6 @@ std::string kind_of(const NodeHca& node) {
                      shown_id(node.hca->device_id), rate);
 }
 
-std::string some_names(const Texts& names) {
-  Texts shown = names;
-  for (std::string& name : shown)
-    name = base::printable(name);
-  return base::join_first(shown, kMostNamed);
-}
-
 std::string counted(std::size_t number, std::string_view what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
@@ -78,8 +72,9 @@ Texts kinds_of_nodes(const Nodes& nodes) {
   }
   Texts lines;
   for (const auto& [text, those] : names)
-    lines.push_back(
-        nodes.size() == 1 ? text : fmt::format("{} ({}): {}", counted(those.size(), "node"), some_names(those), text));
+    lines.push_back(nodes.size() == 1
+                        ? text
+                        : fmt::format("{} ({}): {}", counted(those.size(), "node"), some_of(those, kMostNamed), text));
   return lines;
 }
 
@@ -95,7 +90,7 @@ Texts left_out(const Nodes& nodes) {
   Texts lines;
   for (auto& [reason, names] : by_reason) {
     std::ranges::sort(names, base::natural_less);
-    lines.push_back(fmt::format("Not granted: {}: {}.", some_names(names), reason));
+    lines.push_back(fmt::format("Not granted: {}: {}.", some_of(names, kMostNamed), reason));
   }
   return lines;
 }
@@ -452,7 +447,8 @@ Texts warnings_of(const Nodes& nodes) {
       warnings.push_back(fmt::format("node {}: it has {}, other nodes have {}", name,
                                      counted(node.hcas.used.size(), "usable HCA"), most));
     if (!node.hcas.down.empty())
-      warnings.push_back(fmt::format("node {}: no ACTIVE port: {}", name, some_names(names_of(node.hcas.down))));
+      warnings.push_back(
+          fmt::format("node {}: no ACTIVE port: {}", name, some_of(names_of(node.hcas.down), kMostNamed)));
   }
   return warnings;
 }

@@ -9,6 +9,7 @@
 #include "hook/config/node_slice.hpp"
 #include "hook/plan/pools.hpp"
 #include "hook/rails/address/node_ranges.hpp"
+#include "hook/request/parsers.hpp"
 
 namespace hook {
 namespace {
@@ -90,7 +91,6 @@ std::vector<Finding> check_rdma_limits(const fabric::Inventory& inventory, const
 }
 
 std::vector<Finding> check_expected(const std::vector<PoolCount>& pools) {
-  constexpr std::size_t kLongestList = 8;
   std::vector<Finding> findings;
   for (const PoolCount& pool : pools) {
     if (pool.missing() == 0) continue;
@@ -101,11 +101,8 @@ std::vector<Finding> check_expected(const std::vector<PoolCount>& pools) {
                           "them for good, remove /etc/rdma-init/cluster/pools-seen.json"});
       continue;
     }
-    const std::vector<std::string> names(
-        pool.unusable.begin(),
-        pool.unusable.begin() + static_cast<std::ptrdiff_t>(std::min(pool.unusable.size(), kLongestList)));
     const std::string of_them =
-        names.empty() ? "" : fmt::format("; without a device node or an ACTIVE port: {}", base::join(names, ", "));
+        pool.unusable.empty() ? "" : "; without a device node or an ACTIVE port: " + some_of(pool.unusable);
     findings.push_back({Grade::kBroken, fmt::format("pool {}", pool.pool),
                         fmt::format("{} of {} expected HCAs are usable{}", pool.usable, pool.expected, of_them),
                         "repair the missing HCA (`lspci`, `dmesg`, its cable), or correct \"expect\" in config.json"});

@@ -17,6 +17,18 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
+TEST(Expected, NamesFirstUnusableHcas) {
+  PoolCount pool{.pool = "rails", .expected = 10, .usable = 1};
+  for (int i = 1; i <= 9; ++i)
+    pool.unusable.push_back(fmt::format("mlx5_{}", i));
+  const auto findings = check_expected({pool});
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(
+      findings[0].message,
+      "1 of 10 expected HCAs are usable; without a device node or an ACTIVE port: mlx5_1, mlx5_2, mlx5_3, mlx5_4, "
+      "mlx5_5, mlx5_6, mlx5_7, mlx5_8 and 1 more");
+}
+
 TEST(Doctor, ParsesActiveMtusAndComputesRoceMtu) {
   // ibv_devinfo of rdma-core 44, of two HCAs.
   const auto mtus = parse_ibv_devinfo(
