@@ -131,6 +131,13 @@ Units units_of(const NodeHca& node, const hook::Terms& terms, const HcaHold& hol
   return units;
 }
 
+// Returns a number as Kubernetes stores it. The API server would change another form of it, and a member that comes
+// back changed counts as dropped.
+std::string quantity(unsigned number) {
+  constexpr unsigned kThousand = 1000;
+  return number > 0 && number % kThousand == 0 ? fmt::format("{}k", number / kThousand) : std::to_string(number);
+}
+
 // Adds that several claims can have the device. A claim gets one unit, and in mode shared-multi as many as it requests.
 void add_sharing(const hook::Terms& terms, const Units& units, Json& device) {
   device["allowMultipleAllocations"] = true;
@@ -143,7 +150,7 @@ void add_sharing(const hook::Terms& terms, const Units& units, Json& device) {
   } else {
     policy["validValues"] = Json::array({"1"});
   }
-  device["capacity"]["shares"] = Json{{"value", std::to_string(std::max(*units.most, 1U))}};
+  device["capacity"]["shares"] = Json{{"value", quantity(std::max(*units.most, 1U))}};
   device["capacity"]["shares"]["requestPolicy"] = std::move(policy);
 }
 

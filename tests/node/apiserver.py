@@ -16,7 +16,7 @@ SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}$")
 SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$")
 LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
-QUANTITY = re.compile(r"[0-9]+$")  # the part of quantities that a count has
+QUANTITY = re.compile(r"([0-9]+)(k?)$")  # the part of quantities that a count has
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 EVENTS = re.compile(r"/api/v1/namespaces/([^/]+)/events$")
 CLAIM = re.compile(r"/apis/resource.k8s.io/v1/namespaces/([^/]+)/resourceclaims/([^/]+)$")
@@ -56,6 +56,12 @@ def check_attribute(name, value, where):
     need(kind != "version" or SEMVER.match(content), f"{where}.{name}: {content!r} is no semantic version")
 
 
+def canonical(quantity):
+    """Returns a quantity as Kubernetes stores it: "1k" for "1000"."""
+    number = int(quantity.replace("k", "000"))
+    return f"{number // 1000}k" if number and number % 1000 == 0 else str(number)
+
+
 def check_capacity(name, value, device, where):
     check_qualified(name, where)
     only(value, ("value", "requestPolicy"), f"{where}.{name}")
@@ -65,7 +71,7 @@ def check_capacity(name, value, device, where):
         return
     need(device.get("allowMultipleAllocations"), f"{where}.{name}: requestPolicy without allowMultipleAllocations")
     only(policy, ("default", "validValues", "validRange"), f"{where}.{name}.requestPolicy")
-    whole = int(value["value"])
+    whole = int(value["value"].replace("k", "000"))
     need(not ("validValues" in policy and "validRange" in policy), f"{where}.{name}: two rules")
     if "validValues" in policy:
         values = [int(each) for each in policy["validValues"]]
@@ -369,6 +375,8 @@ class ApiServer:
             if "allowMultipleAllocations" in self.drops:
                 for capacity in device.get("capacity", {}).values():
                     capacity.pop("requestPolicy", None)
+            for capacity in device.get("capacity", {}).values():
+                capacity["value"] = canonical(capacity["value"])
             for taint in device.get("taints", []):
                 taint.setdefault("timeAdded", f"2026-11-30T00:00:{self.version % 60:02}Z")
         slice_["metadata"]["resourceVersion"] = str(self.version)

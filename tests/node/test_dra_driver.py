@@ -149,6 +149,12 @@ class Slices(DriverCase):
         shares = api.devices()[0]["capacity"]["shares"]
         self.assertEqual(shares, {"value": "3", "requestPolicy": {"default": "1", "validValues": ["1"]}})
 
+    def test_publishes_a_number_as_the_api_server_stores_it(self):
+        api, _, _ = self.begin(config={**SHARED, "pools": [{"name": "rails", "modes": ["hca"], "limits": {"hca": 2000}}]})
+        time.sleep(1.5)
+        self.assertEqual({device["capacity"]["shares"]["value"] for device in api.devices()}, {"2k"})
+        self.assertEqual([request[:1] for request in api.writes()], [("POST",)])
+
     def test_works_beside_other_writers(self):
         api, _, _ = self.begin()
         mine = next(iter(api.slices.values()))

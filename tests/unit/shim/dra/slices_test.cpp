@@ -164,6 +164,8 @@ TEST(DraSlices, SharesHcaSinceKubernetes136) {
       {R"("modes": ["shared"])", R"({"allowMultipleAllocations":true})"},
       {R"("modes": ["shared-multi"], "limits": {"shared-multi": 4})",
        R"({"allowMultipleAllocations":true,"capacity":{"shares":{"value":"4","requestPolicy":{"default":"1","validRange":{"min":"1","step":"1"}}}}})"},
+      {R"("modes": ["shared"], "limits": {"shared": 2000})",
+       R"({"allowMultipleAllocations":true,"capacity":{"shares":{"value":"2k","requestPolicy":{"default":"1","validValues":["1"]}}}})"},
       {R"("modes": ["shared-multi"], "limits": {"shared-multi": 1})",
        R"({"allowMultipleAllocations":true,"capacity":{"shares":{"value":"1","requestPolicy":{"default":"1","validRange":{"min":"1"}}}}})"},
       // The GID table has 8 slots, two for each child netdev, and two more with RoCE v1.
