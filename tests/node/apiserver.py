@@ -156,6 +156,7 @@ class ApiServer:
         self.requests = []  # (time, method, path, status)
         self.faults = []  # what the program under test must not do
         self.answers = []  # (predicate(method, path), status, headers): the next answers that do not come from the objects
+        self.raw = []  # (predicate(method, path), function(handler)): answers that are no answers of an API server
         self.drops = set()  # members of devices that are dropped in silence
         self.delay = 0
         self.watches = 0
@@ -264,6 +265,8 @@ class ApiServer:
             if self.delay:
                 time.sleep(self.delay)
             need(handler.headers.get("Authorization") == "Bearer " + self.token, "Unauthorized", 401)
+            if raw := next((each for each in self.raw if each[0](handler.command, handler.path)), None):
+                return self.answer_raw(handler, raw[1])
             need(handler.headers.get("Host") == self.address, f"Host {handler.headers.get('Host')}", 400)
             planned = next((each for each in self.answers if each[0](handler.command, handler.path)), None)
             if planned:
@@ -297,6 +300,14 @@ class ApiServer:
             handler.send_header("Content-Length", str(len(text)))
             handler.end_headers()
             handler.wfile.write(text)
+
+    def answer_raw(self, handler, write):
+        self.requests.append((time.monotonic(), handler.command, handler.path, 0))
+        handler.close_connection = True
+        try:
+            write(handler.wfile.write)
+        except OSError:
+            pass
 
     def handle(self, method, path, query, body):
         if (method, path) == ("GET", "/version"):

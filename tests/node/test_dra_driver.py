@@ -304,6 +304,15 @@ class Claims(DriverCase):
         self.assertEqual(kubelet.unprepare(*keys), {key[2]: "" for key in keys})
         self.assertEqual(os.listdir(self.tree + "/var/run/cdi"), [])
 
+    def test_refuses_a_claim_of_any_size(self):
+        api, kubelet, process = self.begin()
+        key = self.add_claim([self.names()[0]])
+        long = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (5 << 20) + b" " * (5 << 20)
+        api.raw.append((lambda _, path: "resourceclaims" in path, lambda send: send(long)))
+        self.assertIn("the claim has 5242880 bytes", kubelet.prepare(key)[UID])
+        api.raw.clear()
+        self.assertEqual(len(kubelet.prepare(key)[UID]), 1)
+
     def test_waits_for_a_slow_api_server(self):
         api, kubelet, _ = self.begin()
         health = kubelet.watch_health()

@@ -124,6 +124,10 @@ class ApiProcess {
       const bool is_found = http::is_success(answer->status);
       claim.number = answer->status;
       claim.text = is_found ? answer->body : error_of_answer(*answer, "the claim").message;
+      if (claim.text.size() > kMostMessage / 2) {
+        claim.number = http::kTooLarge;
+        claim.text = fmt::format("the claim has {} bytes: the API server stores at most 1.5 MiB", claim.text.size());
+      }
     }
     return send(claim);
   }

@@ -21,6 +21,7 @@ inline constexpr unsigned kForbidden = 403;
 inline constexpr unsigned kNotFound = 404;
 inline constexpr unsigned kConflict = 409;
 inline constexpr unsigned kExpired = 410;  // the server has deleted the history of the version
+inline constexpr unsigned kTooLarge = 413;
 inline constexpr unsigned kTooMany = 429;
 inline bool is_success(unsigned status) {
   return status == kOk || status == kCreated;
