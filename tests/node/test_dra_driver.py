@@ -313,6 +313,24 @@ class Claims(DriverCase):
         api.raw.clear()
         self.assertEqual(len(kubelet.prepare(key)[UID]), 1)
 
+    def test_ends_answers_that_do_not_end(self):
+        api, kubelet, process = self.begin()
+        key = self.add_claim([self.names()[0]])
+        for first, part in ((b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+                            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"A: b\r\n")):
+            def send(write, first=first, part=part):
+                write(first)
+                end = time.monotonic() + 60
+                while time.monotonic() < end:
+                    write(part * 500)
+            api.raw.append((lambda _, path: "resourceclaims" in path, send))
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                waits = pool.submit(kubelet.prepare, key)
+                self.until(lambda: api.requests[-1][3] == 0, "the endless answer")
+                api.raw.clear()
+                self.assertEqual(len(waits.result()[UID]), 1)
+            kubelet.unprepare(key)
+
     def test_waits_for_a_slow_api_server(self):
         api, kubelet, _ = self.begin()
         health = kubelet.watch_health()

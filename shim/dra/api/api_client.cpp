@@ -18,13 +18,20 @@ constexpr std::size_t kMostBody = std::size_t{16} << 20;
 constexpr std::size_t kLongestLine = std::size_t{4} << 20;  // the API server stores objects of at most 1.5 MiB
 constexpr std::chrono::seconds kFreshToken{60};
 
+// Receives bytes of an answer. receive() waits only while no bytes have come, so a server that sends without end would
+// never exceed its deadline.
+Result<std::string> receive_part(TlsStream& stream, Deadline deadline) {
+  if (base::ms_until(deadline, 1) == 0) return Error{"the answer does not end in time", ETIMEDOUT};
+  return stream.receive(deadline);
+}
+
 // Reads until the head of a final answer has come.
 Result<void> read_head(TlsStream& stream, HttpReader& reader, Deadline deadline) {
   for (;;) {
     if (reader.is_complete() && reader.head()->status < http::kOk) TRY_VOID(reader.next());
     if (reader.head() && reader.head()->status >= http::kOk) return {};
     if (reader.is_complete()) continue;
-    const std::string bytes = TRY(stream.receive(deadline));
+    const std::string bytes = TRY(receive_part(stream, deadline));
     if (bytes.empty()) return Error{"the API server closed the connection before its answer", ECONNRESET};
     TRY_VOID(reader.add(bytes));
   }
@@ -34,13 +41,15 @@ Result<ApiAnswer> read_answer(TlsStream& stream, HttpReader& reader, Deadline de
   TRY_VOID(read_head(stream, reader, deadline));
   ApiAnswer answer{reader.head()->status, reader.head()->retry_after, {}};
   while (!reader.is_complete()) {
-    const std::string bytes = TRY(stream.receive(deadline));
+    const std::string bytes = TRY(receive_part(stream, deadline));
     if (bytes.empty()) {
       TRY_VOID(reader.end());
     } else {
       TRY_VOID(reader.add(bytes));
     }
     answer.body += reader.take_body();
+    // The reader of a watch has no limit.
+    if (answer.body.size() > kMostBody) return make_error("the answer has more than {} bytes", kMostBody);
   }
   answer.body += reader.take_body();
   return answer;
