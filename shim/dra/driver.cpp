@@ -176,7 +176,7 @@ class Driver {
                  "search the kernel's log (`dmesg`) for a system call that the seccomp filter refused"};
   }
 
-  // Sends the wanted slices to the process for the API server, if they have changed.
+  // Tells the process for the API server if the wanted slices have changed.
   Result<void> update_slices() {
     if (node_.version() == 0 || cluster_.minor == 0) return {};
     if (std::exchange(shown_version_, node_.version()) == node_.version() && !is_cluster_new_) return {};
@@ -189,7 +189,7 @@ class Driver {
     if (text == slices_) return {};
     slices_ = std::move(text);
     devices_ = published.devices.size();
-    return send({.kind = Kind::kSlices, .text = slices_});
+    return std::exchange(is_changed_, true) ? Result<void>() : send({.kind = Kind::kChanged});
   }
 
   void note_health(const std::vector<PublishedDevice>& devices) {
@@ -266,6 +266,9 @@ class Driver {
     switch (message.kind) {
       case Kind::kNeedCredential:
         return send(read_credential(settings_.credential));
+      case Kind::kNeedSlices:
+        is_changed_ = false;
+        return send({.kind = Kind::kSlices, .text = slices_});
       case Kind::kClaim:
         calls_.take(message);
         return {};
@@ -343,7 +346,8 @@ class Driver {
   unsigned named_minor_ = 0;  // version of the API server; 0: not known yet
   bool is_cluster_new_ = false;
   std::uint64_t shown_version_ = 0;  // DraNode::version() of slices_
-  std::string slices_;               // last text that was sent
+  std::string slices_;               // the wanted slices
+  bool is_changed_ = false;          // the process for the API server was told so, and has not asked for them yet
   std::size_t devices_ = 0;
   std::vector<std::string> warnings_;
   std::optional<std::string> publication_;  // why the slices are not published; empty: they are

@@ -448,6 +448,19 @@ class Kubelets(DriverCase):
         self.assertEqual(sorted(name for name in os.listdir(plugins) if name.endswith(".sock")), ["dra-3333.sock", "dra.sock"])
         kubelet.prepare(self.add_claim([self.names()[0]]))
 
+    def test_stays_while_the_node_changes_and_the_api_server_is_slow(self):
+        """Each change of a port gives other slices, which are more than a socket holds after a few changes."""
+        self.make_tree(64)
+        api, _, process = self.begin()
+        api.delay = 7
+        for at in range(40):
+            self.port(0, "1: DOWN" if at % 2 == 0 else "4: ACTIVE")
+            time.sleep(0.7)
+            self.assertIsNone(process.poll(), read(self.log)[-400:])
+        api.delay = 0
+        self.port(0, "1: DOWN")
+        self.until(lambda: self.taints()[0] == ["rdma-init.io/link-down"], "a taint")
+
     def test_waits_for_another_driver_with_its_sockets(self):
         _, kubelet, first = self.begin()
         second = self.start_driver()

@@ -16,11 +16,13 @@ struct ApiMessage {
   enum class Kind : std::uint8_t {
     // From the driver.
     kCredential,  // text: the token; more: the CA. An empty token: it cannot be read, and `more` says why
-    kSlices,      // text: a JSON array of the wanted ResourceSlices
+    kChanged,     // the wanted ResourceSlices are other ones
+    kSlices,      // text: a JSON array of them
     kGetClaim,    // id; text: the namespace; more: the name
     kEvent,       // text: the namespace; more: the JSON of an Event
     // To the driver.
     kNeedCredential,
+    kNeedSlices,
     kCluster,  // number: the minor version of Kubernetes; text: UID of the Node object
     kClaim,    // id; number: the status of HTTP, 0: no answer; text: the claim's JSON, or why there is none
     kState,    // text: why the slices are not published; empty: they are

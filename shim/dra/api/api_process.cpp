@@ -38,7 +38,7 @@ using std::chrono::seconds;
 
 constexpr milliseconds kRequestTime{8000};
 constexpr milliseconds kEventTime{2000};  // claims that wait are read afterwards
-constexpr milliseconds kCredentialTime{5000};
+constexpr milliseconds kAskTime{5000};
 constexpr milliseconds kFirstPause{250};
 constexpr milliseconds kLongestPause{30000};
 // Pause after a refusal that only another configuration or role ends.
@@ -75,20 +75,21 @@ class ApiProcess {
   }
 
  private:
-  // Asks the driver for token and CA. Other messages that come meanwhile wait.
-  Result<ApiCredential> ask_credential() {
-    TRY_VOID(send({.kind = Kind::kNeedCredential}));
-    const auto deadline = base::from_now(kCredentialTime);
+  // Asks the driver, and waits for the answer. Other messages that come meanwhile wait.
+  Result<ApiMessage> ask(Kind question, Kind answer) {
+    TRY_VOID(send({.kind = question}));
+    const auto deadline = base::from_now(kAskTime);
     for (;;) {
       ApiMessage message = TRY(receive(deadline));
-      if (message.kind != Kind::kCredential) {
-        received_.push_back(std::move(message));
-      } else if (message.text.empty()) {
-        return Error{std::move(message.more)};
-      } else {
-        return ApiCredential{std::move(message.text), std::move(message.more)};
-      }
+      if (message.kind == answer) return message;
+      received_.push_back(std::move(message));
     }
+  }
+
+  Result<ApiCredential> ask_credential() {
+    ApiMessage message = TRY(ask(Kind::kNeedCredential, Kind::kCredential));
+    if (message.text.empty()) return Error{std::move(message.more)};
+    return ApiCredential{std::move(message.text), std::move(message.more)};
   }
 
   Result<void> send(const ApiMessage& message) { return channel_.send(packed(message), base::from_now(kRequestTime)); }
@@ -102,6 +103,13 @@ class ApiProcess {
   Result<void> handle(const ApiMessage& message) {
     if (message.kind == Kind::kGetClaim) return get_claim(message);
     if (message.kind == Kind::kEvent) return create_event(message);
+    // The slices are read at once, because they can be more than a socket holds: while this process waits for the API
+    // server, it reads nothing.
+    if (message.kind == Kind::kChanged) {
+      const auto slices = ask(Kind::kNeedSlices, Kind::kSlices);
+      if (slices) return handle(*slices);
+      return slices.error().code == ETIMEDOUT ? Result<void>() : slices.error();
+    }
     if (message.kind != Kind::kSlices) return {};
     auto wanted =
         base::parse_json(message.text, "the slices", {.bytes = kMostMessage, .depth = 64, .values = 1U << 20});
@@ -344,7 +352,7 @@ class ApiProcess {
     if (ready <= 0) return {};
     if (fds[1].revents != 0) read_watch();
     if (fds[0].revents == 0) return {};
-    received_.push_back(TRY(receive(base::from_now(kCredentialTime))));
+    received_.push_back(TRY(receive(base::from_now(kAskTime))));
     // Messages that came together are in memory now, and poll(2) does not report them.
     while (auto more = receive(base::Deadline()))
       received_.push_back(*std::move(more));
