@@ -34,20 +34,21 @@ Result<Claim> claim_of(const ApiMessage& message, const ClaimKey& key) {
 
 }  // namespace
 
-// A Prepare that waits can be of a kubelet that has restarted meanwhile. After Unprepare it would book HCAs that no
-// call releases.
-void ClaimCalls::end_prepares(const ClaimKey& key) {
+// A call that waits can be of a kubelet that has restarted meanwhile. After Unprepare, an earlier Prepare would book
+// HCAs that no call releases; after Prepare, an earlier Unprepare would release HCAs that a pod begins to use.
+void ClaimCalls::end_earlier(const ClaimKey& key, bool prepares) {
+  const char* const why = prepares ? "the kubelet prepares the claim again" : "the kubelet has ended the claim";
   for (Call& call : calls_) {
-    if (!call.call->prepares) continue;
+    if (call.call->prepares == prepares) continue;
     for (Waiting& waiting : call.claims)
-      if (waiting.key.uid == key.uid && !waiting.answer) end(call, waiting, Error{"the kubelet has ended the claim"});
+      if (waiting.key.uid == key.uid && !waiting.answer) end(call, waiting, Error{why});
   }
 }
 
 void ClaimCalls::add(std::shared_ptr<ClaimsCall> call) {
   Call added{std::move(call), {}, Clock::now() + kPatience};
   for (const ClaimKey& key : added.call->claims) {
-    if (!added.call->prepares) end_prepares(key);
+    end_earlier(key, added.call->prepares);
     added.claims.push_back({.key = key});
   }
   calls_.push_back(std::move(added));

@@ -56,7 +56,7 @@ class ClaimCalls {
     std::vector<Waiting> claims;
     Clock::time_point until;
   };
-  void end_prepares(const ClaimKey& key);
+  void end_earlier(const ClaimKey& key, bool prepares);
   Result<void> try_claim(const Call& call, Waiting& claim);
   void try_prepare(const Call& call, Waiting& claim);
   void try_unprepare(const Call& call, Waiting& claim);

@@ -141,6 +141,18 @@ TEST_F(ClaimCallsTest, EndsPrepareOfClaimThatTheKubeletEnds) {
   EXPECT_EQ(log_, "u1 failed unprepare u1 u1 ended prepare u2 u2 ended ");
 }
 
+TEST_F(ClaimCallsTest, EndsUnprepareOfClaimThatTheKubeletPreparesAgain) {
+  failures_ = {{"its HCAs are in use", EBUSY, "", FailureReason::kBusy}};
+  const auto call = begin(false, {{"a", "c", "u1"}});
+  EXPECT_EQ(call->text, "") << "waits";
+  const auto again = begin(true, {{"a", "c", "u1"}});
+  answer(200, claim_text("u1"));
+  EXPECT_EQ(call->text, "u1=the kubelet prepares the claim again0 ");
+  EXPECT_EQ(again->text, "u1=ok1 ");
+  EXPECT_TRUE(calls_.is_empty());
+  EXPECT_EQ(log_, "unprepare u1 u1 failed prepare u1 u1 ended ");
+}
+
 TEST_F(ClaimCallsTest, IgnoresAnswerThatNoCallAwaits) {
   calls_.take({.kind = ApiMessage::Kind::kClaim, .id = 0, .number = 200, .text = "{}"});
   const auto call = begin(true, {{"a", "c", "u1"}});
