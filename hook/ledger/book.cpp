@@ -230,8 +230,10 @@ Result<LockedHcas::LentHcas> LockedHcas::find_lent(const Owner& owner, const std
   for (const std::string& claim : claims) {
     const auto grant = TRY(read_grant(*files_, claim));
     if (!grant) continue;
-    for (const PlannedHca& hca : held_hcas(*grant))
-      lent.emplace(booked_as(hca), Lent{claim, hca.held_only ? 0 : hca.units});
+    for (const PlannedHca& hca : held_hcas(*grant)) {
+      Lent& one = lent.try_emplace(booked_as(hca), Lent{claim, 0}).first->second;
+      if (!hca.held_only) one.units += hca.units;
+    }
   }
   return lent;
 }
@@ -244,6 +246,11 @@ Result<std::set<std::string>> LockedHcas::check_free(const Owner& owner, std::ve
     const std::string& key = locked->key;
     if (key != hca.name) hca.device = key;
     if (const auto lent = asked_for_ == owner.key ? lent_.find(key) : lent_.end(); lent != lent_.end()) {
+      // The index has only the units of the claim.
+      if (const unsigned units = std::max(lent->second.units, 1U); hca.units > units && !hca.held_only)
+        return Error{fmt::format("cannot allocate {} units of `{}`: claim {} has {}", hca.units, hca.name,
+                                 claim_uid(lent->second.claim), units),
+                     EPERM, "let the claim request as many shares", FailureReason::kRefused};
       hca.claim = lent->second.claim;
       continue;
     }

@@ -41,7 +41,8 @@ class LockedHcas {
   // Allocates the HCAs to the owner and adds the user; the change is pending until Ledger::settle(). If the owner
   // already holds an HCA, the stronger mode and the larger number of units count. Does not check limits, which
   // make_plan() has checked. An HCA that counted as the owner's by a claim stays the claim's: the owner uses it through
-  // the claim (PlannedHca::claim). Errors: an HCA is not locked; expect_own() is not met; such a claim has ended
+  // the claim (PlannedHca::claim), at most as many units as the claim has. Errors: an HCA is not locked; the claim has
+  // fewer units; expect_own() is not met; such a claim has ended
   // (ESTALE); another owner holds an HCA exclusively; `hcas` has an HCA as exclusive and another owner holds it in any
   // mode; the grant has this user with another process (add_steps()); the ledger cannot be read or written.
   Result<void> book(const Owner& owner, std::vector<PlannedHca> hcas, const GrantUser& user);

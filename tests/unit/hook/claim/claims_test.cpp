@@ -279,6 +279,33 @@ TEST_F(ClaimTest, SharesCountOnceForClaimAndContainers) {
   EXPECT_EQ(problems(), "");
 }
 
+// Each unit is a child netdev. Nothing but the claim's units is counted against the limit of the HCA.
+TEST_F(ClaimTest, ContainerGetsNoMoreUnitsThanItsClaimHas) {
+  lay_out(test_support::rails(3, 64), directory_ / "large", {.full = true});
+  node_.root = directory_ / "large";
+  write_file(node_.config.file,
+             R"({"networks": {"net": {"mode": "shared-multi", "addresses": [{"subnet": "10.9.0.0/16"}]}},
+                 "pools": [{"name": "rails", "modes": ["shared-multi"], "network": "net", "limits": {"shared-multi": 4}}]})");
+  auto two = device(0);
+  two.units = 2;
+  must(prepare(claim({two})));
+  ContainerRequest requesting = container({}, token());
+  requesting.request->has_nodes_of_grant = false;
+  requesting.request->selection.kind = HcaSelection::Kind::kList;
+  requesting.spec.has_netns = true;
+  auto& selectors = requesting.request->selection.selectors.selectors;
+  selectors.insert(selectors.end(), 3, {.pattern = "mlx5_0", .port = {}});
+  EXPECT_EQ(start("greedy", requesting), "cannot allocate 3 units of `mlx5_0`: claim 3f2a-01 has 2");
+  selectors.pop_back();
+  EXPECT_EQ(start("web", requesting), "mlx5_0 shared-multi");
+  must(prepare(claim({two}, kOtherUid)));
+  stop("web");
+  requesting.spec.env.push_back(claim_variable(kOtherUid) + "=" + token(kOtherUid));
+  selectors.insert(selectors.end(), 2, {.pattern = "mlx5_0", .port = {}});
+  EXPECT_EQ(start("both", requesting), "mlx5_0 shared-multi");
+  EXPECT_EQ(problems(), "");
+}
+
 TEST_F(ClaimTest, ModeOfClaimIsThatOfItsContainers) {
   auto shared = device(0);
   shared.mode = Mode::kShared;
