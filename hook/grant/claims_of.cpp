@@ -111,6 +111,7 @@ void join_claims(const std::vector<Grant>& claims, const std::string& root, Owne
       const PlannedHca* const held = find_hca(grant.hcas, hcas[i].device);
       ClaimTerms& terms = request.claimed[hca.name];
       if (held) terms.mode = held->mode;
+      if (held) hca.units = held->units;
       if (!hcas[i].network.empty()) terms.network = hcas[i].network;
       terms.limits = hcas[i].limits;
       granted.push_back(std::move(hca));
@@ -119,8 +120,9 @@ void join_claims(const std::vector<Grant>& claims, const std::string& root, Owne
   if (!monitored.empty()) remove_monitored(monitored, granted, root, request);
   if (!is_none(request) || !request.granted_nodes.empty() || granted.empty()) return;
   request.selection = {.kind = HcaSelection::Kind::kList, .source = claims.front().owner.label};
+  auto& selectors = request.selection.selectors.selectors;
   for (const PlannedHca& hca : granted)
-    request.selection.selectors.selectors.push_back({.pattern = hca.name, .port = {}});
+    selectors.insert(selectors.end(), hca.units, {.pattern = hca.name, .port = {}});  // a child netdev for each unit
 }
 
 }  // namespace hook

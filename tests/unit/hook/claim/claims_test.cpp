@@ -289,6 +289,10 @@ TEST_F(ClaimTest, ContainerGetsNoMoreUnitsThanItsClaimHas) {
   auto two = device(0);
   two.units = 2;
   must(prepare(claim({two})));
+  Owner pod;
+  Request of_pod;
+  join_claims(must(claims_of_pod(kPodUid, ledger())), node_.root, pod, of_pod);
+  EXPECT_EQ(of_pod.selection.selectors.selectors.size(), 2U) << "the pod gets as many rails as its claim has";
   ContainerRequest requesting = container({}, token());
   requesting.request->has_nodes_of_grant = false;
   requesting.request->selection.kind = HcaSelection::Kind::kList;
