@@ -89,14 +89,16 @@ ContainerRequest request_of(const ClaimOfNode& claim, Config config) {
     if (device.is_admin) continue;
     auto& selectors = request.selection.selectors.selectors;
     selectors.insert(selectors.end(), device.units, {.pattern = device.hca, .port = {}});
-    request.claimed[device.hca] = {device.mode, device.network, device.limits};
+    const ClaimTerms terms{device.mode, device.network, device.limits};
+    const auto [at, is_new] = request.claimed.try_emplace(device.hca, terms);
+    if (!is_new) at->second.limits = lower_of(at->second.limits, device.limits);
   }
   if (request.claimed.empty()) request.selection.kind = HcaSelection::Kind::kNone;
   return requesting;
 }
 
-// Returns what the record keeps of the claim's devices, one for each device. The devices of the ledger are not known
-// yet (set_devices()).
+// Returns what the record keeps of the claim's devices, one for each HCA: of several shares of an HCA, the terms of the
+// first and the lowest limits count. The devices of the ledger are not known yet (set_devices()).
 std::vector<ClaimHca> hcas_of(const ClaimOfNode& claim) {
   std::vector<ClaimHca> hcas;
   for (const ClaimDevice& device : claim.devices) {
@@ -106,7 +108,13 @@ std::vector<ClaimHca> hcas_of(const ClaimOfNode& claim) {
                  .is_admin = device.is_admin,
                  .network = device.network.value_or(""),
                  .limits = device.limits};
-    if (std::ranges::find(hcas, hca) == hcas.end()) hcas.push_back(std::move(hca));
+    const auto same = std::ranges::find_if(
+        hcas, [&](const ClaimHca& one) { return one.name == hca.name && one.is_admin == hca.is_admin; });
+    if (same == hcas.end()) {
+      hcas.push_back(std::move(hca));
+    } else {
+      same->limits = lower_of(same->limits, hca.limits);
+    }
   }
   return hcas;
 }

@@ -374,6 +374,19 @@ TEST_F(ClaimTest, LimitsOfClaimLowerThoseOfItsPool) {
   EXPECT_EQ(planned[1].limits, (RdmaLimits{.handles = 4, .objects = 1000}));
 }
 
+// A class that has limits is not evaded by a second request of the same HCA by a class that has none.
+TEST_F(ClaimTest, LowestLimitsOfSharesOfOneHcaCount) {
+  configure(R"(["shared"])");
+  ClaimDevice limited = device(0);
+  limited.limits.objects = 10;
+  ClaimDevice other = device(0);
+  other.request = "more";
+  must(prepare(claim({limited, other})));
+  ASSERT_EQ(grant_of()->owner.claim->hcas.size(), 1U);
+  EXPECT_EQ(grant_of()->owner.claim->hcas[0].limits, limited.limits);
+  EXPECT_EQ(must(prepare(claim({limited, other}))).devices.size(), 2U) << "repeated";
+}
+
 TEST_F(ClaimTest, RefusesTextsThatAreNoNames) {
   for (const char* uid : {"", "../x", "A", "a/b", "a.b"}) {
     auto hostile = claim({device(0)}, uid);
