@@ -170,6 +170,21 @@ class Slices(DriverCase):
         self.assertIn("foreign", api.slices, "a slice of another node")
         del api.slices["foreign"]
 
+    def test_gives_way_to_a_writer_that_insists(self):
+        """As another version of the driver that publishes other attributes, during a rolling update."""
+        api, _, _ = self.begin()
+        end = time.monotonic() + 6
+        while time.monotonic() < end:
+            mine, = api.slices.values()
+            first = mine["spec"]["devices"][0]["attributes"]
+            if "other" not in first:
+                first = {**first, "other": {"bool": True}}
+                api.put_slice({**mine, "spec": {**mine["spec"], "devices": [{**mine["spec"]["devices"][0], "attributes": first},
+                                                                          *mine["spec"]["devices"][1:]]}})
+            time.sleep(0.01)
+        self.assertLess(len(api.writes()), 8, "a pause that grows")
+        self.until(lambda: "other" not in api.devices()[0]["attributes"], "the driver's own slice in the end")
+
     def test_tries_again_after_conflict(self):
         api, _, _ = self.begin()
         api.answers.append((lambda method, _: method == "PUT", 409, {}))

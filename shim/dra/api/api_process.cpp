@@ -43,7 +43,9 @@ constexpr milliseconds kFirstPause{250};
 constexpr milliseconds kLongestPause{30000};
 // Pause after a refusal that only another configuration or role ends.
 constexpr seconds kRefusedPause{60};
-constexpr milliseconds kBetweenWatches{500};
+// Pause before the second comparison that events demand within kQuiet. It doubles up to kLongestPause.
+constexpr milliseconds kBetweenTries{500};
+constexpr seconds kQuiet{60};
 constexpr auto kNoWork = Clock::time_point::max();
 constexpr const char* kSlicesPath = "/apis/resource.k8s.io/v1/resourceslices";
 
@@ -315,11 +317,18 @@ class ApiProcess {
       if (watch_) read_event(line);
   }
 
-  // The pause limits the requests to a server that ends each watch.
+  // Plans to compare the slices, at once after a quiet time. Another writer that insists on its slices, or a server
+  // that ends each watch, would otherwise cause requests without end.
+  void compare_again() {
+    if (std::exchange(is_due_, true)) return;
+    const auto now = Clock::now();
+    const bool is_first = now - std::exchange(compared_, now) > kQuiet;
+    pace_ = is_first ? milliseconds(0) : std::clamp(pace_ * 2, kBetweenTries, kLongestPause);
+    next_try_ = now + pace_;
+  }
   void end_watch() {
     watch_.reset();
-    is_due_ = true;
-    next_try_ = Clock::now() + kBetweenWatches;
+    compare_again();
   }
 
   void read_event(const std::string& line) {
@@ -334,8 +343,7 @@ class ApiProcess {
     const auto seen = name ? known_.find(*name) : known_.end();
     if (type && *type != "DELETED" && *type != "ERROR" && version && seen != known_.end() && seen->second == *version)
       return;
-    is_due_ = true;
-    next_try_ = {};
+    compare_again();
     // 410 Gone, or text that is no event: begin again.
     if (!type || *type == "ERROR") end_watch();
   }
@@ -372,6 +380,8 @@ class ApiProcess {
   std::optional<ApiWatch> watch_;
   bool is_watch_new_ = false;  // no event of watch_ has been read
   Clock::time_point next_try_;
+  Clock::time_point compared_;  // the last compare_again()
+  milliseconds pace_{};         // the pause that it made
   milliseconds pause_ = kFirstPause;
   milliseconds wait_{};  // shortest pause that the last answer demands
   std::optional<std::string> reported_;
