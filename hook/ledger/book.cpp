@@ -21,6 +21,13 @@ Error held_alone(const std::string& hca, const std::string& label) {
                FailureReason::kBusy};
 }
 
+// The index has only the units of the claim, so that further units would not count.
+Error more_than_lent(const PlannedHca& hca, const std::string& claim, unsigned units) {
+  return Error{
+      fmt::format("cannot allocate {} units of `{}`: claim {} has {}", hca.units, hca.name, claim_uid(claim), units),
+      EPERM, "let the claim request as many shares", FailureReason::kRefused};
+}
+
 // Returns the text that a refusal prints in place of the owner if the owner's grant cannot be checked. If the record
 // cannot be read, the text names the file to repair. Otherwise the grant is stale and its release failed, and the text
 // has the error of the release.
@@ -246,11 +253,8 @@ Result<std::set<std::string>> LockedHcas::check_free(const Owner& owner, std::ve
     const std::string& key = locked->key;
     if (key != hca.name) hca.device = key;
     if (const auto lent = asked_for_ == owner.key ? lent_.find(key) : lent_.end(); lent != lent_.end()) {
-      // The index has only the units of the claim.
       if (const unsigned units = std::max(lent->second.units, 1U); hca.units > units && !hca.held_only)
-        return Error{fmt::format("cannot allocate {} units of `{}`: claim {} has {}", hca.units, hca.name,
-                                 claim_uid(lent->second.claim), units),
-                     EPERM, "let the claim request as many shares", FailureReason::kRefused};
+        return more_than_lent(hca, lent->second.claim, units);
       hca.claim = lent->second.claim;
       continue;
     }

@@ -347,7 +347,7 @@ class Driver {
   bool is_cluster_new_ = false;
   std::uint64_t shown_version_ = 0;  // DraNode::version() of slices_
   std::string slices_;               // the wanted slices
-  bool is_changed_ = false;          // the process for the API server was told so, and has not asked for them yet
+  bool is_changed_ = false;          // the process for the API server has not asked for the changed ones yet
   std::size_t devices_ = 0;
   std::vector<std::string> warnings_;
   std::optional<std::string> publication_;  // why the slices are not published; empty: they are
