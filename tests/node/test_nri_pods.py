@@ -247,12 +247,15 @@ class Pods(test_network.Rails):
         self.use()
         for delay in (0.002, 0.01, 0.02, 0.04):
             runtime = self.start_plugin()
+            workers = harness.children_of(self.plugin.pid)
             pod = self.pod()
             killer = subprocess.Popen(["sh", "-c", f"sleep {delay}; kill -KILL {self.plugin.pid}"])
             with contextlib.suppress(EOFError):
                 runtime.event("RunPodSandbox", self.sandbox(pod))
             killer.wait()
             self.kill()
+            # The kernel closes the connection of the killed plugin before it kills the worker, which can still book.
+            harness.wait_for(lambda of=workers: all(harness.process_state(pid) in ("", "Z") for pid in of), "the end of the worker")
             runtime.close()
             self.end_pod(pod)
             self.recover()
