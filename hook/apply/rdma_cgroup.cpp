@@ -18,7 +18,6 @@ namespace {
 constexpr std::string_view kHandle = "hca_handle";
 constexpr std::string_view kObject = "hca_object";
 
-// Returns the lower of the two limits. A missing value is no limit.
 // Returns `controller` if the kernel is 7.3 or later. Otherwise, or if the release cannot be read, returns kUnsafe;
 // RdmaController has the reason.
 RdmaController if_safe(RdmaController controller, const std::string& root) {

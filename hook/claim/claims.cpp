@@ -14,6 +14,7 @@
 #include "base/failure.hpp"
 #include "base/file.hpp"
 #include "base/file_name.hpp"
+#include "base/json/json.hpp"
 #include "base/process/root_lock.hpp"
 #include "base/text.hpp"
 #include "hook/apply/cdi_file.hpp"

@@ -227,6 +227,7 @@ Result<void> check_netdev(const PlanInput& input, const ChosenHca& unit) {
   return error;
 }
 
+// Returns the lower of the two limits. A missing value is no limit.
 std::optional<std::uint32_t> lower_one(const std::optional<std::uint32_t>& left,
                                        const std::optional<std::uint32_t>& right) {
   return left && right ? std::min(left, right) : left ? left : right;
