@@ -198,6 +198,7 @@ class Preparation {
     const auto turn = TRY(
         base::LockFile::take(fmt::format("{}/claim-{}.lock", settings_.node.ledger, claim_.uid), left_until(deadline)));
     lock_ms_ = static_cast<int>(left_until(deadline).count());
+    open.ledger.limit_waits(lock_ms_);
     open.repair(call_.log);
     auto before = TRY(open.ledger.find(claim_owner(claim_.uid, {}).key));
     if (before && before->pending) before.reset();

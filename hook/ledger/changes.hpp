@@ -47,15 +47,15 @@ Result<void> write_left(const LedgerFiles& files, const StoredGrant& before, std
 // Locks: takes the lock of the entry's key, so the caller holds no key's lock. The same holds for check_exclusive() and
 // restore_entry().
 Result<bool> check_entry(const LedgerFiles& files, const std::string& hca, const IndexEntry& entry,
-                         int timeout_ms = kKeyLockTimeoutMs);
+                         int timeout_ms = kUsualWait);
 // Returns the grant of this key if it holds the HCA exclusively. Otherwise removes the HCA's exclusive link if it names
 // this key, so that the state of the HCA is unknown, and returns nullopt.
 Result<std::optional<StoredGrant>> check_exclusive(const LedgerFiles& files, const std::string& hca,
-                                                   const std::string& key, int timeout_ms = kKeyLockTimeoutMs);
+                                                   const std::string& key, int timeout_ms = kUsualWait);
 // Adds the index entries of this HCA for this grant, if the grant holds the HCA. Locks: takes the key's lock; the
 // caller holds the HCA's lock.
 Result<void> restore_entry(const LedgerFiles& files, const std::string& hca, const std::string& key,
-                           int timeout_ms = kKeyLockTimeoutMs);
+                           int timeout_ms = kUsualWait);
 // Makes the index of this HCA again, from all grants. looked_at: receives the key of the grant that was read last, on
 // error. Errors: a grant cannot be read, so that it may hold the HCA. Locks: those of restore_entry().
 Result<void> rebuild_hca(const LedgerFiles& files, const std::string& hca, std::string& looked_at);

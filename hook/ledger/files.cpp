@@ -195,6 +195,7 @@ void LedgerFiles::begin_call(std::shared_ptr<const GrantEffects> effects, std::s
   left_views.clear();
   released.clear();
   new_key.clear();
+  key_wait_ms = kKeyLockTimeoutMs;
 }
 
 Result<int> LedgerFiles::key_locks() const {

@@ -24,6 +24,8 @@ namespace hook {
 
 inline constexpr std::size_t kLongestHcaName = 63;
 inline constexpr std::size_t kLargestLedgerFile = std::size_t{1} << 20;
+inline constexpr int kKeyLockTimeoutMs = 10000;
+inline constexpr int kUsualWait = -1;  // LedgerFiles::key_wait_ms
 inline constexpr const char* kViews = "views";
 // Target of the link `exclusive` of a free HCA (HcaState). Grants have other keys, because each key has a '-'.
 inline constexpr const char* kFreeLink = "none";
@@ -90,6 +92,8 @@ class LedgerFiles {
   // A key that this call has made of random bits: no grant has it, so that no file is searched for it, until this call
   // writes the grant. Empty: there is none.
   mutable std::string new_key;
+
+  mutable int key_wait_ms = kKeyLockTimeoutMs;  // longest wait for the lock of a key (KeyLock)
 
   // Returns the descriptor of DIR/lock, whose open file description holds the locks on keys (KeyLock). Opens the file
   // once in each process.

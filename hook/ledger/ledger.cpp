@@ -225,6 +225,10 @@ void Ledger::expect_new(std::string_view key) const {
   files_->new_key = key;
 }
 
+void Ledger::limit_waits(int ms) const {
+  files_->key_wait_ms = ms;
+}
+
 Result<bool> Ledger::may_have_id(std::string_view id) const {
   return has_list_of_id(*files_, id);
 }

@@ -143,6 +143,8 @@ class Ledger {
   static Result<bool> for_each_recorded_at(const std::string& path,
                                            const std::function<Result<void>(const Grant&)>& use,
                                            Unread* unread = nullptr);
+  // Limits the wait of later calls for the lock of a key to these milliseconds, for a process that has other work.
+  void limit_waits(int ms) const;
   // Returns false if find_by_id() has no grant for this id: with one system call. A grant of the index may be stale.
   Result<bool> may_have_id(std::string_view id) const;
   // Returns the grants with a user of this id, which is the id of a container or a pod, and the claims that are

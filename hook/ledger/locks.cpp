@@ -178,6 +178,7 @@ Result<UniqueFd> lock_hca(const LedgerFiles& files, const std::string& name, con
 }
 
 Result<KeyLock> KeyLock::take(const LedgerFiles& files, const std::vector<std::string>& keys, int timeout_ms) {
+  if (timeout_ms == kUsualWait) timeout_ms = files.key_wait_ms;
   KeyLock lock(TRY(files.key_locks()));
   std::vector<off_t> offsets;
   offsets.reserve(keys.size());

@@ -15,8 +15,6 @@
 
 namespace hook {
 
-inline constexpr int kKeyLockTimeoutMs = 10000;
-
 // The time in which a call waits for all its HCAs together.
 struct LockTime {
   // wait: milliseconds from now; 0: do not wait.
@@ -43,10 +41,10 @@ Result<base::UniqueFd> lock_hca(const LedgerFiles& files, const std::string& nam
 // for one thread. A child made by fork() gets another description with its first lock.
 class KeyLock {
  public:
-  // Locks these keys. timeout_ms: longest wait for one key. files: must outlive the lock. Errors: EAGAIN, a lock is not
-  // free in time.
+  // Locks these keys. timeout_ms: longest wait for one key; kUsualWait: that of `files`. files: must outlive the lock.
+  // Errors: EAGAIN, a lock is not free in time.
   static Result<KeyLock> take(const LedgerFiles& files, const std::vector<std::string>& keys,
-                              int timeout_ms = kKeyLockTimeoutMs);
+                              int timeout_ms = kUsualWait);
   KeyLock(KeyLock&& other) noexcept : fd_(other.fd_), offsets_(std::exchange(other.offsets_, {})) {}
   KeyLock& operator=(KeyLock&& other) noexcept {
     std::swap(fd_, other.fd_);

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import sys
 import time
 
@@ -23,6 +24,7 @@ PROGRAM = os.environ.get("TESTED_DRA", "")
 MOST_RESIDENT_KB = 16 * 1024  # both processes, without pages that they share
 SHARED = {"pools": [{"name": "rails", "modes": ["hca"], "limits": {"hca": 3}}], "device_plugin": {"poll_seconds": 1}}
 EXCLUSIVE = {"pools": [{"name": "rails", "modes": ["exclusive"]}], "device_plugin": {"poll_seconds": 1}}
+F_OFD_SETLK = 37  # fcntl(2)
 UID = "7b1c6f0e-0000-4000-8000-000000000001"
 NAMES = [f"mlx5_{at}" for at in range(4)]
 
@@ -384,6 +386,25 @@ class Claims(DriverCase):
             fcntl.flock(lock, fcntl.LOCK_UN)
             self.assertEqual(len(waits.result()["u-held"]), 1)
         print(f"Prepare and Unprepare beside a waiting claim: {max(times) * 1000:.0f} ms at most", file=sys.stderr)
+
+    def test_goes_on_while_a_claim_waits_for_the_lock_of_a_grant(self):
+        """As while the release of a pod's grant waits for its IPAM plugin."""
+        _, kubelet, _ = self.begin()
+        names = self.names()
+        health = kubelet.watch_health()
+        held = self.add_claim([names[0]], uid="u-held", name="held")
+        kubelet.prepare(held)  # makes the file
+        kubelet.unprepare(held)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool, open(f"{self.ledger_directory}/lock", "r+b") as lock:
+            fcntl.fcntl(lock, F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0))
+            waits = pool.submit(kubelet.prepare, held)
+            for state, number in (("1: DOWN", 2), ("4: ACTIVE", 1), ("1: DOWN", 2)):
+                begin = time.monotonic()
+                self.port(3, state)
+                health.wait_for(lambda devices, number=number: devices[names[3]][0] == number)
+                self.assertLess(time.monotonic() - begin, 5)
+            self.assertFalse(waits.done(), "the claim was booked without the lock")
+        self.assertEqual(len(waits.result()["u-held"]), 1)
 
     def test_doctor_finds_claims_without_driver_and_without_file(self):
         _, kubelet, process = self.begin()
