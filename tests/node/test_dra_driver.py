@@ -523,6 +523,19 @@ class Kubelets(DriverCase):
 
 
 class Processes(DriverCase):
+    def test_takes_bounded_memory_for_a_hostile_list(self):
+        """The component dra limits the memory of both processes to 96 MiB."""
+        api, _, process = self.begin()
+        child, = children_of(process.pid)
+        slice_ = {**next(iter(api.slices.values())), "junk": [{"a": 0}] * 250000}
+        body = json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "metadata": {"resourceVersion": "5"},
+                           "items": [slice_]}).encode().ljust(16 << 20)
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        api.raw.append((lambda method, path: "watch" not in path and "resourceslices" in path, lambda send: send(answer)))
+        api.cut()
+        self.wait_for_log("the slices are not published")
+        self.assertLess(int(status_of(child)["VmHWM"].split()[0]), 64 << 10)
+
     def test_process_for_the_api_server_has_no_rights(self):
         _, _, process = self.begin()
         child, = children_of(process.pid)

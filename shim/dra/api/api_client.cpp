@@ -14,7 +14,7 @@ namespace {
 
 using base::Deadline;
 
-constexpr std::size_t kMostBody = std::size_t{16} << 20;
+constexpr std::size_t kMostBody = std::size_t{4} << 20;     // the slices of a node with 500 HCAs have 1 MiB
 constexpr std::size_t kLongestLine = std::size_t{4} << 20;  // the API server stores objects of at most 1.5 MiB
 constexpr std::chrono::seconds kFreshToken{60};
 

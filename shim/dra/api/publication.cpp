@@ -13,8 +13,8 @@ namespace {
 using base::Json;
 
 constexpr std::size_t kMostSlices = 4096;
-// A node has at most a few slices, each of at most 1.5 MiB.
-constexpr base::JsonLimits kListLimits{.bytes = std::size_t{16} << 20, .depth = 64, .values = std::size_t{1} << 19};
+// An HCA has some 60 values. Each value takes up to 200 bytes of memory, and slices are copied.
+constexpr base::JsonLimits kListLimits{.bytes = std::size_t{4} << 20, .depth = 64, .values = std::size_t{1} << 17};
 
 const Json* at(const Json& object, std::initializer_list<const char*> path) {
   const Json* found = &object;
