@@ -383,7 +383,8 @@ Result<std::vector<ClaimOnRecord>> claims_on_record(const std::string& ledger, s
 void sweep_claims(const ClaimSettings& settings, const base::Log& log) {
   sweep_cdi(settings.cdi_directory, log);
   const auto directory = base::Directory::open(settings.cdi_directory);
-  if (!directory) return;
+  // Without a ledger, as with a wrong --ledger, no missing record proves that a claim has ended.
+  if (!directory || !base::Directory::open(settings.node.ledger + "/grants")) return;
   for (const std::string& name : directory->list()) {
     std::string_view uid = name;
     if (!uid.starts_with(kFilePrefix) || !uid.ends_with(kFileEnding)) continue;

@@ -420,6 +420,9 @@ TEST_F(ClaimTest, SweepRemovesFilesOfClaimsWithoutRecord) {
   write_file(settings_.cdi_directory + "/other.json", "{}");
   sweep_claims(settings_, log_);
   EXPECT_EQ(entries(settings_.cdi_directory), "other.json rdma-init.io-claim-3f2a-01.json");
+  fs::rename(node_.ledger, node_.ledger + ".other");
+  sweep_claims(settings_, log_);
+  EXPECT_EQ(entries(settings_.cdi_directory), "other.json rdma-init.io-claim-3f2a-01.json");
 }
 
 // A prepare that is killed before any of its system calls leaves nothing, or all; the next call completes it.
