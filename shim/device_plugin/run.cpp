@@ -297,18 +297,10 @@ class DevicePlugin {
 
   // Returns true if a signal arrived.
   Result<bool> wait_until(Clock::time_point time) {
-    std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
-    fds.push_back({directory_ ? directory_->events().fd() : -1, POLLIN, 0});
-    watch_.add_to(fds);
-    const auto pause = std::max(std::chrono::ceil<milliseconds>(time - Clock::now()), milliseconds(0));
-    const int ready = ::poll(fds.data(), fds.size(), time == kNever ? -1 : static_cast<int>(pause.count()));
-    if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait");
-    if (ready <= 0) return false;
-    if (fds[0].revents != 0) return true;
-    wake_.take();
-    if (directory_) directory_->events().take();
-    watch_.take_events();
-    return false;
+    std::vector<pollfd> fds{{directory_ ? directory_->events().fd() : -1, POLLIN, 0}};
+    const bool ends = TRY(watch_.wait_until(time, signals_.get(), wake_, fds));
+    if (fds[0].revents != 0) directory_->events().take();
+    return ends;
   }
 
   const DevicePluginSettings& settings_;

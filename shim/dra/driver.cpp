@@ -315,18 +315,10 @@ class Driver {
 
   // Returns true if a signal arrived.
   Result<bool> wait_until(Clock::time_point time) {
-    std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}, {api_.fd(), POLLIN, 0}};
-    fds.push_back({files_.fd(), POLLIN, 0});
-    watch_.add_to(fds);
-    const auto pause = std::max(std::chrono::ceil<milliseconds>(time - Clock::now()), milliseconds(0));
-    const int ready = ::poll(fds.data(), fds.size(), time == kNever ? -1 : static_cast<int>(pause.count()));
-    if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait");
-    if (ready <= 0) return false;
-    if (fds[0].revents != 0) return true;
-    wake_.take();
-    if (fds[2].revents != 0) TRY_VOID(read_messages());
-    files_.take();
-    watch_.take_events();
+    std::vector<pollfd> fds{{api_.fd(), POLLIN, 0}, {files_.fd(), POLLIN, 0}};
+    if (TRY(watch_.wait_until(time, signals_.get(), wake_, fds))) return true;
+    if (fds[0].revents != 0) TRY_VOID(read_messages());
+    if (fds[1].revents != 0) files_.take();
     return false;
   }
 

@@ -1,6 +1,7 @@
 #include "shim/kubelet/node_watch.hpp"
 
 #include <algorithm>
+#include <cerrno>
 
 namespace shim {
 namespace {
@@ -54,15 +55,22 @@ void NodeWatch::look_after_event(milliseconds distance) {
   next_look_ = std::min(next_look_, std::max(Clock::now() + kBurst, looked_at_ + distance));
 }
 
-void NodeWatch::add_to(std::vector<pollfd>& fds) const {
-  fds.push_back({files_.fd(), POLLIN, 0});
+Result<bool> NodeWatch::wait_until(Clock::time_point time, int signals, const WakeUp& wake, std::vector<pollfd>& fds) {
+  std::vector<pollfd> all = fds;
+  for (const int fd : {signals, wake.fd(), files_.fd()})
+    all.push_back({fd, POLLIN, 0});
   for (const int fd : kept_.fds())
-    fds.push_back({fd, POLLIN, 0});
-}
-
-void NodeWatch::take_events() {
+    all.push_back({fd, POLLIN, 0});
+  const auto pause = std::max(std::chrono::ceil<milliseconds>(time - Clock::now()), milliseconds(0));
+  const int ready = ::poll(all.data(), all.size(), time == kNoTime ? -1 : static_cast<int>(pause.count()));
+  if (ready < 0 && errno != EINTR) return sys_error(errno, "cannot wait");
+  if (ready <= 0) return false;
+  std::copy_n(all.begin(), fds.size(), fds.begin());
+  if (all[fds.size()].revents != 0) return true;
+  wake.take();
   if (kept_.take_events()) look_after_event(kBetweenLooks);
   if (files_.take()) look_after_event(std::min<milliseconds>(node_.poll_time(), between_file_looks_));
+  return false;
 }
 
 NodeWatch::Clock::time_point NodeWatch::after_other_reads() {

@@ -9,6 +9,7 @@
 #include "fabric/kept_node.hpp"
 #include "shim/kubelet/file_events.hpp"
 #include "shim/kubelet/kubelet_node.hpp"
+#include "shim/kubelet/wake_up.hpp"
 
 namespace shim {
 
@@ -28,10 +29,10 @@ class NodeWatch {
   Clock::time_point look();
   // Returns true if a valid configuration has been read since the start.
   bool has_config() const { return has_config_; }
-  // Adds the descriptors that are readable after a change.
-  void add_to(std::vector<pollfd>& fds) const;
-  // Reads the pending events. Call it after each poll(2) that reports a descriptor.
-  void take_events();
+  // Waits until the time, or until a descriptor is readable. Reads the pending events of node and `wake`. time: max():
+  // no limit. signals: descriptor of the signals that end the program. fds: further descriptors, or -1; receives
+  // their `revents`. Returns true after a signal. Errors: poll(2) fails.
+  Result<bool> wait_until(Clock::time_point time, int signals, const WakeUp& wake, std::vector<pollfd>& fds);
   // Makes a read due if an event came. Call it after other reads of the KeptNode, which take its events. Returns the
   // time of the next call of look().
   Clock::time_point after_other_reads();

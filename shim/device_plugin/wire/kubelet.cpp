@@ -44,27 +44,15 @@ class Service final : public DeviceServer {
       for (Watch* watch : watches_)
         watch->go_on();
     }
-    // The waiting Allocate calls must be answered, because Shutdown() waits for them.
+    // The waiting Allocate calls must be answered, because ~GrpcServer() waits for them.
     for (const Waiting& waiting : take_waiting())
       allocate(waiting, false);
-    // The deadline cancels calls that the kubelet keeps open. Shutdown() returns after the end of all calls, so that no
-    // operation begins after the end of the queue.
-    if (server_) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
-    if (queue_) queue_->Shutdown();
-    if (thread_.joinable()) {
-      thread_.join();
-    } else if (queue_) {
-      handle_operations(*queue_);  // gRPC requires an empty queue
-    }
   }
 
   Result<void> listen() {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix:" + settings_.socket, grpc::InsecureServerCredentials());
     builder.RegisterService(&methods_);
-    queue_ = builder.AddCompletionQueue();
-    server_ = builder.BuildAndStart();
-    if (!server_) return sys_error(why_not_listen(settings_.socket), "cannot listen on `{}`", settings_.socket);
+    TRY_VOID(grpc_.listen(builder, {settings_.socket}));
     Unary<v1beta1::Empty, v1beta1::DevicePluginOptions>::await(*this, &Methods::RequestGetDevicePluginOptions,
                                                                &Service::get_options);
     Preference::await(*this, &Methods::RequestGetPreferredAllocation, &Service::prefer);
@@ -72,7 +60,6 @@ class Service final : public DeviceServer {
     Unary<v1beta1::PreStartContainerRequest, v1beta1::PreStartContainerResponse>::await(
         *this, &Methods::RequestPreStartContainer, &Service::pre_start);
     Watch::await(*this);
-    thread_ = std::thread([this] { handle_operations(*queue_); });
     return {};
   }
 
@@ -113,7 +100,7 @@ class Service final : public DeviceServer {
     // Waits for a call of a method. answer: sets `response` and calls finish(), at once or later.
     static void await(Service& service, Begin method, Answer answer) {
       auto* const call = new Unary(service, method, answer);
-      auto* const queue = service.queue_.get();
+      auto* const queue = service.grpc_.queue();
       (service.methods_.*method)(&call->context_, &call->request, &call->writer_, queue, queue, call->tag());
     }
     // Sends `response`, or the error of the status. The object must not be used after this call.
@@ -156,7 +143,7 @@ class Service final : public DeviceServer {
     static void await(Service& service) {
       auto* const watch = new Watch(service);
       watch->context_.AsyncNotifyWhenDone(watch->over_.tag());
-      auto* const queue = service.queue_.get();
+      auto* const queue = service.grpc_.queue();
       service.methods_.RequestListAndWatch(&watch->context_, &watch->request_, &watch->writer_, queue, queue,
                                            watch->tag());
     }
@@ -328,9 +315,7 @@ class Service final : public DeviceServer {
   std::vector<Watch*> watches_;
   std::vector<Waiting> waiting_;
   Methods methods_;
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  std::unique_ptr<grpc::Server> server_;
-  std::thread thread_;  // the thread that calls Operation::end()
+  GrpcServer grpc_;
 };
 
 // The call is made in a thread of its own, which ends with the call.

@@ -4,12 +4,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <mutex>
 #include <set>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "base/text.hpp"
@@ -105,34 +103,18 @@ class Server final : public KubeletServer {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
   ~Server() override {
-    {
-      const std::lock_guard lock(mutex_);
-      is_ended_ = true;
-      for (Call* call : calls_)
-        call->cancel();
-    }
-    if (server_) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
-    if (queue_) queue_->Shutdown();
-    if (thread_.joinable()) {
-      thread_.join();
-    } else if (queue_) {
-      handle_operations(*queue_);  // gRPC requires an empty queue
-    }
+    const std::lock_guard lock(mutex_);
+    is_ended_ = true;
+    for (Call* call : calls_)
+      call->cancel();
   }
 
   Result<void> listen() {
     grpc::ServerBuilder builder;
-    // The kubelet connects to the socket for claims as soon as it has found the other one.
-    for (const std::string* socket : {&settings_.service, &settings_.registration})
-      builder.AddListeningPort("unix:" + *socket, grpc::InsecureServerCredentials());
     builder.RegisterAsyncGenericService(&service_);
-    queue_ = builder.AddCompletionQueue();
-    server_ = builder.BuildAndStart();
-    if (!server_)
-      return sys_error(why_not_listen(settings_.service), "cannot listen on `{}` and `{}`", settings_.service,
-                       settings_.registration);
+    // The kubelet connects to the socket for claims as soon as it has found the other one.
+    TRY_VOID(grpc_.listen(builder, {settings_.service, settings_.registration}));
     Call::await(*this);
-    thread_ = std::thread([this] { handle_operations(*queue_); });
     return {};
   }
 
@@ -165,7 +147,7 @@ class Server final : public KubeletServer {
       const auto call = std::make_shared<Call>(server);
       call->self_ = call;
       call->context_.AsyncNotifyWhenDone(call->over_.tag());
-      server.service_.RequestCall(&call->context_, &call->stream_, server.queue_.get(), server.queue_.get(),
+      server.service_.RequestCall(&call->context_, &call->stream_, server.grpc_.queue(), server.grpc_.queue(),
                                   call->tag());
     }
     explicit Call(Server& server) : server_(server) {}
@@ -348,9 +330,7 @@ class Server final : public KubeletServer {
   std::uint64_t version_ = 0;  // version of health_; 0: there is none yet
   std::optional<std::string> registration_;
   grpc::AsyncGenericService service_;
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  std::unique_ptr<grpc::Server> server_;
-  std::thread thread_;
+  GrpcServer grpc_;
 };
 
 }  // namespace

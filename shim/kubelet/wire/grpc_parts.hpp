@@ -5,20 +5,24 @@
 // Source: CallbackAlternativeCQ in src/cpp/common/completion_queue_cc.cc, gRPC 1.51.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.hpp"
 
 namespace grpc {
-class CompletionQueue;
-}
+class Server;
+class ServerBuilder;
+class ServerCompletionQueue;
+}  // namespace grpc
 
 namespace shim {
 
 // Prevents gRPC from writing to stderr, because programs return all failures as results. Call once, before any other
 // use of gRPC.
 void silence_grpc();
-
-// Returns the errno of a failed listen, which gRPC does not report. To find it, binds a socket at the same path.
-int why_not_listen(const std::string& path);
 
 // An operation that gRPC executes in the background. gRPC reports its end by the tag, in the thread of the service.
 class Operation {
@@ -34,7 +38,25 @@ class Operation {
   virtual ~Operation() = default;
 };
 
-// Calls end() of each operation of the queue until the queue is shut down and empty.
-void handle_operations(grpc::CompletionQueue& queue);
+// A server and its thread, which calls end() of each operation that has ended.
+class GrpcServer {
+ public:
+  GrpcServer() = default;
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+  // Ends all calls and removes the sockets. Waits until each operation has ended, so the services and all that their
+  // operations use must live longer: make this the last member.
+  ~GrpcServer();
+  // Starts the server. builder: has the services. sockets: paths; replaces existing sockets. The caller begins the
+  // first operations afterwards. Errors: a socket cannot be created.
+  Result<void> listen(grpc::ServerBuilder& builder, const std::vector<std::string>& sockets);
+  // Returns the queue of the operations, after listen().
+  grpc::ServerCompletionQueue* queue() const { return queue_.get(); }
+
+ private:
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  std::thread thread_;
+};
 
 }  // namespace shim
