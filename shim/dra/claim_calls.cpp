@@ -110,10 +110,12 @@ Result<void> ClaimCalls::try_claim(const Call& call, Waiting& waiting) {
     fail(call, waiting, valid.error(), false);
   } else {
     waiting.asked = ++last_id_;
-    TRY_VOID(actions_.ask({.kind = ApiMessage::Kind::kGetClaim,
-                           .id = waiting.asked,
-                           .text = waiting.key.space,
-                           .more = waiting.key.name}));
+    TRY_VOID(actions_.ask(
+        {.kind = ApiMessage::Kind::kGetClaim,
+         .id = waiting.asked,
+         .number = static_cast<std::uint32_t>(std::chrono::ceil<seconds>(call.until.time_since_epoch()).count()),
+         .text = waiting.key.space,
+         .more = waiting.key.name}));
   }
   return {};
 }

@@ -98,6 +98,9 @@ class DriverCase(harness.TreeCase):
     def taints(self):
         return [[taint["key"] for taint in device.get("taints", [])] for device in self.api.devices() or []]
 
+    def claims_asked(self):
+        return len([request for request in self.api.requests if "/resourceclaims/" in request[2]])
+
     def add_claim(self, devices, **settings):
         made = claim(devices, **settings)
         key = (made["metadata"]["namespace"], made["metadata"]["name"])
@@ -347,6 +350,17 @@ class Claims(DriverCase):
                 api.raw.clear()
                 self.assertEqual(len(waits.result()[UID]), 1)
             kubelet.unprepare(key)
+
+    def test_makes_no_request_for_calls_that_have_ended(self):
+        api, kubelet, _ = self.begin()
+        name = self.names()[0]
+        keys = [self.add_claim([name], uid=f"u-{at}", name=f"c-{at}") for at in range(6)]
+        api.raw.append((lambda _, path: "resourceclaims" in path, lambda send: time.sleep(60)))
+        self.assertFalse(any(isinstance(answer, list) for answer in kubelet.prepare(*keys).values()), "no claim can be read")
+        api.raw.clear()
+        asked = self.claims_asked()
+        self.assertEqual(len(kubelet.prepare(self.add_claim([name], uid="u-new", name="new"))["u-new"]), 1)
+        self.assertEqual(self.claims_asked() - asked, 1)
 
     def test_waits_for_a_slow_api_server(self):
         api, kubelet, _ = self.begin()

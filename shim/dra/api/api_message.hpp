@@ -18,7 +18,7 @@ struct ApiMessage {
     kCredential,  // text: the token; more: the CA. An empty token: it cannot be read, and `more` says why
     kChanged,     // the wanted ResourceSlices are other ones
     kSlices,      // text: a JSON array of them
-    kGetClaim,    // id; text: the namespace; more: the name
+    kGetClaim,    // id; number: seconds of CLOCK_MONOTONIC at which the call ends; text: the namespace; more: the name
     kEvent,       // text: the namespace; more: the JSON of an Event
     // To the driver.
     kNeedCredential,

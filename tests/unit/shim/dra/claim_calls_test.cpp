@@ -79,6 +79,9 @@ TEST_F(ClaimCallsTest, AnswersWhenEachClaimIsPrepared) {
   ASSERT_EQ(asked_.size(), 2U);
   EXPECT_EQ(asked_[0].text + "/" + asked_[0].more, "a/c");
   answer(200, claim_text("u2"));
+  const std::chrono::seconds end{asked_[0].number};
+  EXPECT_GT(end, ClaimCalls::Clock::now().time_since_epoch())
+      << "the process for the API server drops requests of ended calls";
   EXPECT_EQ(call->text, "");
   asked_.pop_back();
   answer(200, claim_text("u1"));
