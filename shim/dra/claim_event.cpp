@@ -42,9 +42,12 @@ std::string_view event_reason(base::FailureReason reason) {
 }
 
 Json claim_event(const ClaimKey& claim, const base::Error& why, std::string_view node, std::time_t now) {
+  // The API server refuses a label that ends with "-", and an empty one.
+  std::string name = claim.name.substr(0, kLongestEventName);
+  name.resize(name.find_last_not_of(".-") + 1);
   const std::string time = base::utc_text(now);
   Json event{{"apiVersion", "v1"}, {"kind", "Event"}};
-  event["metadata"] = Json{{"generateName", claim.name.substr(0, kLongestEventName) + "."}, {"namespace", claim.space}};
+  event["metadata"] = Json{{"generateName", name + "."}, {"namespace", claim.space}};
   event["involvedObject"] = Json{{"apiVersion", "resource.k8s.io/v1"},
                                  {"kind", "ResourceClaim"},
                                  {"namespace", claim.space},

@@ -29,6 +29,11 @@ TEST(ClaimEvent, CutsAndEscapesItsText) {
   EXPECT_EQ(claim_event(key, {"a\nb"}, "n1", 0)["message"].get<std::string>().find('\n'), std::string::npos);
 }
 
+TEST(ClaimEvent, HasNameThatTheApiServerAccepts) {
+  const ClaimKey key{"team-a", std::string(198, 'a') + "--.b", "u"};
+  EXPECT_EQ(claim_event(key, {"x"}, "n1", 0)["metadata"]["generateName"], std::string(198, 'a') + ".");
+}
+
 TEST(ClaimEvent, HasReasonOfFailure) {
   EXPECT_EQ(event_reason(FailureReason::kNoHca), "HcaMissing");
   EXPECT_EQ(event_reason(FailureReason::kConfig), "Refused");
