@@ -141,6 +141,9 @@ Result<ListedSlices> parse_slice_list(std::string_view text) {
                           !name_of_slice(slice).empty() && !text_of(slice, {"metadata", "resourceVersion"}).empty();
     if (!is_whole) return make_error("item {} of the ResourceSliceList is no ResourceSlice", listed.slices.size());
     listed.slices.push_back(slice);
+  // No generation follows the highest one: all slices are deleted, and made with the first one.
+  const bool restarts = generation >= INT64_MAX;
+  if (restarts) generation = 0;
   }
   return listed;
 }
@@ -156,7 +159,7 @@ std::vector<SliceChange> slice_changes(const std::vector<Json>& wanted, const st
   std::size_t different = 0;
   bool is_new = false;
   for (const Json& slice : wanted) {
-    const auto found = rest.find(name_of_slice(slice));
+    const auto found = restarts ? rest.end() : rest.find(name_of_slice(slice));
     pairs.emplace_back(&slice, found == rest.end() ? nullptr : found->second);
     if (found != rest.end()) rest.erase(found);
     const Json* const there = pairs.back().second;
