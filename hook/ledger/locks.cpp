@@ -122,10 +122,17 @@ std::string process_with_hca_lock(const LedgerFiles& files, int fd) {
 }
 
 // Returns a text as process_with_hca_lock() for a lock on one byte (F_OFD_SETLK). The text has no container, and its
-// age is that of the process. F_OFD_GETLK does not name the process that holds the lock (fcntl(2)).
+// age is that of the process. F_OFD_GETLK does not name the process that holds the lock (fcntl(2)). A caller that tries
+// again and again would read the descriptors of all processes each time, so the search is made once a second.
 std::string process_with_byte_lock(int fd, off_t offset) {
+  static thread_local std::chrono::steady_clock::time_point next;
+  static thread_local std::pair<off_t, std::string> last;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next && last.first == offset) return last.second;
   const auto locker = find_locker(fd, fmt::format("{} {}", offset, offset));
-  return locker ? lock_sentence(*locker, "", age(*locker)) : kAnotherProcess;
+  last = {offset, locker ? lock_sentence(*locker, "", age(*locker)) : kAnotherProcess};
+  next = now + std::chrono::seconds(1);
+  return last.second;
 }
 
 std::string duration(int ms) {
