@@ -70,19 +70,46 @@ void remove_monitored(const std::vector<PlannedHca>& monitored, const std::vecto
   request.selection.kind = HcaSelection::Kind::kNone;
 }
 
+// Checks that the container may use the claim whose variable it has. Another pod that has learnt the value of the
+// variable can set it. The kubelet prepares a claim once, also for pods that share it later, so the record lacks those:
+// a runtime has then added the device nodes of the claim together with the variable.
+Result<void> check_pod(const ContainerRequest& requesting, const Grant& grant, const std::string& root) {
+  const std::string pod = pod_identity(requesting.spec, requesting.caller.engine).pod_uid;
+  const auto& [space, name, token, pods, claimed] = *grant.owner.claim;
+  if (pod.empty() || pods.empty() || std::ranges::find(pods, pod) != pods.end()) return {};
+  std::vector<PlannedHca> hcas(claimed.size());
+  for (std::size_t i = 0; i < claimed.size(); ++i) {
+    hcas[i].name = claimed[i].name;
+    hcas[i].device = claimed[i].device;
+  }
+  const auto is_claimed = [&](const SpecDevice& device) {
+    const auto number = device.uverbs();
+    return number && find_by_node(hcas, root, *number);
+  };
+  if (std::ranges::any_of(requesting.spec.devices, is_claimed)) return {};
+  return Error{fmt::format("{} is not reserved for pod `{}`, of which a container has the claim's variable",
+                           grant.owner.label, base::printable(pod)),
+               0, "remove the variable from the pod, and name the claim in its \"resourceClaims\"",
+               FailureReason::kRefused};
+}
+
 }  // namespace
 
-Result<std::vector<Grant>> claims_of(const ContainerSpec& spec, const Ledger& ledger) {
+Result<std::vector<Grant>> claims_of(const ContainerRequest& requesting, const Ledger& ledger,
+                                     const std::string& root) {
   std::vector<Grant> claims;
   const std::string prefix = claim_variable("");
   std::size_t read = 0;
-  for (auto entry = spec.env.rbegin(); entry != spec.env.rend() && read < kMostClaims; ++entry) {
+  const auto& env = requesting.spec.env;
+  for (auto entry = env.rbegin(); entry != env.rend() && read < kMostClaims; ++entry) {
     const auto [name, value] = split_first(*entry, '=');
     const std::string uid = uid_of_variable(name, prefix);
     if (uid.empty()) continue;
     ++read;
     auto grant = TRY(ledger.find(claim_owner(uid, {}).key));
-    if (grant && grant->owner.claim && grant->owner.claim->token == value) claims.push_back(*std::move(grant));
+    if (!grant || !grant->owner.claim || grant->owner.claim->token != value) continue;
+    TRY_VOID(check_pod(requesting, *grant, root));
+    claims.push_back(*std::move(grant));
   }
   return claims;
 }

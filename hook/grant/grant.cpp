@@ -117,7 +117,7 @@ class Granting {
  private:
   // Adds the HCAs of the claims whose CDI devices the container has.
   Result<void> join() {
-    const auto claims = TRY(claims_of(requesting_->spec, ledger_));
+    const auto claims = TRY(claims_of(*requesting_, ledger_, call_.node.root));
     if (claims.empty()) return {};
     joined_ = *requesting_;
     join_claims(claims, call_.node.root, booking_.who.owner, *joined_.request);

@@ -88,7 +88,8 @@ Result<void> decide_unbooked(ContainerRequest requesting, const std::string& bun
                              DryRun& done) {
   Owner owner = TRY(owner_of(requesting.spec, container_owner("plan", bundle)));
   const Ledger* const ledger = open ? &open->ledger : nullptr;
-  if (ledger) join_claims(TRY(claims_of(requesting.spec, *ledger)), call.node.root, owner, *requesting.request);
+  if (ledger)
+    join_claims(TRY(claims_of(requesting, *ledger, call.node.root)), call.node.root, owner, *requesting.request);
   const ForeseeInput input{requesting, owner, call.node, ledger, true, "", false, &call};
   auto found = find_plan(input, nullptr, [](const ForeseenPlan&) { return Result<void>(); });
   append_once(call.notes, done.plan.warnings);

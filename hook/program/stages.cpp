@@ -193,8 +193,8 @@ Result<void> verify(Call& call, const Result<Config>& config) {
   const auto open = TRY(OpenLedger::open(call));
   // The nodes of a claim for monitoring request no HCA.
   Owner owner;
-  join_claims(TRY(about(FailureReason::kLedger, claims_of(requesting.spec, open.ledger))), call.node.root, owner,
-              *requesting.request);
+  join_claims(TRY(about(FailureReason::kLedger, claims_of(requesting, open.ledger, call.node.root))), call.node.root,
+              owner, *requesting.request);
   if (!requests()) return {};
   const auto grants = TRY(about(FailureReason::kLedger, grants_of(open.ledger, state)));
   if (!grants.empty()) return verify_grants(state, requesting, grants, call);

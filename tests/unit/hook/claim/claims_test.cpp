@@ -250,6 +250,30 @@ TEST_F(ClaimTest, UnprepareReleasesGrantOfContainerThatEndedUnnoticed) {
   EXPECT_EQ(problems(), "");
 }
 
+// Another container may read the variable, as one that shares the PID namespace.
+TEST_F(ClaimTest, VariableDoesNotServeAnotherPod) {
+  configure(R"(["shared"])");
+  must(prepare(claim({device(0)})));
+  auto other = container({}, token());
+  other.caller.engine = Engine::kContainerd;
+  other.spec.annotations["io.kubernetes.cri.sandbox-uid"] = "another";
+  other.request->has_nodes_of_grant = false;
+  EXPECT_EQ(start("web", other),
+            "claim team/nics is not reserved for pod `another`, of which a container has the claim's variable");
+  other.spec.devices.push_back({"/dev/infiniband/uverbs1", 'c', 231, 193});
+  EXPECT_TRUE(start("web", other).starts_with("claim team/nics is not reserved")) << "the node of another HCA";
+  // The kubelet prepares a claim once: a later pod is not in the record, and has the nodes of the CDI devices.
+  auto later = container({0}, token());
+  later.caller.engine = Engine::kContainerd;
+  later.spec.annotations["io.kubernetes.cri.sandbox-uid"] = "later";
+  later.spec.devices.push_back({"/dev/infiniband/uverbs0", 'c', 231, 192});
+  EXPECT_EQ(start("later", later), "mlx5_0 shared");
+  later.spec.annotations["io.kubernetes.cri.sandbox-uid"] = kPodUid;
+  later.spec.devices.clear();
+  EXPECT_EQ(start("own", later), "mlx5_0 shared");
+  EXPECT_EQ(problems(), "");
+}
+
 TEST_F(ClaimTest, VariableOfAnotherClaimProvesNothing) {
   must(prepare(claim({device(0)})));
   must(prepare(claim({device(1)}, kOtherUid)));
