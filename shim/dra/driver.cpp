@@ -106,13 +106,29 @@ class Driver {
       if (has_calls) next = std::min(next, watch_.after_other_reads());
       next = std::min(next, tend_health());
       state_.set(state());
-      if (TRY(wait_until(next))) return {};
+      if (TRY(wait_until(next))) break;
     }
   }
 
+    warn_of_claims();
+    return {};
  private:
   hook::ClaimSettings claim_settings() const {
     return {.node = node_settings_, .cdi_directory = settings_.node.root + hook::kClaimDirectory};
+  // Warns of the claims that stay prepared, because their pods cannot end until a driver runs again.
+  void warn_of_claims() const {
+    std::vector<Error> unread;
+    const auto prepared = hook::claims_on_record(settings_.node.ledger, unread);
+    std::vector<std::string> names;
+    for (const auto& claim : prepared ? *prepared : std::vector<hook::ClaimOnRecord>())
+      names.push_back(fmt::format("{}/{}", claim.space, claim.name));
+    if (names.empty()) return;
+    log_.warning(
+        fmt::format("{} claims stay prepared ({}): their pods stay in Terminating until rdma-dra runs again; "
+                    "remedy: before you remove rdma-dra, delete these pods",
+                    names.size(), base::join_first(names, 8)));
+  }
+
   }
 
   ClaimCalls::Actions actions() {

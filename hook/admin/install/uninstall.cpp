@@ -17,8 +17,14 @@ Error still_held(const HeldGrants& held, const std::string& programs, bool dry_r
   std::string message = fmt::format(
       "kept the programs in `{1}`: {0} containers or pods have RDMA devices and need the programs when they end{2}",
       held.count, programs, dry_run ? "" : "; the engine's files are restored");
-  if (!held.claims.empty()) message += fmt::format("; prepared for Kubernetes: {}", base::join_first(held.claims, 8));
   std::string remedy = "drain the node or stop the containers that `rdma-hook devices` lists, then run this again";
+  if (!held.claims.empty()) {
+    message += fmt::format("; prepared for Kubernetes: {}", base::join_first(held.claims, 8));
+    // Without rdma-dra the kubelet cannot end a claim, and its pods stay in Terminating.
+    remedy =
+        "delete the pods of these claims while rdma-dra runs; if rdma-dra was removed, add it again, or run "
+        "`rdma-hook recover --claim UID` for each claim that `rdma-hook doctor` names; then run this again";
+  }
   if (!held.stuck.empty()) {
     message += fmt::format("; the HCAs of containers that ended cannot be released: {}", held.stuck);
     remedy =

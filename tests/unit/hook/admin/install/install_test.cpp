@@ -274,6 +274,10 @@ TEST(Uninstall, KeepsProgramsWhileGrantsNeedThem) {
   EXPECT_NE(stale.message.find("the HCAs of containers that ended cannot be released: rail1 is away"),
             std::string::npos);
   EXPECT_TRUE(stale.hint.starts_with("run `rdma-hook recover` and follow its remedy"));
+  needed = HeldGrants{1, "", {"claim team/nics"}};
+  const base::Error prepared = uninstall(options, lines).error();
+  EXPECT_NE(prepared.message.find("prepared for Kubernetes: claim team/nics"), std::string::npos);
+  EXPECT_TRUE(prepared.hint.starts_with("delete the pods of these claims while rdma-dra runs"));
   EXPECT_TRUE(std::filesystem::exists(program));
   EXPECT_TRUE(std::filesystem::exists(cluster));
   needed = base::make_error("cannot look");
