@@ -48,13 +48,8 @@ milliseconds left_until(Deadline deadline) {
   return milliseconds(base::ms_until(deadline, kKeyLockTimeoutMs));
 }
 
-bool is_label(std::string_view text) {
-  return !text.empty() && text.size() <= kLongestUid &&
-         std::ranges::all_of(text, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
-}
-
 Result<void> check_uid(std::string_view uid) {
-  if (is_label(uid)) return {};
+  if (is_uid(uid)) return {};
   return Error{fmt::format("`{}` is not the UID of a claim", base::printable(uid, kLongestUid)), EINVAL,
                "pass the UID that Kubernetes gave the claim", FailureReason::kRefused};
 }
@@ -68,13 +63,13 @@ Result<void> check_claim(const ClaimOfNode& claim) {
   if (claim.devices.size() > kMostClaimDevices)
     return make_error("has {} devices: at most {} are possible", claim.devices.size(), kMostClaimDevices);
   for (const ClaimDevice& device : claim.devices) {
-    if (!is_label(device.request)) return wrong("the name of a request", device.request);
-    if (!is_label(device.name)) return wrong("the name of a device", device.name);
+    if (!is_uid(device.request)) return wrong("the name of a request", device.request);
+    if (!is_uid(device.name)) return wrong("the name of a device", device.name);
     if (!is_file_name(device.hca, kLongestHcaName)) return wrong("the name of an HCA", device.hca);
     if (device.units == 0 || device.units > kMaxCount) return wrong("a number of shares", std::to_string(device.units));
   }
   for (const std::string& pod : claim.pods)
-    if (!is_label(pod)) return wrong("the UID of a pod", pod);
+    if (!is_uid(pod)) return wrong("the UID of a pod", pod);
   return {};
 }
 
@@ -237,9 +232,8 @@ class Preparation {
     const GrantUser user{.key = owner_.key, .id = claim_.uid, .process = {}};
     bool is_booked = false;
     if (requesting_.request->selection.kind != HcaSelection::Kind::kNone) {
-      // Only a hook needs variables in the CDI file: the other ways set those of each container.
-      const bool variables = !settings_.hook.empty();
-      const ForeseeInput input{requesting_, owner_, settings_.node, &ledger, variables, "", true, &call_, lock_ms_};
+      // Without variables: rdma-nri and rdma-runtime set those of each container.
+      const ForeseeInput input{requesting_, owner_, settings_.node, &ledger, false, "", true, &call_, lock_ms_};
       found_ = TRY(find_plan(input, before, [&](ForeseenPlan& found) -> Result<void> {
         auto hcas = found.plan.hcas;
         hcas.insert(hcas.end(), found.plan.also_open.begin(), found.plan.also_open.end());
@@ -264,22 +258,13 @@ class Preparation {
     const auto devices = TRY(cdi_devices(claim_, map, found_.inventory, requesting_.admin.nodes));
     Plan common;
     common.nodes = TRY(planned_nodes(requesting_.admin.nodes, found_.inventory, {}));
-    // The number of the claim's HCAs is that of a container only if the claim has one request.
     common.env = found_.plan.env;
-    if (count_requests() > 1) common.env.erase("RDMA_INIT_REQUIRE");
     common.env[claim_variable(claim_.uid)] = owner_.claim->token;
     std::error_code failed;
     std::filesystem::create_directories(settings_.cdi_directory, failed);
     if (failed) return sys_error(failed.value(), "cannot make `{}`", settings_.cdi_directory);
     return write_cdi(claim_file(settings_.cdi_directory, claim_.uid),
-                     cdi_spec_of(devices, common, {.kind = kClaimKind, .hook = settings_.hook}), kClaimFileMode);
-  }
-
-  std::size_t count_requests() const {
-    std::set<std::string_view> requests;
-    for (const ClaimDevice& device : claim_.devices)
-      requests.insert(device.request);
-    return requests.size();
+                     cdi_spec_of(devices, common, {.kind = kClaimKind, .hook = {}}), kClaimFileMode);
   }
 
   const ClaimOfNode& claim_;
@@ -300,6 +285,11 @@ bool pause_until(Deadline deadline) {
 
 }  // namespace
 
+bool is_uid(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestUid &&
+         std::ranges::all_of(text, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
+}
+
 std::string claim_file(std::string_view directory, std::string_view uid) {
   return fmt::format("{}/{}{}{}", directory, kFilePrefix, uid, kFileEnding);
 }
@@ -309,11 +299,11 @@ bool can_pass(const Error& error) {
   return error.code == EAGAIN || error.code == ESTALE || (error.reason != kRefused && error.reason != kConfig);
 }
 
-Result<PreparedClaim> prepare_claim(const ClaimOfNode& claim, const ClaimSettings& settings, base::Log& log,
-                                    Deadline deadline) {
+Result<std::vector<PreparedDevice>> prepare_claim(const ClaimOfNode& claim, const ClaimSettings& settings,
+                                                  base::Log& log, Deadline deadline) {
   const std::string name = fmt::format("claim {}", base::printable(fmt::format("{}/{}", claim.space, claim.name)));
   if (auto valid = check_claim(claim); !valid) return base::wrap(std::move(valid).error(), name);
-  PreparedClaim prepared;
+  std::vector<PreparedDevice> prepared;
   if (claim.devices.empty()) return prepared;  // all devices of the claim are of other drivers
   for (;;) {
     auto done = Preparation(claim, settings, log).run(deadline);
@@ -321,10 +311,10 @@ Result<PreparedClaim> prepare_claim(const ClaimOfNode& claim, const ClaimSetting
     if (!can_pass(done.error()) || !pause_until(deadline)) return base::wrap(std::move(done).error(), name);
   }
   for (const ClaimDevice& device : claim.devices)
-    prepared.devices.push_back({device.request,
-                                device.name,
-                                device.share_id,
-                                {fmt::format("{}={}", kClaimKind, cdi_device(claim.uid, device.name))}});
+    prepared.push_back({device.request,
+                        device.name,
+                        device.share_id,
+                        {fmt::format("{}={}", kClaimKind, cdi_device(claim.uid, device.name))}});
   return prepared;
 }
 
@@ -391,7 +381,7 @@ void sweep_claims(const ClaimSettings& settings, const base::Log& log) {
     uid.remove_prefix(kFilePrefix.size());
     uid.remove_suffix(std::min(kFileEnding.size(), uid.size()));
     const std::string record = fmt::format("{}/grants/{}.json", settings.node.ledger, claim_owner(uid, {}).key);
-    if (!is_label(uid) || ::access(record.c_str(), F_OK) == 0 || errno != ENOENT) continue;
+    if (!is_uid(uid) || ::access(record.c_str(), F_OK) == 0 || errno != ENOENT) continue;
     if (::unlinkat(directory->fd(), name.c_str(), 0) != 0 && errno != ENOENT)
       log.warning(sys_error(errno, "cannot remove `{}/{}`", settings.cdi_directory, name).message);
   }

@@ -19,29 +19,34 @@
 #include "base/timing.hpp"
 #include "hook/config/config.hpp"
 #include "hook/grant/node.hpp"
-#include "hook/oci/engine.hpp"
 
 namespace hook {
 
 inline constexpr const char* kClaimDirectory = "/var/run/cdi";
 
+// Returns whether the text can be the UID of an object of Kubernetes: 1 to 63 of [a-z0-9-]. The API server makes UUIDs,
+// and the UID of a mirror pod is a digest. A UID is part of the name of a file, so no other character is accepted. Each
+// DNS label, such as the name of a request or device, passes too.
+bool is_uid(std::string_view text);
+
 // A device that the scheduler allocated to a claim.
 struct ClaimDevice {
   std::string request;                      // name of the claim's request: a DNS label
   std::string name;                         // name of the device in the ResourceSlice: a DNS label
-  std::string hca;                          // present name of the HCA on this node
+  std::string hca = {};                     // present name of the HCA on this node
   std::string share_id = {};                // the share of a device that several claims have; empty: none
   unsigned units = 1;                       // consumed shares; more than 1 only in mode shared-multi
   bool is_admin = false;                    // access for monitoring: gets the device nodes, and nothing is booked
   std::optional<Mode> mode = {};            // nullopt: that of the network or pool
   std::optional<std::string> network = {};  // nullopt: that of the pool
   RdmaLimits limits = {};                   // limits of each container, which can only lower those of the pool
+  std::string pool = {};                    // pool of the ResourceSlice; prepare_claim() does not read it
   friend bool operator==(const ClaimDevice&, const ClaimDevice&) = default;
 };
 
 // A claim, as the API server has it, with the devices of this node's pool.
 struct ClaimOfNode {
-  std::string uid;    // [a-z0-9-]{1,63}
+  std::string uid;    // is_uid()
   std::string space;  // namespace
   std::string name;
   std::vector<std::string> pods;  // UIDs of the pods in reservedFor; a pod that is missing gets its rails later
@@ -54,9 +59,6 @@ std::string claim_file(std::string_view directory, std::string_view uid);
 struct ClaimSettings {
   const NodeSettings& node;                     // configuration, ledger, and the root of /sys
   std::string cdi_directory = kClaimDirectory;  // made if it is missing
-  // Absolute path of rdma-hook on the node: the CDI file then adds the hooks createRuntime and poststop. Empty:
-  // rdma-nri or rdma-runtime applies the claim to containers.
-  std::string hook = {};
 };
 
 // A device of the answer to NodePrepareResources.
@@ -67,21 +69,18 @@ struct PreparedDevice {
   std::vector<std::string> cdi_names;  // "rdma-init.io/claim=uid-UID-pci-0000-3b-00-0"
   friend bool operator==(const PreparedDevice&, const PreparedDevice&) = default;
 };
-struct PreparedClaim {
-  std::vector<PreparedDevice> devices;  // in the order of ClaimOfNode::devices
-};
 
 // Books the claim's HCAs and writes its CDI file. A repeated call for a prepared claim gives the same answer, adds pods
 // that the claim has now, and writes a missing or changed CDI file again. A call that is killed or fails leaves nothing
-// booked, unless the claim was prepared before: then its grant stays.
-// The caller logs the result.
+// booked, unless the claim was prepared before: then its grant stays. Returns the devices in the order of
+// ClaimOfNode::devices. The caller logs the result.
 // deadline: until then, a failure that can pass by itself is tried again: another owner is about to release an HCA, a
 // lock is taken, an HCA's driver is loading. Deadline(): try once.
 // Errors: a text of the claim is not valid; an HCA does not exist, is in no pool, or another owner has it; its pool
 // does not allow mode or network; the claim was prepared with other devices; the configuration, the node or the ledger
 // cannot be read; the CDI file cannot be written. The message names the claim's object, the hint is the remedy.
-Result<PreparedClaim> prepare_claim(const ClaimOfNode& claim, const ClaimSettings& settings, base::Log& log,
-                                    Deadline deadline);
+Result<std::vector<PreparedDevice>> prepare_claim(const ClaimOfNode& claim, const ClaimSettings& settings,
+                                                  base::Log& log, Deadline deadline);
 
 // Returns whether a failure of these functions can pass by itself: another owner is about to end, a lock is taken, an
 // HCA's driver is loading. A configuration or request that is wrong stays wrong.

@@ -26,8 +26,8 @@ Result<void> check_names(const ClaimKey& key) {
                     base::printable(key.name), base::printable(key.uid));
 }
 
-Result<Claim> claim_of(const ApiMessage& message, const ClaimKey& key) {
-  Claim claim = TRY(parse_claim(message.text));
+Result<hook::ClaimOfNode> claim_of(const ApiMessage& message, const ClaimKey& key) {
+  auto claim = TRY(parse_claim(message.text));
   TRY_VOID(check_key(claim, key));
   return claim;
 }
@@ -90,7 +90,7 @@ void ClaimCalls::fail(const Call& call, Waiting& waiting, const Error& error, bo
 
 void ClaimCalls::try_prepare(const Call& call, Waiting& waiting) {
   auto prepared = actions_.prepare(*waiting.claim, std::min(call.until, Clock::now() + kTryTime));
-  if (prepared) return end(call, waiting, std::move(prepared->devices));
+  if (prepared) return end(call, waiting, std::move(prepared));
   fail(call, waiting, prepared.error(), hook::can_pass(prepared.error()));
 }
 

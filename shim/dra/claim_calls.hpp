@@ -27,7 +27,7 @@ class ClaimCalls {
   struct Actions {
     std::function<Result<void>(const ApiMessage&)> ask;  // sends a request for a claim to the API server's process
     // prepare() and unprepare() wait at most until the deadline, because the driver does no other work meanwhile.
-    std::function<Result<hook::PreparedClaim>(const Claim&, base::Deadline)> prepare;
+    std::function<Result<std::vector<hook::PreparedDevice>>(hook::ClaimOfNode&, base::Deadline)> prepare;
     std::function<Result<void>(const std::string& uid, base::Deadline)> unprepare;
     // Called once for each claim, with its result.
     std::function<void(const ClaimKey&, bool prepares, const Result<void>&, Clock::duration took)> ended;
@@ -46,7 +46,7 @@ class ClaimCalls {
   struct Waiting {
     ClaimKey key;
     std::uint64_t asked = 0;  // ID of the request to the API server that has no answer yet; 0: none
-    std::optional<Claim> claim = {};
+    std::optional<hook::ClaimOfNode> claim = {};
     std::optional<ClaimsCall::Answer> answer = {};
     Clock::time_point next_try = {};
     std::optional<Error> problem = {};  // failure of the last try

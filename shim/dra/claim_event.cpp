@@ -12,7 +12,6 @@ using base::Json;
 
 constexpr std::size_t kLongestEventText = 1024;  // bytes of a message (Kubernetes 1.34 to 1.37)
 constexpr std::size_t kLongestEventName = 200;   // the API server adds five characters
-constexpr std::size_t kMostClaims = 1024;        // more than a node has pods
 
 // Returns the text without line breaks, and cuts it at the limit of the API server. An error has its untrusted parts
 // escaped already.
@@ -42,10 +41,10 @@ std::string_view event_reason(base::FailureReason reason) {
 }
 
 Json claim_event(const ClaimKey& claim, const base::Error& why, std::string_view node, std::time_t now) {
+  const std::string time = base::utc_text(now);
   // The API server refuses a label that ends with "-", and an empty one.
   std::string name = claim.name.substr(0, kLongestEventName);
   name.resize(name.find_last_not_of(".-") + 1);
-  const std::string time = base::utc_text(now);
   Json event{{"apiVersion", "v1"}, {"kind", "Event"}};
   event["metadata"] = Json{{"generateName", name + "."}, {"namespace", claim.space}};
   event["involvedObject"] = Json{{"apiVersion", "resource.k8s.io/v1"},
@@ -63,14 +62,6 @@ Json claim_event(const ClaimKey& claim, const base::Error& why, std::string_view
   event["lastTimestamp"] = time;
   event["count"] = 1;
   return event;
-}
-
-bool ClaimEvents::is_new(const std::string& uid, const std::string& text) {
-  if (last_.size() >= kMostClaims && !last_.contains(uid)) last_.clear();
-  std::string& last = last_[uid];
-  if (last == text) return false;
-  last = text;
-  return true;
 }
 
 }  // namespace shim

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <ctime>
-#include <map>
-#include <string>
 #include <string_view>
 
 #include "base/json/json.hpp"
@@ -18,17 +16,5 @@ std::string_view event_reason(base::FailureReason reason);
 
 // Returns the Event (v1) about a claim that cannot be prepared. node: the name of the node. now: seconds since 1970.
 base::Json claim_event(const ClaimKey& claim, const base::Error& why, std::string_view node, std::time_t now);
-
-// Decides which failures become events: each text once for a claim, until the claim is prepared or has ended. The
-// kubelet repeats a failed call after 60 to 90 seconds, and each event is an object of the cluster.
-class ClaimEvents {
- public:
-  // Returns whether the failure is new for the claim.
-  bool is_new(const std::string& uid, const std::string& text);
-  void forget(const std::string& uid) { last_.erase(uid); }
-
- private:
-  std::map<std::string, std::string> last_;  // text of the last event, by UID of the claim
-};
 
 }  // namespace shim

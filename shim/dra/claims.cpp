@@ -11,11 +11,13 @@
 #include "base/json/json.hpp"
 #include "base/text.hpp"
 #include "hook/config/values.hpp"
+#include "shim/dra/json_path.hpp"
 
 namespace shim {
 namespace {
 
 using base::Json;
+using hook::ClaimDevice;
 
 constexpr const char* kParametersVersion = "rdma-init.io/v1alpha1";
 constexpr const char* kParametersKind = "HcaParameters";
@@ -59,18 +61,6 @@ Result<const Json*> list_in(const Json& object, const char* name, const std::str
   return value;
 }
 
-const Json* object_at(const Json& object, std::initializer_list<const char*> path) {
-  const Json* found = &object;
-  for (const char* name : path)
-    found = found ? base::member(*found, name) : nullptr;
-  return found && found->is_object() ? found : nullptr;
-}
-
-bool is_this(const Json& object, const char* name, std::string_view text) {
-  const Json* const value = base::member(object, name);
-  return value && value->is_string() && value->get_ref<const std::string&>() == text;
-}
-
 // Reads a limit on top of an earlier one: the lower one counts, so that a claim cannot raise that of its class.
 Result<void> read_limit(const std::string& name, const Json& value, const std::string& where,
                         hook::RdmaLimits& limits) {
@@ -93,34 +83,33 @@ Result<void> read_limits(const Json& value, const std::string& where, hook::Rdma
   return {};
 }
 
-Result<void> read_parameter(const std::string& name, const Json& value, const std::string& where,
-                            HcaParameters& parameters) {
+Result<void> read_parameter(const std::string& name, const Json& value, const std::string& where, ClaimDevice& device) {
   const auto* const text = value.get_ptr<const std::string*>();
   if (name == "apiVersion" || name == "kind") return {};
   if (name == "mode") {
-    parameters.mode = text ? hook::parse_mode(*text) : std::nullopt;
-    if (!parameters.mode) return wrong(where + name, "exclusive, shared, shared-multi or hca", &value);
+    device.mode = text ? hook::parse_mode(*text) : std::nullopt;
+    if (!device.mode) return wrong(where + name, "exclusive, shared, shared-multi or hca", &value);
     return {};
   }
   if (name == "network") {
     if (!text || !hook::is_config_name(*text))
       return wrong(where + name, "the name of a network of config.json", &value);
-    parameters.network = *text;
+    device.network = *text;
     return {};
   }
-  if (name == "limits") return read_limits(value, where + name, parameters.limits);
+  if (name == "limits") return read_limits(value, where + name, device.limits);
   return make_error("{}{} is no parameter: expected mode, network or limits", where,
                     base::printable(name, kShownValue));
 }
 
 // Reads parameters on top of earlier ones: a member that is missing keeps its value.
-Result<void> read_parameters(const Json& json, const std::string& where, HcaParameters& parameters) {
+Result<void> read_parameters(const Json& json, const std::string& where, ClaimDevice& device) {
   if (!json.is_object()) return wrong(where, "an object", &json);
   const std::string inside = where + ".";
   for (const auto& [name, expected] : {std::pair("apiVersion", kParametersVersion), {"kind", kParametersKind}})
-    if (!is_this(json, name, expected)) return wrong(inside + name, expected, base::member(json, name));
+    if (text_of(json, {name}) != expected) return wrong(inside + name, expected, base::member(json, name));
   for (const auto& [name, value] : json.items())
-    TRY_VOID(read_parameter(name, value, inside, parameters));
+    TRY_VOID(read_parameter(name, value, inside, device));
   return {};
 }
 
@@ -144,26 +133,24 @@ bool is_for_request(const Json& requests, const std::string& name) {
 }
 
 // Reads the parameters for a request: those of its class, and on top of these those of the claim.
-Result<HcaParameters> parameters_for(const std::string& request, const Json& configs) {
-  HcaParameters parameters;
+Result<void> read_parameters_for(const std::string& request, const Json& configs, ClaimDevice& device) {
   for (const char* source : {"FromClass", "FromClaim"}) {
     for (std::size_t at = 0; at < configs.size(); ++at) {
       const std::string where = fmt::format("status.allocation.devices.config[{}].", at);
-      const Json* const opaque = object_at(configs[at], {"opaque"});
-      if (!opaque || !is_this(*opaque, "driver", kDraDriver) || !is_this(configs[at], "source", source)) continue;
+      if (text_of(configs[at], {"opaque", "driver"}) != kDraDriver || text_of(configs[at], {"source"}) != source)
+        continue;
       const Json& requests = *TRY(list_in(configs[at], "requests", where, kMostDevices));
-      const Json* const own = base::member(*opaque, "parameters");
+      const Json* const own = find_at(configs[at], {"opaque", "parameters"});
       if (!own) return wrong(where + "opaque.parameters", "an object", own);
-      if (is_for_request(requests, request)) TRY_VOID(read_parameters(*own, where + "opaque.parameters", parameters));
+      if (is_for_request(requests, request)) TRY_VOID(read_parameters(*own, where + "opaque.parameters", device));
     }
   }
-  return parameters;
+  return {};
 }
 
 // Parses a quantity of units. Kubernetes writes 1000 as "1k".
 Result<unsigned> units_in(const Json& result, const std::string& where) {
-  const Json* const consumed = object_at(result, {"consumedCapacity"});
-  const Json* const value = consumed ? base::member(*consumed, "shares") : nullptr;
+  const Json* const value = find_at(result, {"consumedCapacity", "shares"});
   if (!value) return 1U;
   const auto* const text = value->get_ptr<const std::string*>();
   constexpr unsigned kThousand = 1000;
@@ -183,95 +170,90 @@ Result<bool> flag_in(const Json& object, const char* name, const std::string& wh
   return value->get<bool>();
 }
 
-Result<ClaimedDevice> read_device(const Json& result, const std::string& where, const Json& configs) {
+Result<ClaimDevice> read_device(const Json& result, const std::string& where, const Json& configs) {
   const auto request = TRY(text_in(result, "request", where, "the name of a request", is_request));
-  ClaimedDevice device;
+  ClaimDevice device;
   device.request = request_of(request);
   device.pool = TRY(text_in(result, "pool", where, "the name of a node", is_dns_subdomain));
-  device.device = TRY(text_in(result, "device", where, "a DNS label", is_dns_label));
+  device.name = TRY(text_in(result, "device", where, "a DNS label", is_dns_label));
   if (const Json* const share = base::member(result, "shareID"); share && !share->is_null())
     device.share_id = TRY(text_in(result, "shareID", where, "a UID", is_uid));
   device.units = TRY(units_in(result, where));
   device.is_admin = TRY(flag_in(result, "adminAccess", where));
-  device.parameters = TRY(parameters_for(request, configs));
+  TRY_VOID(read_parameters_for(request, configs, device));
   return device;
 }
 
-Result<std::vector<ClaimedDevice>> read_devices(const Json& allocation) {
+Result<std::vector<ClaimDevice>> read_devices(const Json& allocation) {
   const std::string where = "status.allocation.devices.";
   const Json& results = *TRY(list_in(allocation, "results", where, kMostDevices));
   const Json& configs = *TRY(list_in(allocation, "config", where, kMostConfigs));
-  std::vector<ClaimedDevice> devices;
+  std::vector<ClaimDevice> devices;
   std::set<std::tuple<std::string, std::string, std::string, bool>> seen;
   for (std::size_t at = 0; at < results.size(); ++at) {
-    if (!is_this(results[at], "driver", kDraDriver)) continue;
+    if (text_of(results[at], {"driver"}) != kDraDriver) continue;
     const std::string place = fmt::format("{}results[{}]", where, at);
     auto device = TRY(read_device(results[at], place + ".", configs));
-    if (!seen.emplace(device.pool, device.device, device.share_id, device.is_admin).second)
-      return make_error("{} repeats an earlier entry: device {} of {}", place, device.device, device.pool);
+    if (!seen.emplace(device.pool, device.name, device.share_id, device.is_admin).second)
+      return make_error("{} repeats an earlier entry: device {} of {}", place, device.name, device.pool);
     devices.push_back(std::move(device));
   }
   return devices;
 }
 
-Result<std::vector<ClaimPod>> read_pods(const Json& status) {
+Result<std::vector<std::string>> read_pods(const Json& status) {
   const Json& consumers = *TRY(list_in(status, "reservedFor", "status.", kMostConsumers));
-  std::vector<ClaimPod> pods;
+  std::vector<std::string> pods;
   for (std::size_t at = 0; at < consumers.size(); ++at) {
     const Json* const group = base::member(consumers[at], "apiGroup");
-    const bool is_core = !group || group->is_null() || is_this(consumers[at], "apiGroup", "");
-    if (!is_core || !is_this(consumers[at], "resource", "pods")) continue;
+    const bool is_core = !group || group->is_null() || *group == "";
+    if (!is_core || text_of(consumers[at], {"resource"}) != "pods") continue;
     const std::string where = fmt::format("status.reservedFor[{}].", at);
-    ClaimPod pod;
-    pod.name = TRY(text_in(consumers[at], "name", where, "the name of a pod", is_dns_subdomain));
-    pod.uid = TRY(text_in(consumers[at], "uid", where, "a UID", is_uid));
-    pods.push_back(std::move(pod));
+    pods.push_back(TRY(text_in(consumers[at], "uid", where, "a UID", is_uid)));
   }
   return pods;
 }
 
 }  // namespace
 
-Result<Claim> parse_claim(std::string_view text) {
+Result<hook::ClaimOfNode> parse_claim(std::string_view text) {
   const Json json = TRY(base::parse_json(text, "the claim", kClaimLimits));
-  if (!is_this(json, "apiVersion", "resource.k8s.io/v1") || !is_this(json, "kind", "ResourceClaim"))
+  if (text_of(json, {"apiVersion"}) != "resource.k8s.io/v1" || text_of(json, {"kind"}) != "ResourceClaim")
     return Error{"it is no ResourceClaim of resource.k8s.io/v1", 0, "use Kubernetes 1.34 or later"};
-  const Json* const metadata = object_at(json, {"metadata"});
-  if (!metadata) return wrong("metadata", "an object", base::member(json, "metadata"));
-  Claim claim;
-  claim.key.space = TRY(text_in(*metadata, "namespace", "metadata.", "the name of a namespace", is_dns_label));
-  claim.key.name = TRY(text_in(*metadata, "name", "metadata.", "a DNS name", is_dns_subdomain));
-  claim.key.uid = TRY(text_in(*metadata, "uid", "metadata.", "a UID", is_uid));
-  const Json* const status = object_at(json, {"status"});
-  const Json* const allocation = object_at(json, {"status", "allocation", "devices"});
-  if (!allocation)
-    return make_error("claim {}/{} is not allocated: the scheduler has assigned no devices to it", claim.key.space,
-                      claim.key.name);
+  const Json* const metadata = base::member(json, "metadata");
+  if (!metadata || !metadata->is_object()) return wrong("metadata", "an object", metadata);
+  hook::ClaimOfNode claim;
+  claim.space = TRY(text_in(*metadata, "namespace", "metadata.", "the name of a namespace", is_dns_label));
+  claim.name = TRY(text_in(*metadata, "name", "metadata.", "a DNS name", is_dns_subdomain));
+  claim.uid = TRY(text_in(*metadata, "uid", "metadata.", "a UID", is_uid));
+  const Json* const allocation = find_at(json, {"status", "allocation", "devices"});
+  if (!allocation || !allocation->is_object())
+    return make_error("claim {}/{} is not allocated: the scheduler has assigned no devices to it", claim.space,
+                      claim.name);
   claim.devices = TRY(read_devices(*allocation));
-  claim.pods = TRY(read_pods(*status));
+  claim.pods = TRY(read_pods(json.at("status")));
   return claim;
 }
 
-Result<void> check_key(const Claim& claim, const ClaimKey& wanted) {
-  if (claim.key == wanted) return {};
+Result<void> check_key(const hook::ClaimOfNode& claim, const ClaimKey& wanted) {
+  if (ClaimKey{claim.space, claim.name, claim.uid} == wanted) return {};
   return make_error("claim {}/{} has the UID {}: the kubelet means the claim {}/{} with the UID {}, which was deleted",
-                    claim.key.space, claim.key.name, claim.key.uid, base::printable(wanted.space),
-                    base::printable(wanted.name), base::printable(wanted.uid));
+                    claim.space, claim.name, claim.uid, base::printable(wanted.space), base::printable(wanted.name),
+                    base::printable(wanted.uid));
 }
 
-Result<std::vector<ClaimedHca>> claimed_hcas(const Claim& claim, const DeviceNames& names, std::string_view node) {
-  std::vector<ClaimedHca> hcas;
-  for (const ClaimedDevice& device : claim.devices) {
+Result<void> find_hcas(hook::ClaimOfNode& claim, const DeviceNames& names, std::string_view node) {
+  for (ClaimDevice& device : claim.devices) {
     if (device.pool != node)
-      return make_error("device {} of the claim is on node {}: this is node {}", device.device, device.pool,
+      return make_error("device {} of the claim is on node {}: this is node {}", device.name, device.pool,
                         base::printable(node));
-    const auto found = std::ranges::find_if(names, [&](const auto& one) { return one.second == device.device; });
+    const auto found = std::ranges::find_if(names, [&](const auto& one) { return one.second == device.name; });
     if (found == names.end())
-      return Error{fmt::format("this node has no device {} now", device.device), 0,
+      return Error{fmt::format("this node has no device {} now", device.name), 0,
                    "compare the devices of `rdma-dra --slices` with those of the claim"};
-    hcas.push_back({found->first, &device});
+    device.hca = found->first;
   }
-  return hcas;
+  return {};
 }
 
 }  // namespace shim

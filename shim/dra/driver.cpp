@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -49,6 +50,7 @@ constexpr seconds kBetweenHealth{25};
 constexpr milliseconds kBetweenLedgerReads{500};
 constexpr milliseconds kSendTime{20000};
 constexpr milliseconds kReceiveTime{2000};
+constexpr std::size_t kMostEventTexts = 1024;  // more than a node has pods
 
 std::string_view variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -108,13 +110,11 @@ class Driver {
       state_.set(state());
       if (TRY(wait_until(next))) break;
     }
-  }
-
     warn_of_claims();
     return {};
+  }
+
  private:
-  hook::ClaimSettings claim_settings() const {
-    return {.node = node_settings_, .cdi_directory = settings_.node.root + hook::kClaimDirectory};
   // Warns of the claims that stay prepared, because their pods cannot end until a driver runs again.
   void warn_of_claims() const {
     std::vector<Error> unread;
@@ -129,11 +129,13 @@ class Driver {
                     names.size(), base::join_first(names, 8)));
   }
 
+  hook::ClaimSettings claim_settings() const {
+    return {.node = node_settings_, .cdi_directory = settings_.node.root + hook::kClaimDirectory};
   }
 
   ClaimCalls::Actions actions() {
     return {.ask = [this](const ApiMessage& message) { return send(message); },
-            .prepare = [this](const Claim& claim, base::Deadline deadline) { return prepare(claim, deadline); },
+            .prepare = [this](hook::ClaimOfNode& claim, base::Deadline deadline) { return prepare(claim, deadline); },
             .unprepare =
                 [this](const std::string& uid, base::Deadline deadline) {
                   return hook::unprepare_claim(uid, claim_settings(), log_, deadline);
@@ -142,28 +144,13 @@ class Driver {
                             Clock::duration took) { note_end(key, prepares, done, took); }};
   }
 
-  Result<hook::PreparedClaim> prepare(const Claim& claim, base::Deadline deadline) {
+  Result<std::vector<hook::PreparedDevice>> prepare(hook::ClaimOfNode& claim, base::Deadline deadline) {
     if (node_.version() == 0) return make_error("the node is not read yet: {}", node_.problem());
-    hook::ClaimOfNode wanted;
-    wanted.uid = claim.key.uid;
-    wanted.space = claim.key.space;
-    wanted.name = claim.key.name;
-    for (const ClaimPod& pod : claim.pods)
-      wanted.pods.push_back(pod.uid);
     prepared_hcas_.clear();
-    for (const ClaimedHca& hca : TRY(claimed_hcas(claim, node_.names(), settings_.cluster.node))) {
-      prepared_hcas_.push_back(hca.hca);
-      wanted.devices.push_back({.request = hca.device->request,
-                                .name = hca.device->device,
-                                .hca = hca.hca,
-                                .share_id = hca.device->share_id,
-                                .units = hca.device->units,
-                                .is_admin = hca.device->is_admin,
-                                .mode = hca.device->parameters.mode,
-                                .network = hca.device->parameters.network,
-                                .limits = hca.device->parameters.limits});
-    }
-    return hook::prepare_claim(wanted, claim_settings(), log_, deadline);
+    TRY_VOID(find_hcas(claim, node_.names(), settings_.cluster.node));
+    for (const hook::ClaimDevice& device : claim.devices)
+      prepared_hcas_.push_back(device.hca);
+    return hook::prepare_claim(claim, claim_settings(), log_, deadline);
   }
 
   void note_end(const ClaimKey& key, bool prepares, const Result<void>& done, Clock::duration took) {
@@ -175,9 +162,12 @@ class Driver {
     if (done && prepares) line.add("hcas", prepared_hcas_);
     if (!done) line.add("because", done.error().message);
     done ? log_.info(line.text()) : log_.warning(line.text());
-    if (done || !prepares) events_.forget(key.uid);
-    const bool is_event = !done && prepares && is_dns_label(key.space) && is_dns_subdomain(key.name);
-    if (!is_event || !events_.is_new(key.uid, done.error().message)) return;
+    // Each event is an object of the cluster, and the kubelet repeats a failed call after 60 to 90 seconds. So each
+    // text becomes one event of a claim, until the claim is prepared or has ended.
+    if (event_texts_.size() > kMostEventTexts) event_texts_.clear();
+    if (done || !prepares) event_texts_.erase(key.uid);
+    if (done || !prepares || !is_dns_label(key.space) || !is_dns_subdomain(key.name)) return;
+    if (std::exchange(event_texts_[key.uid], done.error().message) == done.error().message) return;
     const auto event = claim_event(key, done.error(), settings_.cluster.node, std::time(nullptr));
     // If the process for the API server is gone, the main loop reads the end of its socket.
     static_cast<void>(send({.kind = Kind::kEvent, .text = key.space, .more = base::to_text(event)}));
@@ -367,8 +357,8 @@ class Driver {
   Clock::time_point next_serve_;
   std::string last_message_;
   ClaimCalls calls_;
-  ClaimEvents events_;
-  std::vector<std::string> prepared_hcas_;  // names of the HCAs in the last prepare()
+  std::map<std::string, std::string> event_texts_;  // text of the last event, by UID of the claim
+  std::vector<std::string> prepared_hcas_;          // names of the HCAs in the last prepare()
 };
 
 Result<ApiAddress> api_address(const std::string& named) {

@@ -6,7 +6,11 @@
 #include <string>
 #include <string_view>
 
+#include "hook/claim/claims.hpp"
+
 namespace shim {
+
+using hook::is_uid;
 
 inline constexpr const char* kDraProgram = "rdma-dra";
 
@@ -23,8 +27,5 @@ inline constexpr std::size_t kLongestSubdomain = 253;
 bool is_dns_label(std::string_view text);
 // Returns whether the text is DNS labels joined by ".", of at most 253 characters.
 bool is_dns_subdomain(std::string_view text);
-// Returns whether the text can be the UID of an object: 1 to 63 of [a-z0-9-]. The API server makes UUIDs, and the UID
-// of a mirror pod is a digest. A UID is part of the name of a file, so no other character is accepted.
-bool is_uid(std::string_view text);
 
 }  // namespace shim

@@ -40,13 +40,6 @@ Result<void> set_node(DraSettings& settings, std::string_view value) {
   return {};
 }
 
-Result<void> set_node_uid(DraSettings& settings, std::string_view value) {
-  if (!shim::is_uid(value))
-    return base::make_error("--node-uid `{}`: expected the UID of the Node object", base::printable(value));
-  settings.cluster.node_uid = value;
-  return {};
-}
-
 Result<void> set_kubelet(DraSettings& settings, std::string_view value) {
   if (!value.starts_with('/') || value.size() + kLongestSocketName >= sizeof(sockaddr_un::sun_path))
     return base::make_error("--kubelet `{}`: expected an absolute path of at most {} bytes", base::printable(value),
@@ -61,16 +54,10 @@ constexpr base::Option<DraSettings> kOptions[] = {
        settings.slices = true;
        return Result<void>();
      }},
-    {"claim", "FILE", "print the HCAs that the ResourceClaim in FILE (- is stdin) has on this node",
-     [](DraSettings& settings, std::string_view value) {
-       settings.claim = value;
-       return Result<void>();
-     }},
     {"kubernetes", "VERSION",
      "version of the cluster, which decides what a slice can have (that of the API server, 1.36 for --slices)",
      set_version},
     {"node", "NAME", "name of the node (NODE_NAME, else the name of the host)", set_node},
-    {"node-uid", "UID", "UID of the Node object, which then owns the slices", set_node_uid},
     hook::kConfigOption<DraSettings>,
     {"snapshot", "FILE", "use the node in FILE, from `rdma-init snapshot`, in place of this node",
      [](DraSettings& settings, std::string_view value) {
@@ -103,7 +90,6 @@ std::string help_text() {
          base::help_lines("  rdma-dra --probe", "prints whether the driver is ready", 33) +
          base::help_lines("  rdma-dra --slices [options]", "prints the node's ResourceSlices, and changes nothing",
                           33) +
-         base::help_lines("  rdma-dra --claim FILE [options]", "prints the HCAs of a claim, and changes nothing", 33) +
          "\nOptions (in brackets the default):\n" +
          base::option_help(std::span<const base::Option<DraSettings>>(kOptions)) +
          "\nExit codes: 0 done, or ended by SIGTERM; 1 failed, or not ready; 2 usage.\n";
@@ -115,10 +101,8 @@ Result<DraSettings> parse_options(std::span<char* const> arguments) {
   TRY_VOID(hook::apply_options<DraSettings>(kOptions, arguments, kDraProgram, settings));
   if (settings.help || settings.version) return settings;
   const std::string remedy = fmt::format("`{} --help` lists the options", kDraProgram);
-  if (settings.slices && settings.claim) return Error{"--slices and --claim exclude each other", EINVAL, remedy};
-  const bool runs = !settings.slices && !settings.claim;
-  if (settings.node.snapshot && runs)
-    return Error{"--snapshot needs --slices or --claim: a driver runs on a node", EINVAL, remedy};
+  if (settings.node.snapshot && !settings.slices)
+    return Error{"--snapshot needs --slices: a driver runs on a node", EINVAL, remedy};
   if (settings.node.snapshot && !settings.node.root.empty())
     return Error{"--snapshot and --root exclude each other", EINVAL, remedy};
   return settings;
@@ -127,11 +111,7 @@ Result<DraSettings> parse_options(std::span<char* const> arguments) {
 bool work(const DraSettings& settings) {
   const base::Log log = base::Log::to_stderr(kDraProgram);
   auto done = hook::check_root(settings.node.root);
-  if (done && settings.claim) {
-    done = shim::show_claim(settings);
-  } else if (done) {
-    done = settings.slices ? shim::show_slices(settings, log) : shim::run_driver(settings, log);
-  }
+  if (done) done = settings.slices ? shim::show_slices(settings, log) : shim::run_driver(settings, log);
   if (!done) log.error(done.error());
   return done.has_value();
 }

@@ -1,8 +1,7 @@
-// The settings of rdma-dra, and its commands that change nothing: they show the slices that the driver publishes for
-// this node, and the HCAs of a claim.
+// The settings of rdma-dra, and its command that changes nothing: it shows the slices that the driver publishes for
+// this node.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "base/log.hpp"
@@ -17,9 +16,8 @@ struct DraSettings {
   bool version = false;
   bool probe = false;
   bool slices = false;
-  std::optional<std::string> claim;  // path of a file with a ResourceClaim; "-": the standard input
-  SliceCluster cluster;              // an empty node: NODE_NAME, else the name of this host
-  bool minor_is_named = false;       // cluster.minor is the value of --kubernetes
+  SliceCluster cluster;         // an empty node: NODE_NAME, else the name of this host
+  bool minor_is_named = false;  // cluster.minor is the value of --kubernetes
   hook::NodeSettings node;
   // The next three are for the driver.
   std::string kubelet = "/var/lib/kubelet";  // the kubelet's directory
@@ -34,9 +32,5 @@ Result<void> name_node(std::string& node);
 // Prints the ResourceSlices of the node as a List, and logs a warning for each HCA that is left out or has a taint.
 // Changes nothing. Errors: the name of the node is not valid; the configuration, the ledger or the HCAs cannot be read.
 Result<void> show_slices(DraSettings settings, const base::Log& log);
-
-// Prints the HCAs that a claim has on this node, with mode and network, one a line. Changes nothing. Errors: those of
-// show_slices(), parse_claim() and claimed_hcas(); an HCA is in no pool, or its pool does not allow mode or network.
-Result<void> show_claim(DraSettings settings);
 
 }  // namespace shim

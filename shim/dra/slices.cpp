@@ -194,7 +194,7 @@ class Publisher {
     const auto terms = hook::terms_for(node, input_.among.request, input_.among.config);
     if (!terms) return leave_out(node, terms.error().message);
     const bool is_shared = terms->mode != hook::Mode::kExclusive;
-    if (is_shared && !cluster_.shares_devices())
+    if (is_shared && !cluster_.keeps_all())
       return leave_out(node, fmt::format("mode {} of its pool needs Kubernetes 1.{}; remedy: list mode exclusive first "
                                          "in \"modes\", or keep the device plugin for this pool",
                                          to_string(terms->mode), kFirstSharingMinor));
@@ -206,7 +206,7 @@ class Publisher {
   void add(const NodeHca& node, const hook::Terms& terms, const Units& units) {
     HcaProblem problem = problem_of(node, terms, nodes_of_hca(node, input_.among), input_);
     if (problem.text.empty() && !units.problem.empty()) problem = {units.problem, false, kHeldProblem};
-    if (!problem.text.empty() && !cluster_.keeps_taints()) return leave_out(node, problem.text);
+    if (!problem.text.empty() && !cluster_.keeps_all()) return leave_out(node, problem.text);
     Json device{{"name", names_.at(node.name())}, {"attributes", attributes_of(node, terms.mode)}};
     if (terms.mode != hook::Mode::kExclusive) add_sharing(terms, units, device);
     if (!problem.text.empty()) {
@@ -273,7 +273,7 @@ PublishedDevices published_devices(const fabric::Inventory& inventory, const hoo
 }
 
 std::vector<Json> resource_slices(const std::vector<PublishedDevice>& devices, const SliceCluster& cluster) {
-  const std::size_t size = cluster.keeps_taints() ? kDevicesOfTaintedSlice : kDevicesOfSlice;
+  const std::size_t size = cluster.keeps_all() ? kDevicesOfTaintedSlice : kDevicesOfSlice;
   const std::size_t count = std::max<std::size_t>((devices.size() + size - 1) / size, 1);
   std::vector<Json> slices;
   for (std::size_t number = 0; number < count; ++number) {
@@ -287,7 +287,7 @@ std::vector<Json> resource_slices(const std::vector<PublishedDevice>& devices, c
     Json listed = Json::array();
     for (std::size_t at = number * size; at < std::min(devices.size(), (number + 1) * size); ++at)
       listed.push_back(devices[at].json);
-    Json pool{{"name", cluster.node}, {"generation", cluster.generation}, {"resourceSliceCount", count}};
+    Json pool{{"name", cluster.node}, {"generation", 1}, {"resourceSliceCount", count}};
     Json spec{{"driver", kDraDriver}, {"nodeName", cluster.node}, {"pool", std::move(pool)}};
     spec["devices"] = std::move(listed);
     slices.push_back(Json{{"apiVersion", "resource.k8s.io/v1"}, {"kind", "ResourceSlice"}});

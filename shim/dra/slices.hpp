@@ -33,9 +33,7 @@ struct SliceCluster {
   std::string node;                     // name of the Node object: is_dns_subdomain()
   std::string node_uid;                 // its UID; empty: it is not known, and the slices have no owner
   unsigned minor = kFirstSharingMinor;  // version of Kubernetes, 1.MINOR; at least kFirstDraMinor
-  std::uint64_t generation = 1;         // generation of the pool
-  bool keeps_taints() const { return minor >= kFirstSharingMinor; }
-  bool shares_devices() const { return minor >= kFirstSharingMinor; }
+  bool keeps_all() const { return minor >= kFirstSharingMinor; }  // taints and sharing
 };
 
 struct PublishedDevice {

@@ -25,7 +25,6 @@ using base::Json;
 struct Arguments {
   hook::NodeSettings node;
   std::string cdi;
-  std::string hook;
   hook::ClaimOfNode claim;
   long wait_ms = 0;
   long turns = 0;
@@ -52,7 +51,6 @@ Arguments parse(int count, char** values) {
          arguments.node.config = {value, "", true};
        }},
       {"--cdi", [&](const char* value) { arguments.cdi = value; }},
-      {"--hook", [&](const char* value) { arguments.hook = value; }},
       {"--uid", [&](const char* value) { arguments.claim.uid = arguments.claim.name = value; }},
       {"--pod", [&](const char* value) { arguments.claim.pods.emplace_back(value); }},
       {"--hca", [&](const char* value) { add_hca(value, false, arguments.claim); }},
@@ -89,7 +87,7 @@ int main(int count, char** values) {
     arguments.node.kept = &kept_node;
     arguments.node.kept_ledger = &kept_ledger;
   }
-  const hook::ClaimSettings settings{.node = arguments.node, .cdi_directory = arguments.cdi, .hook = arguments.hook};
+  const hook::ClaimSettings settings{.node = arguments.node, .cdi_directory = arguments.cdi};
   base::Log log = base::Log::to_stderr("claim-call");
   const auto deadline = base::from_now(std::chrono::milliseconds(arguments.wait_ms));
   hook::sweep_claims(settings, log);

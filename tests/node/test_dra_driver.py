@@ -329,7 +329,7 @@ class Claims(DriverCase):
         key = self.add_claim([self.names()[0]])
         long = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (5 << 20) + b" " * (5 << 20)
         api.raw.append((lambda _, path: "resourceclaims" in path, lambda send: send(long)))
-        self.assertIn("the claim has 5242880 bytes", kubelet.prepare(key)[UID])
+        self.assertIn("the claim has more than 2 MiB: the API server stores at most 1.5 MiB", kubelet.prepare(key)[UID])
         api.raw.clear()
         self.assertEqual(len(kubelet.prepare(key)[UID]), 1)
 

@@ -79,8 +79,7 @@ ARGUMENTS = {
     "rdma-dra -": "{} --slices --node n1 " + ON_NODE,
 }
 # Options of ARGUMENTS that the tested option excludes.
-EXCLUDED = {"--snapshot": ("--root",), "--rootfs": ("--root",), "--annotation": ("--bundle",), "--namespace": ("--bundle",),
-            "--claim": ("--slices",)}
+EXCLUDED = {"--snapshot": ("--root",), "--rootfs": ("--root",), "--annotation": ("--bundle",), "--namespace": ("--bundle",)}
 # Options of ARGUMENTS without a value.
 SWITCHES = ("--dry-run", "--status", "--uninstall", "--slices")
 # Arguments that an option needs.

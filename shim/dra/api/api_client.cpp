@@ -14,8 +14,9 @@ namespace {
 
 using base::Deadline;
 
-constexpr std::size_t kMostBody = std::size_t{4} << 20;     // the slices of a node with 500 HCAs have 1 MiB
-constexpr std::size_t kLongestLine = std::size_t{4} << 20;  // the API server stores objects of at most 1.5 MiB
+// Longest body, and longest line of a watch. The API server stores objects of at most 1.5 MiB, and the slices of a node
+// with 500 HCAs have 1 MiB.
+constexpr std::size_t kMostBody = std::size_t{4} << 20;
 constexpr std::chrono::seconds kFreshToken{60};
 
 // Receives bytes of an answer. receive() waits only while no bytes have come, so a server that sends without end would
@@ -48,8 +49,8 @@ Result<ApiAnswer> read_answer(TlsStream& stream, HttpReader& reader, Deadline de
       TRY_VOID(reader.add(bytes));
     }
     answer.body += reader.take_body();
-    // The reader of a watch has no limit.
-    if (answer.body.size() > kMostBody) return make_error("the answer has more than {} bytes", kMostBody);
+    if (answer.body.size() > kMostBody)
+      return Error{fmt::format("the answer has more than {} bytes", kMostBody), EFBIG};
   }
   answer.body += reader.take_body();
   return answer;
@@ -69,7 +70,7 @@ Error error_of_answer(const ApiAnswer& answer, const std::string& what) {
 }
 
 ApiWatch::ApiWatch(TlsStream stream, HttpReader reader)
-    : stream_(std::move(stream)), reader_(std::move(reader)), lines_(kLongestLine) {}
+    : stream_(std::move(stream)), reader_(std::move(reader)), lines_(kMostBody) {}
 
 Result<std::optional<std::vector<std::string>>> ApiWatch::read() {
   std::vector<std::string> all;
@@ -108,8 +109,7 @@ std::string ApiClient::head_of(const char* method, const std::string& path, std:
 Result<ApiAnswer> ApiClient::exchange(const char* method, const std::string& path, const std::string& body,
                                       Deadline deadline) {
   if (!stream_) stream_ = TRY(TlsStream::connect(address_, credential_.ca, deadline));
-  // A limit on the body that is not the watch's.
-  HttpReader reader(kMostBody);
+  HttpReader reader;
   auto done = stream_->send(head_of(method, path, body.size()) + body, deadline);
   auto answer = done ? read_answer(*stream_, reader, deadline) : Result<ApiAnswer>(done.error());
   if (!answer || reader.head()->closes) stream_.reset();
@@ -123,7 +123,8 @@ Result<ApiAnswer> ApiClient::request(const char* method, const std::string& path
   auto answer = exchange(method, path, body, deadline);
   // The server may have closed a connection that was at rest. A request that has been sent twice does no harm: each
   // names its object, and the version of an object that it changes.
-  if (!answer && is_old && answer.error().code != ETIMEDOUT) answer = exchange(method, path, body, deadline);
+  const bool may_be_closed = is_old && !answer && answer.error().code != ETIMEDOUT && answer.error().code != EFBIG;
+  if (may_be_closed) answer = exchange(method, path, body, deadline);
   if (answer && answer->status == http::kUnauthorized) {
     TRY_VOID(refresh_credential(true));
     answer = exchange(method, path, body, deadline);
@@ -138,7 +139,7 @@ Result<ApiClient::Watched> ApiClient::watch(const std::string& path, Deadline de
     TRY_VOID(refresh_credential(is_again));
     TlsStream stream = TRY(TlsStream::connect(address_, credential_.ca, deadline));
     TRY_VOID(stream.send(head_of("GET", path, 0), deadline));
-    HttpReader reader(SIZE_MAX);
+    HttpReader reader;
     TRY_VOID(read_head(stream, reader, deadline));
     if (reader.head()->status == http::kOk) {
       watched.watch = ApiWatch(std::move(stream), std::move(reader));

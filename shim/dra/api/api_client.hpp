@@ -57,7 +57,8 @@ class ApiClient {
 
   // Sends a request and returns the answer, also one without success. Reads the credential again if it is older than a
   // minute, and once more after 401. A connection that the server has closed meanwhile is opened again.
-  // path: with the query. body: JSON, empty: none. Errors: those of TlsStream; no HTTP answer; a body of over 16 MiB.
+  // path: with the query. body: JSON, empty: none. Errors: those of TlsStream; no HTTP answer; EFBIG, a body of over 4
+  // MiB.
   Result<ApiAnswer> request(const char* method, const std::string& path, const std::string& body,
                             base::Deadline deadline);
   // Begins a watch. Returns the answer of the server if it has no success, or the watch.

@@ -24,6 +24,7 @@
 #include "shim/dra/api/api_client.hpp"
 #include "shim/dra/api/api_message.hpp"
 #include "shim/dra/api/publication.hpp"
+#include "shim/dra/json_path.hpp"
 #include "shim/dra/names.hpp"
 #include "shim/dra/slices.hpp"
 
@@ -113,8 +114,7 @@ class ApiProcess {
       return slices.error().code == ETIMEDOUT ? Result<void>() : slices.error();
     }
     if (message.kind != Kind::kSlices) return {};
-    auto wanted =
-        base::parse_json(message.text, "the slices", {.bytes = kMostMessage, .depth = 64, .values = 1U << 20});
+    auto wanted = base::parse_json(message.text, "the slices", kSliceLimits);
     if (!wanted || !wanted->is_array()) return {};
     wanted_.emplace(wanted->begin(), wanted->end());
     is_due_ = true;
@@ -131,16 +131,13 @@ class ApiProcess {
                                          in_path(asked.text), in_path(asked.more));
     const auto answer = client_.request("GET", path, "", std::min(until, base::from_now(kRequestTime)));
     ApiMessage claim{.kind = Kind::kClaim, .id = asked.id};
-    if (!answer) {
-      claim.text = answer.error().message;
-    } else {
-      const bool is_found = http::is_success(answer->status);
-      claim.number = answer->status;
-      claim.text = is_found ? answer->body : error_of_answer(*answer, "the claim").message;
-      if (claim.text.size() > kMostMessage / 2) {
-        claim.number = http::kTooLarge;
-        claim.text = fmt::format("the claim has {} bytes: the API server stores at most 1.5 MiB", claim.text.size());
-      }
+    if (answer) claim.number = answer->status;
+    claim.text = !answer                            ? answer.error().message
+                 : http::is_success(answer->status) ? answer->body
+                                                    : error_of_answer(*answer, "the claim").message;
+    if (claim.text.size() > kMostMessage / 2 || (!answer && answer.error().code == EFBIG)) {
+      claim.number = http::kTooLarge;
+      claim.text = "the claim has more than 2 MiB: the API server stores at most 1.5 MiB";
     }
     return send(claim);
   }
@@ -214,10 +211,8 @@ class ApiProcess {
       cluster.number = base::parse_number<std::uint32_t>(digits).value_or(0);
     }
     const Json node = TRY(get("/api/v1/nodes/" + in_path(settings_.node), fmt::format("node {}", settings_.node)));
-    const Json* const metadata = base::member(node, "metadata");
-    const auto uid = metadata ? base::text_at(*metadata, "uid") : Result<std::string>(base::wrong_member("metadata"));
-    if (!uid || !is_uid(*uid)) return make_error("node {} has no UID", settings_.node);
-    cluster.text = node_uid_ = *uid;
+    cluster.text = node_uid_ = text_of(node, {"metadata", "uid"});
+    if (!is_uid(node_uid_)) return make_error("node {} has no UID", settings_.node);
     if (cluster.number < kFirstDraMinor) {
       wait_ = kRefusedPause;
       return Error{fmt::format("Kubernetes 1.{} has no resource.k8s.io/v1", cluster.number), 0,
@@ -257,18 +252,12 @@ class ApiProcess {
   }
 
   bool is_own(const Json& slice) const {
-    const Json* const spec = base::member(slice, "spec");
-    const auto driver = spec ? base::text_at(*spec, "driver") : Result<std::string>(std::string());
-    const auto node = spec ? base::text_at(*spec, "nodeName") : Result<std::string>(std::string());
-    return driver && node && *driver == kDraDriver && *node == settings_.node;
+    return text_of(slice, {"spec", "driver"}) == kDraDriver && text_of(slice, {"spec", "nodeName"}) == settings_.node;
   }
 
   // Remembers the version of a slice that this process has seen, so that the watch's event about it means no change.
   void note(const Json& slice) {
-    const Json* const metadata = base::member(slice, "metadata");
-    const auto name = metadata ? base::text_at(*metadata, "name") : Result<std::string>(std::string());
-    const auto version = metadata ? base::text_at(*metadata, "resourceVersion") : Result<std::string>(std::string());
-    if (name && version) known_[*name] = *version;
+    known_[text_of(slice, {"metadata", "name"})] = text_of(slice, {"metadata", "resourceVersion"});
   }
 
   Result<void> write(const SliceChange& change) {
@@ -284,10 +273,10 @@ class ApiProcess {
     // Another writer was first: the next round reads its slices.
     if (!http::is_success(answer.status)) return refused(answer, what);
     if (deletes) return {};
-    const Json stored =
-        TRY(base::parse_json(answer.body, what, {.bytes = kMostMessage, .depth = 64, .values = 1U << 18}));
+    const Json stored = TRY(base::parse_json(answer.body, what, kSliceLimits));
     note(stored);
-    const auto dropped = dropped_member(change.body.at("spec"), base::member(stored, "spec") ? stored["spec"] : Json());
+    const Json* const spec = base::member(stored, "spec");
+    const auto dropped = dropped_member(change.body.at("spec"), spec ? *spec : Json());
     if (dropped && std::exchange(dropped_, *dropped) != *dropped)
       TRY_VOID(send({.kind = Kind::kDropped, .text = *dropped}));
     return {};
@@ -335,20 +324,15 @@ class ApiProcess {
   }
 
   void read_event(const std::string& line) {
-    const auto event = base::parse_json(line, "the event", {.bytes = kMostMessage, .depth = 64, .values = 1U << 18});
-    const auto type = event ? base::text_at(*event, "type") : Result<std::string>(event.error());
-    const Json* const object = event ? base::member(*event, "object") : nullptr;
-    if (type && *type == "BOOKMARK") return;
-    const Json* const metadata = object ? base::member(*object, "metadata") : nullptr;
-    const auto name = metadata ? base::text_at(*metadata, "name") : Result<std::string>(std::string());
-    const auto version = metadata ? base::text_at(*metadata, "resourceVersion") : Result<std::string>(std::string());
-    if (type && *type == "DELETED" && name && !known_.contains(*name)) return;
-    const auto seen = name ? known_.find(*name) : known_.end();
-    if (type && *type != "DELETED" && *type != "ERROR" && version && seen != known_.end() && seen->second == *version)
-      return;
-    compare_again();
+    const auto event = base::parse_json(line, "the event", kSliceLimits);
+    const std::string type = event ? text_of(*event, {"type"}) : "";
+    if (type == "BOOKMARK") return;
     // 410 Gone, or text that is no event: begin again.
-    if (!type || *type == "ERROR") end_watch();
+    if (type.empty() || type == "ERROR") return end_watch();
+    const auto seen = known_.find(text_of(*event, {"object", "metadata", "name"}));
+    const bool is_known = seen != known_.end();
+    const bool is_seen = is_known && seen->second == text_of(*event, {"object", "metadata", "resourceVersion"});
+    if (type == "DELETED" ? is_known : !is_seen) compare_again();
   }
 
   Result<void> wait_until(Clock::time_point time) {

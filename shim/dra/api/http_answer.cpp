@@ -100,14 +100,6 @@ std::optional<std::string> HttpReader::take_line() {
   return line;
 }
 
-Result<void> HttpReader::keep(std::uint64_t bytes) {
-  kept_ += bytes;
-  if (kept_ > most_) return make_error("the API server's answer has more than {} bytes", most_);
-  body_.append(rest_, 0, bytes);
-  rest_.erase(0, bytes);
-  return {};
-}
-
 // Each of the next functions returns true if it has read something, so that the next step may go on.
 Result<bool> HttpReader::read_head() {
   const std::size_t end = rest_.find(kHeadEnd);
@@ -127,7 +119,8 @@ Result<bool> HttpReader::read_body() {
   const bool is_measured = state_ == State::kChunk || head_->length.has_value();
   const std::uint64_t bytes = is_measured ? std::min<std::uint64_t>(left_, rest_.size()) : rest_.size();
   if (bytes == 0) return false;
-  TRY_VOID(keep(bytes));
+  body_.append(rest_, 0, bytes);
+  rest_.erase(0, bytes);
   if (!is_measured) return true;
   left_ -= bytes;
   if (left_ == 0) state_ = state_ == State::kChunk ? State::kChunkEnd : State::kComplete;
@@ -209,7 +202,7 @@ std::string HttpReader::take_body() {
 Result<void> HttpReader::next() {
   state_ = State::kHead;
   head_.reset();
-  left_ = kept_ = 0;
+  left_ = 0;
   body_.clear();
   return read();
 }

@@ -46,14 +46,11 @@ struct HttpHead {
 // different ends could smuggle a second one.
 Result<HttpHead> parse_http_head(std::string_view head);
 
-// The reader of one answer after the other on a connection.
+// The reader of one answer after the other on a connection. The caller limits the body that it takes.
 class HttpReader {
  public:
-  // most: longest body in bytes, for an answer that is no watch; lines of a watch are limited by the caller.
-  explicit HttpReader(std::size_t most) : most_(most) {}
-
   // Adds bytes of the connection, and reads as much as they allow. Errors: those of parse_http_head(); a head over 64
-  // KiB, a body over `most`, a wrong chunk.
+  // KiB, a wrong chunk.
   Result<void> add(std::string_view bytes);
   // Notes that the server has closed the connection. Errors: the answer is not complete.
   Result<void> end();
@@ -75,15 +72,12 @@ class HttpReader {
   Result<bool> read_chunk_end();
   Result<bool> read_trailer();
   Result<void> read();
-  Result<void> keep(std::uint64_t bytes);
   std::optional<std::string> take_line();
 
-  std::size_t most_;
   State state_ = State::kHead;
   std::string rest_;  // bytes that are not read yet
   std::optional<HttpHead> head_;
   std::uint64_t left_ = 0;  // bytes of the body or chunk that have not arrived
-  std::uint64_t kept_ = 0;  // bytes in body_, and taken from it
   std::string body_;
 };
 

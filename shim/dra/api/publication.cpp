@@ -7,33 +7,21 @@
 #include <map>
 #include <utility>
 
+#include "shim/dra/json_path.hpp"
+
 namespace shim {
 namespace {
 
 using base::Json;
 
 constexpr std::size_t kMostSlices = 4096;
-// An HCA has some 60 values. Each value takes up to 200 bytes of memory, and slices are copied.
-constexpr base::JsonLimits kListLimits{.bytes = std::size_t{4} << 20, .depth = 64, .values = std::size_t{1} << 17};
-
-const Json* at(const Json& object, std::initializer_list<const char*> path) {
-  const Json* found = &object;
-  for (const char* name : path)
-    found = found ? base::member(*found, name) : nullptr;
-  return found;
-}
-
-std::string text_of(const Json& object, std::initializer_list<const char*> path) {
-  const Json* const found = at(object, path);
-  return found && found->is_string() ? found->get<std::string>() : std::string();
-}
 
 std::string name_of_slice(const Json& slice) {
   return text_of(slice, {"metadata", "name"});
 }
 
 std::uint64_t generation_of(const Json& slice) {
-  const Json* const generation = at(slice, {"spec", "pool", "generation"});
+  const Json* const generation = find_at(slice, {"spec", "pool", "generation"});
   const bool is_number = generation && generation->is_number_integer() && *generation >= 0;
   return is_number ? generation->get<std::uint64_t>() : 0;
 }
@@ -78,7 +66,7 @@ const Json* find_named(const Json* list, const char* member, const std::string& 
 // Copies the times at which the API server added the taints that stay.
 void keep_times(const Json& listed, Json& wanted) {
   for (Json& device : wanted["spec"]["devices"]) {
-    const Json* const old = find_named(at(listed, {"spec", "devices"}), "name", text_of(device, {"name"}));
+    const Json* const old = find_named(find_at(listed, {"spec", "devices"}), "name", text_of(device, {"name"}));
     if (!old || !device.contains("taints")) continue;
     for (Json& taint : device["taints"]) {
       const Json* const same = find_named(base::member(*old, "taints"), "key", text_of(taint, {"key"}));
@@ -126,24 +114,22 @@ std::optional<std::string> first_missing(const Json& sent, const Json& answer, c
 }  // namespace
 
 Result<ListedSlices> parse_slice_list(std::string_view text) {
-  Json json = TRY(base::parse_json(text, "the list of ResourceSlices", kListLimits));
+  Json json = TRY(base::parse_json(text, "the list of ResourceSlices", kSliceLimits));
   if (text_of(json, {"kind"}) != "ResourceSliceList" || text_of(json, {"apiVersion"}) != "resource.k8s.io/v1")
     return Error{"the API server answers no ResourceSliceList of resource.k8s.io/v1"};
   ListedSlices listed;
   listed.resource_version = text_of(json, {"metadata", "resourceVersion"});
-  const Json* const items = at(json, {"items"});
+  const Json* const items = find_at(json, {"items"});
   const bool is_list = items && items->is_array() && items->size() <= kMostSlices;
   if (!is_list && items && !items->is_null()) return Error{"the list of ResourceSlices has no list of items"};
   if (!is_list) return listed;
   for (const Json& slice : *items) {
-    const Json* const spec = at(slice, {"spec"});
-    const bool is_whole = spec && spec->is_object() && at(*spec, {"pool"}) && at(*spec, {"pool"})->is_object() &&
-                          !name_of_slice(slice).empty() && !text_of(slice, {"metadata", "resourceVersion"}).empty();
+    const Json* const spec = find_at(slice, {"spec"});
+    const bool is_whole = spec && spec->is_object() && find_at(*spec, {"pool"}) &&
+                          find_at(*spec, {"pool"})->is_object() && !name_of_slice(slice).empty() &&
+                          !text_of(slice, {"metadata", "resourceVersion"}).empty();
     if (!is_whole) return make_error("item {} of the ResourceSliceList is no ResourceSlice", listed.slices.size());
     listed.slices.push_back(slice);
-  // No generation follows the highest one: all slices are deleted, and made with the first one.
-  const bool restarts = generation >= INT64_MAX;
-  if (restarts) generation = 0;
   }
   return listed;
 }
@@ -155,6 +141,9 @@ std::vector<SliceChange> slice_changes(const std::vector<Json>& wanted, const st
     rest.emplace(name_of_slice(slice), &slice);
     generation = std::max(generation, generation_of(slice));
   }
+  // No generation follows the highest one: all slices are deleted, and made with the first one.
+  const bool restarts = generation >= INT64_MAX;
+  if (restarts) generation = 0;
   std::vector<std::pair<const Json*, const Json*>> pairs;  // each wanted slice, and that of the API server
   std::size_t different = 0;
   bool is_new = false;

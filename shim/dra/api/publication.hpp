@@ -6,6 +6,7 @@
 // the pool invalid.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,11 @@
 #include "base/result.hpp"
 
 namespace shim {
+
+// Limits of an answer with slices. An HCA has some 60 values. Each value takes up to 200 bytes of memory, and slices
+// are copied.
+inline constexpr base::JsonLimits kSliceLimits{
+    .bytes = std::size_t{4} << 20, .depth = 64, .values = std::size_t{1} << 17};
 
 // The answer to a LIST of ResourceSlices.
 struct ListedSlices {

@@ -52,7 +52,9 @@ class ClaimTest : public testing::Test {
   static ClaimOfNode claim(std::vector<ClaimDevice> devices, const std::string& uid = kUid) {
     return {.uid = uid, .space = "team", .name = "nics", .pods = {kPodUid}, .devices = std::move(devices)};
   }
-  Result<PreparedClaim> prepare(const ClaimOfNode& claim) { return prepare_claim(claim, settings_, log_, Deadline()); }
+  Result<std::vector<PreparedDevice>> prepare(const ClaimOfNode& claim) {
+    return prepare_claim(claim, settings_, log_, Deadline());
+  }
   Result<void> unprepare(const std::string& uid = kUid) { return unprepare_claim(uid, settings_, log_, Deadline()); }
   Ledger ledger() const { return must(Ledger::open(node_.ledger)); }
   std::string file(const std::string& uid = kUid) const {
@@ -108,8 +110,8 @@ class ClaimTest : public testing::Test {
 
 TEST_F(ClaimTest, PrepareBooksAndWritesCdiFile) {
   const auto prepared = must(prepare(claim({device(0), device(2)})));
-  ASSERT_EQ(prepared.devices.size(), 2U);
-  EXPECT_EQ(prepared.devices[1], (PreparedDevice{"hcas", "pci-2", "", {"rdma-init.io/claim=uid-3f2a-01-pci-2"}}));
+  ASSERT_EQ(prepared.size(), 2U);
+  EXPECT_EQ(prepared[1], (PreparedDevice{"hcas", "pci-2", "", {"rdma-init.io/claim=uid-3f2a-01-pci-2"}}));
   const auto grant = grant_of();
   ASSERT_TRUE(grant);
   EXPECT_FALSE(grant->pending);
@@ -147,33 +149,17 @@ TEST_F(ClaimTest, KnowsWhichFailureCanPass) {
   EXPECT_EQ(waited.error().reason, base::FailureReason::kTimeout);
 }
 
-TEST_F(ClaimTest, CdiFileHasHooksAndNumberOfHcasIfHooksApply) {
-  settings_.hook = "/opt/rdma-hook";
-  write_file(node_.config.file,
-             R"({"networks": {"net": {"mode": "shared", "addresses": [{"subnet": "10.9.0.0/16"}]}},
-                 "pools": [{"name": "rails", "modes": ["shared"], "network": "net"}]})");
-  must(prepare(claim({device(0), device(2)})));
-  const base::Json edits = base::Json::parse(read_file(file()))["containerEdits"];
-  EXPECT_EQ(edits["hooks"][0]["path"], "/opt/rdma-hook");
-  EXPECT_NE(std::ranges::find(edits["env"], "RDMA_INIT_REQUIRE=2"), edits["env"].end()) << edits.dump();
-  must(unprepare());
-  auto second = device(2);
-  second.request = "more";
-  must(prepare(claim({device(0), second})));
-  EXPECT_EQ(read_file(file()).find("RDMA_INIT_REQUIRE"), std::string::npos);
-}
-
 TEST_F(ClaimTest, RepeatedPrepareHasTheSameAnswerAndFile) {
   auto nics = claim({device(0), device(2)});
   const auto first = must(prepare(nics));
   const std::string text = read_file(file());
   const std::string record = read_file(node_.ledger + "/grants/claim-3f2a-01.json");
-  EXPECT_EQ(must(prepare(nics)).devices, first.devices);
+  EXPECT_EQ(must(prepare(nics)), first);
   EXPECT_EQ(read_file(file()), text);
   EXPECT_EQ(read_file(node_.ledger + "/grants/claim-3f2a-01.json"), record);
   // As after a boot of /run/cdi alone, or by hand.
   fs::remove_all(directory_ / "cdi");
-  EXPECT_EQ(must(prepare(nics)).devices, first.devices);
+  EXPECT_EQ(must(prepare(nics)), first);
   EXPECT_EQ(read_file(file()), text);
   nics.pods.emplace_back("88bb-pod");
   must(prepare(nics));
@@ -250,6 +236,20 @@ TEST_F(ClaimTest, UnprepareReleasesGrantOfContainerThatEndedUnnoticed) {
   EXPECT_EQ(problems(), "");
 }
 
+TEST_F(ClaimTest, VariableOfAnotherClaimProvesNothing) {
+  must(prepare(claim({device(0)})));
+  must(prepare(claim({device(1)}, kOtherUid)));
+  for (const std::string& value : {std::string(kUid), token(kOtherUid), std::string("x"), std::string(32, '0')})
+    EXPECT_NE(start("web", container({0}, value)).find("held by claim team/nics"), std::string::npos);
+  // The container has one claim, and the node of another one.
+  EXPECT_NE(start("web", container({0, 1}, token())).find("held by claim"), std::string::npos);
+  auto both = container({0, 1}, token());
+  both.spec.env.push_back(claim_variable(kOtherUid) + "=" + token(kOtherUid));
+  both.spec.env.insert(both.spec.env.begin(), 10000, "RDMA_CLAIM_X=y");
+  EXPECT_EQ(start("web", both), "mlx5_0 exclusive mlx5_1 exclusive");
+  EXPECT_EQ(problems(), "");
+}
+
 // Another container may read the variable, as one that shares the PID namespace.
 TEST_F(ClaimTest, VariableDoesNotServeAnotherPod) {
   configure(R"(["shared"])");
@@ -271,20 +271,6 @@ TEST_F(ClaimTest, VariableDoesNotServeAnotherPod) {
   later.spec.annotations["io.kubernetes.cri.sandbox-uid"] = kPodUid;
   later.spec.devices.clear();
   EXPECT_EQ(start("own", later), "mlx5_0 shared");
-  EXPECT_EQ(problems(), "");
-}
-
-TEST_F(ClaimTest, VariableOfAnotherClaimProvesNothing) {
-  must(prepare(claim({device(0)})));
-  must(prepare(claim({device(1)}, kOtherUid)));
-  for (const std::string& value : {std::string(kUid), token(kOtherUid), std::string("x"), std::string(32, '0')})
-    EXPECT_NE(start("web", container({0}, value)).find("held by claim team/nics"), std::string::npos);
-  // The container has one claim, and the node of another one.
-  EXPECT_NE(start("web", container({0, 1}, token())).find("held by claim"), std::string::npos);
-  auto both = container({0, 1}, token());
-  both.spec.env.push_back(claim_variable(kOtherUid) + "=" + token(kOtherUid));
-  both.spec.env.insert(both.spec.env.begin(), 10000, "RDMA_CLAIM_X=y");
-  EXPECT_EQ(start("web", both), "mlx5_0 exclusive mlx5_1 exclusive");
   EXPECT_EQ(problems(), "");
 }
 
@@ -408,7 +394,7 @@ TEST_F(ClaimTest, LowestLimitsOfSharesOfOneHcaCount) {
   must(prepare(claim({limited, other})));
   ASSERT_EQ(grant_of()->owner.claim->hcas.size(), 1U);
   EXPECT_EQ(grant_of()->owner.claim->hcas[0].limits, limited.limits);
-  EXPECT_EQ(must(prepare(claim({limited, other}))).devices.size(), 2U) << "repeated";
+  EXPECT_EQ(must(prepare(claim({limited, other}))).size(), 2U) << "repeated";
 }
 
 TEST_F(ClaimTest, RefusesTextsThatAreNoNames) {
@@ -425,7 +411,7 @@ TEST_F(ClaimTest, RefusesTextsThatAreNoNames) {
   EXPECT_FALSE(prepare(claim({wrong})));
   wrong = device(7);
   EXPECT_NE(error_message(prepare(claim({wrong}))).find("no HCA matches `mlx5_7`"), std::string::npos);
-  EXPECT_EQ(must(prepare(claim({}))).devices.size(), 0U);
+  EXPECT_EQ(must(prepare(claim({}))).size(), 0U);
   EXPECT_FALSE(fs::exists(node_.ledger + "/grants/claim-3f2a-01.json"));
 }
 

@@ -49,39 +49,40 @@ class ClaimCallsTest : public testing::Test {
   std::vector<ApiMessage> asked_;
   std::vector<Error> failures_;  // results of the next calls of prepare and unprepare
   std::string log_;
-  ClaimCalls calls_{{.ask =
-                         [this](const ApiMessage& message) {
-                           asked_.push_back(message);
-                           return Result<void>();
-                         },
-                     .prepare = [this](const Claim& claim, base::Deadline) -> Result<hook::PreparedClaim> {
-                       log_ += "prepare " + claim.key.uid + " ";
-                       if (failures_.empty()) return hook::PreparedClaim{{{"hca", "d0", "", {"x/y=z"}}}};
-                       Error error = failures_.back();
-                       failures_.pop_back();
-                       return error;
-                     },
-                     .unprepare = [this](const std::string& uid, base::Deadline) -> Result<void> {
-                       log_ += "unprepare " + uid + " ";
-                       if (failures_.empty()) return {};
-                       Error error = failures_.back();
-                       failures_.pop_back();
-                       return error;
-                     },
-                     .ended =
-                         [this](const ClaimKey& key, bool, const Result<void>& done, ClaimCalls::Clock::duration) {
-                           log_ += fmt::format("{} {} ", key.uid, done ? "ended" : "failed");
-                         }}};
+  ClaimCalls calls_{
+      {.ask =
+           [this](const ApiMessage& message) {
+             asked_.push_back(message);
+             return Result<void>();
+           },
+       .prepare = [this](const hook::ClaimOfNode& claim, base::Deadline) -> Result<std::vector<hook::PreparedDevice>> {
+         log_ += "prepare " + claim.uid + " ";
+         if (failures_.empty()) return std::vector<hook::PreparedDevice>{{"hca", "d0", "", {"x/y=z"}}};
+         Error error = failures_.back();
+         failures_.pop_back();
+         return error;
+       },
+       .unprepare = [this](const std::string& uid, base::Deadline) -> Result<void> {
+         log_ += "unprepare " + uid + " ";
+         if (failures_.empty()) return {};
+         Error error = failures_.back();
+         failures_.pop_back();
+         return error;
+       },
+       .ended =
+           [this](const ClaimKey& key, bool, const Result<void>& done, ClaimCalls::Clock::duration) {
+             log_ += fmt::format("{} {} ", key.uid, done ? "ended" : "failed");
+           }}};
 };
 
 TEST_F(ClaimCallsTest, AnswersWhenEachClaimIsPrepared) {
   const auto call = begin(true, {{"a", "c", "u1"}, {"a", "c", "u2"}});
   ASSERT_EQ(asked_.size(), 2U);
   EXPECT_EQ(asked_[0].text + "/" + asked_[0].more, "a/c");
-  answer(200, claim_text("u2"));
   const std::chrono::seconds end{asked_[0].number};
   EXPECT_GT(end, ClaimCalls::Clock::now().time_since_epoch())
       << "the process for the API server drops requests of ended calls";
+  answer(200, claim_text("u2"));
   EXPECT_EQ(call->text, "");
   asked_.pop_back();
   answer(200, claim_text("u1"));

@@ -42,15 +42,5 @@ TEST(ClaimEvent, HasReasonOfFailure) {
   EXPECT_EQ(event_reason(FailureReason::kUnspecified), "FailedPrepare");
 }
 
-TEST(ClaimEvents, RepeatNoText) {
-  ClaimEvents events;
-  EXPECT_TRUE(events.is_new("u", "a"));
-  EXPECT_FALSE(events.is_new("u", "a"));
-  EXPECT_TRUE(events.is_new("v", "a"));
-  EXPECT_TRUE(events.is_new("u", "b"));
-  events.forget("u");
-  EXPECT_TRUE(events.is_new("u", "b"));
-}
-
 }  // namespace
 }  // namespace shim

@@ -46,7 +46,7 @@ std::string refusal(const std::string& text) {
 std::string parameters(const std::string& config) {
   const auto claim = parse_claim(changed("/status/allocation/devices/config", config));
   if (!claim) return claim.error().message;
-  const HcaParameters& own = claim->devices.at(0).parameters;
+  const hook::ClaimDevice& own = claim->devices.at(0);
   return fmt::format("{} {}", own.mode ? to_string(*own.mode) : "-", own.network.value_or("-"));
 }
 
@@ -60,11 +60,12 @@ std::string config_entry(const std::string& source, const std::string& members, 
 TEST(DraClaim, HasTheDevicesOfThisDriver) {
   const auto claim = parse_claim(kClaim);
   ASSERT_TRUE(claim) << claim.error().message;
-  EXPECT_EQ(claim->key, (ClaimKey{"team-a", "train-0-rails", "7b1c6f0e-58f4-4b0d-9f55-0a8d6a6a1111"}));
-  const std::vector<ClaimedDevice> expected{{"hca", "n1", "pci-0000-3b-00-0", "5b1c6f0e-58f4-4b0d-9f55-0a8d6a6a2222"},
-                                            {"any", "n1", "pci-0000-81-00-0", ""}};
+  EXPECT_TRUE(check_key(*claim, {"team-a", "train-0-rails", "7b1c6f0e-58f4-4b0d-9f55-0a8d6a6a1111"}));
+  const std::vector<hook::ClaimDevice> expected{
+      {.request = "hca", .name = "pci-0000-3b-00-0", .share_id = "5b1c6f0e-58f4-4b0d-9f55-0a8d6a6a2222", .pool = "n1"},
+      {.request = "any", .name = "pci-0000-81-00-0", .pool = "n1"}};
   EXPECT_EQ(claim->devices, expected);
-  EXPECT_EQ(claim->pods, (std::vector<ClaimPod>{{"train-0", "c0ffee"}})) << "a PodGroup is no pod";
+  EXPECT_EQ(claim->pods, (std::vector<std::string>{"c0ffee"})) << "a PodGroup is no pod";
 }
 
 TEST(DraClaim, IgnoresClaimsOfOtherDrivers) {
@@ -105,8 +106,9 @@ TEST(DraClaim, TakesParametersOfTheClaimBeforeThoseOfTheClass) {
                                          "[" + config_entry("FromClass", R"("mode": "hca")", R"(["any/first"])") + "," +
                                              config_entry("FromClaim", R"("network": "n")", R"(["any"])") + "]"));
   ASSERT_TRUE(claim) << claim.error().message;
-  EXPECT_EQ(claim->devices.at(1).parameters, (HcaParameters{hook::Mode::kHca, "n"})) << "of a subrequest";
-  EXPECT_EQ(claim->devices.at(0).parameters, HcaParameters());
+  EXPECT_EQ(claim->devices.at(1).mode, hook::Mode::kHca) << "of a subrequest";
+  EXPECT_EQ(claim->devices.at(1).network, "n");
+  EXPECT_FALSE(claim->devices.at(0).mode || claim->devices.at(0).network);
 }
 
 TEST(DraClaim, TakesTheLowerLimitOfClaimAndClass) {
@@ -114,7 +116,7 @@ TEST(DraClaim, TakesTheLowerLimitOfClaimAndClass) {
   const std::string of_claim = config_entry("FromClaim", R"("limits": {"hca_objects": 5000, "hca_handles": 2})");
   const auto claim = parse_claim(changed("/status/allocation/devices/config", "[" + of_class + ", " + of_claim + "]"));
   ASSERT_TRUE(claim) << claim.error().message;
-  EXPECT_EQ(claim->devices.at(0).parameters.limits, (hook::RdmaLimits{2, 100}));
+  EXPECT_EQ(claim->devices.at(0).limits, (hook::RdmaLimits{2, 100}));
 }
 
 TEST(DraClaim, RefusesWrongParameters) {
@@ -212,7 +214,7 @@ TEST(DraClaim, RefusesAShareTwice) {
 TEST(DraClaim, IsTheOneThatTheKubeletMeans) {
   const auto claim = parse_claim(kClaim);
   ASSERT_TRUE(claim);
-  ClaimKey key = claim->key;
+  ClaimKey key{claim->space, claim->name, claim->uid};
   EXPECT_TRUE(check_key(*claim, key));
   key.uid = "old";
   const auto other = check_key(*claim, key);
@@ -221,19 +223,17 @@ TEST(DraClaim, IsTheOneThatTheKubeletMeans) {
 }
 
 TEST(DraClaim, FindsHcasByTheNamesOfTheirDevices) {
-  const auto claim = parse_claim(kClaim);
+  auto claim = parse_claim(kClaim);
   ASSERT_TRUE(claim);
   DeviceNames names{{"mlx5_0", "pci-0000-81-00-0"}, {"mlx5_1", "pci-0000-3b-00-0"}};
-  const auto hcas = claimed_hcas(*claim, names, "n1");
-  ASSERT_TRUE(hcas) << hcas.error().message;
-  ASSERT_EQ(hcas->size(), 2U);
-  EXPECT_EQ(hcas->at(0).hca, "mlx5_1");
-  EXPECT_EQ(hcas->at(1).hca, "mlx5_0");
-  const auto elsewhere = claimed_hcas(*claim, names, "n2");
+  ASSERT_TRUE(find_hcas(*claim, names, "n1"));
+  EXPECT_EQ(claim->devices.at(0).hca, "mlx5_1");
+  EXPECT_EQ(claim->devices.at(1).hca, "mlx5_0");
+  const auto elsewhere = find_hcas(*claim, names, "n2");
   ASSERT_FALSE(elsewhere);
   EXPECT_EQ(elsewhere.error().message, "device pci-0000-3b-00-0 of the claim is on node n1: this is node n2");
   names.erase("mlx5_0");
-  const auto absent = claimed_hcas(*claim, names, "n1");
+  const auto absent = find_hcas(*claim, names, "n1");
   ASSERT_FALSE(absent);
   EXPECT_EQ(absent.error().message, "this node has no device pci-0000-81-00-0 now");
 }
