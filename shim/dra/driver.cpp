@@ -121,12 +121,12 @@ class Driver {
     const auto prepared = hook::claims_on_record(settings_.node.ledger, unread);
     std::vector<std::string> names;
     for (const auto& claim : prepared ? *prepared : std::vector<hook::ClaimOnRecord>())
-      names.push_back(fmt::format("{}/{}", claim.space, claim.name));
+      if (!claim.is_pending) names.push_back(fmt::format("{}/{}", claim.space, claim.name));
     if (names.empty()) return;
     log_.warning(
-        fmt::format("{} claims stay prepared ({}): their pods stay in Terminating until rdma-dra runs again; "
+        fmt::format("claims stay prepared: {}; their pods stay in Terminating until rdma-dra runs again; "
                     "remedy: before you remove rdma-dra, delete these pods",
-                    names.size(), base::join_first(names, 8)));
+                    base::join_first(names, 8)));
   }
 
   hook::ClaimSettings claim_settings() const {

@@ -429,7 +429,7 @@ class Claims(DriverCase):
         os.unlink(f"{self.tree}/var/run/cdi/{name}")
         process.terminate()
         process.wait(30)
-        self.wait_for_log("1 claims stay prepared (team-a/train)")
+        self.wait_for_log("claims stay prepared: team-a/train; their pods")
         messages = [finding["message"] for finding in self.doctor()]
         self.assertTrue(any(f"{name}` is missing" in message for message in messages), messages)
         self.assertTrue(any("rdma-dra is not ready" in message for message in messages), messages)
