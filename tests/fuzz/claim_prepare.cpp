@@ -113,7 +113,7 @@ void fuzz::run(std::string_view, FuzzedDataProvider data) {
       const hook::ClaimOfNode claim = claim_of(data, uid);
       const auto done = hook::prepare_claim(claim, settings, log, base::Deadline());
       if (!done) require_refusal(done.error(), "the refusal of a claim");
-      if (done) require(done->devices.size() == claim.devices.size(), "an answer for each device");
+      if (done) require(done->size() == claim.devices.size(), "an answer for each device");
       if (done && !claim.devices.empty()) {
         uids.insert(uid);
         require(fs::exists(hook::claim_file(settings.cdi_directory, uid)), "a prepared claim has its file");

@@ -104,7 +104,7 @@ int main(int count, char** values) {
     return 1;
   }
   Json devices = Json::array();
-  for (const hook::PreparedDevice& device : prepared->devices)
+  for (const hook::PreparedDevice& device : *prepared)
     devices.push_back(Json{{"request", device.request}, {"name", device.name}, {"cdi", device.cdi_names}});
   std::puts(devices.dump().c_str());
   return 0;
