@@ -60,7 +60,7 @@ void ClaimCalls::take(const ApiMessage& message) {
       if (waiting.asked == 0 || waiting.asked != message.id) continue;
       waiting.asked = 0;
       const bool may_pass = message.number == 0 || http::can_pass(message.number);
-      if (message.number != http::kOk) return fail(call, waiting, Error{base::printable(message.text)}, may_pass);
+      if (message.number != http::kOk) return fail(call, waiting, failure_of(message), may_pass);
       auto claim = claim_of(message, waiting.key);
       if (!claim) return fail(call, waiting, claim.error(), false);
       waiting.claim = *std::move(claim);

@@ -287,7 +287,7 @@ class Driver {
         cluster_.node_uid = message.text;
         return {};
       case Kind::kState:
-        publication_ = base::printable(message.text);
+        publication_ = message.text.empty() ? "" : base::with_remedy(failure_of(message));
         if (publication_->empty()) {
           log_.info(fmt::format("published {} devices", devices_));
         } else {

@@ -155,7 +155,8 @@ class ApiServer:
         self.cluster_events = []  # objects of kind Event
         self.requests = []  # (time, method, path, status)
         self.faults = []  # what the program under test must not do
-        self.answers = []  # (predicate(method, path), status, headers): the next answers that do not come from the objects
+        # (predicate(method, path), status, headers[, message]): the next answers that do not come from the objects
+        self.answers = []
         self.raw = []  # (predicate(method, path), function(handler)): answers that are no answers of an API server
         self.drops = set()  # members of devices that are dropped in silence
         self.delay = 0
@@ -260,7 +261,7 @@ class ApiServer:
         body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         url = urllib.parse.urlsplit(handler.path)
         query = dict(urllib.parse.parse_qsl(url.query))
-        status, answer, headers = 200, None, {}
+        status, answer, headers, planned = 200, None, {}, None
         try:
             if self.delay:
                 time.sleep(self.delay)
@@ -272,7 +273,7 @@ class ApiServer:
             if planned:
                 self.answers.remove(planned)
                 headers = planned[2]
-                raise Refused(planned[1], "as the test wants")
+                raise Refused(planned[1], (*planned, "as the test wants")[3])
             if query.get("watch"):
                 self.requests.append((time.monotonic(), "WATCH", handler.path, 200))
                 return self.watch(handler, query)
@@ -280,7 +281,7 @@ class ApiServer:
                 status, answer = self.handle(handler.command, url.path, query, body)
         except Refused as error:
             status = error.code
-            if status in (400, 403, 422):
+            if status in (400, 403, 422) and not planned:
                 self.faults.append(f"{handler.command} {handler.path}: {error}")
             answer = {"apiVersion": "v1", "kind": "Status", "status": "Failure", "message": str(error), "code": status}
         self.requests.append((time.monotonic(), handler.command, handler.path, status))

@@ -204,6 +204,15 @@ class Slices(DriverCase):
         posts = [request[0] for request in api.requests if request[1] == "POST"]
         self.assertGreaterEqual(posts[1] - posts[0], 2)
 
+    def test_names_answer_and_remedy_of_refused_slices(self):
+        api = self.server()
+        api.answers.append((lambda _, path: "/nodes/" in path, 403, {}, 'nodes "n1" is forbidden'))
+        self.kubelet().register()
+        self.start_driver()
+        self.wait_for_log('the slices are not published: node n1: the API server answers 403: nodes "n1" is forbidden; remedy: apply '
+                          "the component `dra` of config/kubernetes, or set the chart's value `dra`")
+        self.until_probe(PROGRAM, 1, 'nodes "n1" is forbidden; remedy: apply the component `dra`')
+
     def test_lists_again_when_history_is_gone_and_after_a_cut(self):
         api, _, _ = self.begin()
         for _ in range(2):
@@ -295,6 +304,14 @@ class Claims(DriverCase):
         for status in (500, 503, 429):
             api.answers.append((lambda method, path: "resourceclaims" in path, status, {}))
         self.assertEqual(len(kubelet.prepare(key)[UID]), 1)
+
+    def test_names_answer_and_remedy_of_a_refused_claim(self):
+        api, kubelet, _ = self.begin()
+        key = self.add_claim([self.names()[0]])
+        api.answers.append((lambda _, path: "resourceclaims" in path, 403, {}, 'claims "x" is forbidden;\x1b[31m `rm`'))
+        answer = kubelet.prepare(key)[UID]
+        self.assertIn("""403: claims "x" is forbidden,?[31m 'rm'; remedy: apply the component `dra` of config/kubernetes""", answer)
+        self.wait_for_log('403: claims \\"x\\" is forbidden')
 
     def test_prepares_claims_of_many_pods_at_once(self):
         _, kubelet, _ = self.begin()

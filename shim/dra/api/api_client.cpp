@@ -18,6 +18,18 @@ using base::Deadline;
 // with 500 HCAs have 1 MiB.
 constexpr std::size_t kMostBody = std::size_t{4} << 20;
 constexpr std::chrono::seconds kFreshToken{60};
+// The beginning of each message of the policy rdma-init-dra (config/kubernetes/components/dra/policy.yaml).
+constexpr std::string_view kPolicyText = "rdma-dra writes only";
+
+// Returns a text of the server for a message. The characters that mark a command or remedy in messages of this program
+// are replaced.
+std::string server_text(std::string_view text) {
+  constexpr std::size_t kLongest = 512;
+  std::string line = base::one_line(text.substr(0, kLongest));
+  std::ranges::replace(line, '`', '\'');
+  std::ranges::replace(line, ';', ',');
+  return line;
+}
 
 // Receives bytes of an answer. receive() waits only while no bytes have come, so a server that sends without end would
 // never exceed its deadline.
@@ -58,14 +70,23 @@ Result<ApiAnswer> read_answer(TlsStream& stream, HttpReader& reader, Deadline de
 
 }  // namespace
 
-Error error_of_answer(const ApiAnswer& answer, const std::string& what) {
-  constexpr std::size_t kLongest = 512;
+Error error_of_answer(const ApiAnswer& answer, const std::string& what, std::string_view missing) {
   const auto status = base::parse_json(answer.body, "the answer", {.bytes = std::size_t{64} << 10});
   const auto message = status ? base::text_at(*status, "message") : Result<std::string>(status.error());
   Error error = make_error("{}: the API server answers {}: {}", what, answer.status,
-                           base::printable(message ? *message : "no reason", kLongest));
-  if (answer.status == http::kUnauthorized || answer.status == http::kForbidden)
-    error.hint = "apply the component `dra` of config/kubernetes, which has the role of rdma-dra's service account";
+                           message ? server_text(*message) : "no reason");
+  // A policy refuses with 422, or with 403 if it states so.
+  if (message && message->find(kPolicyText) != std::string::npos) {
+    error.hint =
+        "the token must be bound to a pod of this node: apply the component `dra` of config/kubernetes or the chart "
+        "again";
+  } else if (answer.status == http::kUnauthorized || answer.status == http::kForbidden) {
+    error.hint =
+        "apply the component `dra` of config/kubernetes, or set the chart's value `dra`: both have the role of "
+        "rdma-dra's service account";
+  } else if (answer.status == http::kNotFound) {
+    error.hint = missing;
+  }
   return error;
 }
 

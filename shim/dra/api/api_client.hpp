@@ -28,9 +28,10 @@ struct ApiAnswer {
   std::optional<unsigned> retry_after;  // seconds
   std::string body;
 };
-// Returns the error of an answer without success, with the message of the server's Status object. what: the subject,
-// "ResourceSlice `NAME`".
-Error error_of_answer(const ApiAnswer& answer, const std::string& what);
+// Returns the error of an answer without success, with the message of the server's Status object as one line, in which
+// no mark looks like a command or remedy of this program. what: the subject, "ResourceSlice `NAME`". missing: the
+// remedy for 404; empty: none.
+Error error_of_answer(const ApiAnswer& answer, const std::string& what, std::string_view missing = {});
 
 // A watch: its answer never ends by itself.
 class ApiWatch {

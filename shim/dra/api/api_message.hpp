@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include "base/packed_record.hpp"
+#include "base/result.hpp"
+#include "base/text.hpp"
 
 namespace shim {
 
@@ -24,8 +26,9 @@ struct ApiMessage {
     kNeedCredential,
     kNeedSlices,
     kCluster,  // number: the minor version of Kubernetes; text: UID of the Node object
-    kClaim,    // id; number: the status of HTTP, 0: no answer; text: the claim's JSON, or why there is none
-    kState,    // text: why the slices are not published; empty: they are
+    kClaim,    // id; number: the status of HTTP, 0: no answer; text: the claim's JSON, or why there is none; more: the
+               // remedy then
+    kState,    // text: why the slices are not published, empty: they are; more: the remedy
     kDropped,  // text: the part of a slice that the API server has not kept
   };
   Kind kind = Kind::kState;
@@ -53,6 +56,14 @@ inline std::optional<ApiMessage> unpacked(std::string_view text) {
   ApiMessage message;
   const bool is_whole = base::unpack(text, message) && text.empty() && message.kind <= ApiMessage::Kind::kDropped;
   return is_whole ? std::optional(std::move(message)) : std::nullopt;
+}
+
+// Returns the failure that a message to the driver states, for its log, the kubelet and events. The sender has escaped
+// the parts that come from the API server. Control characters are replaced here too, because the sender is not trusted.
+inline base::Error failure_of(const ApiMessage& message) {
+  constexpr std::size_t kLongest = 1024;
+  return {base::one_line(std::string_view(message.text).substr(0, kLongest)), 0,
+          base::one_line(std::string_view(message.more).substr(0, kLongest))};
 }
 
 // Longest message in bytes: a claim has at most 1.5 MiB, and the slices of a node with hundreds of VFs less.

@@ -48,6 +48,7 @@ constexpr seconds kRefusedPause{60};
 constexpr milliseconds kBetweenTries{500};
 constexpr seconds kQuiet{60};
 constexpr auto kNoWork = Clock::time_point::max();
+constexpr const char* kGroupRemedy = "turn on resource.k8s.io/v1 at the API server, or use the device plugin";
 constexpr const char* kSlicesPath = "/apis/resource.k8s.io/v1/resourceslices";
 
 // Returns a name as part of a path or query. The names of Kubernetes' objects need no escapes, so any other character
@@ -130,14 +131,18 @@ class ApiProcess {
     const std::string path = fmt::format("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}",
                                          in_path(asked.text), in_path(asked.more));
     const auto answer = client_.request("GET", path, "", std::min(until, base::from_now(kRequestTime)));
-    ApiMessage claim{.kind = Kind::kClaim, .id = asked.id};
-    if (answer) claim.number = answer->status;
-    claim.text = !answer                            ? answer.error().message
-                 : http::is_success(answer->status) ? answer->body
-                                                    : error_of_answer(*answer, "the claim").message;
+    ApiMessage claim{.kind = Kind::kClaim, .id = asked.id, .number = answer ? answer->status : 0};
+    if (answer && http::is_success(answer->status)) {
+      claim.text = answer->body;
+    } else {
+      const Error error = answer ? error_of_answer(*answer, "the claim") : answer.error();
+      claim.text = error.message;
+      claim.more = base::remedy_of(error);
+    }
     if (claim.text.size() > kMostMessage / 2 || (!answer && answer.error().code == EFBIG)) {
       claim.number = http::kTooLarge;
       claim.text = "the claim has more than 2 MiB: the API server stores at most 1.5 MiB";
+      claim.more.clear();
     }
     return send(claim);
   }
@@ -171,10 +176,15 @@ class ApiProcess {
 
   // Tells the driver why the slices are not published, once.
   Result<void> report(const std::optional<Error>& error) {
-    std::string text = error ? base::with_remedy(*error) : "";
+    const std::string text = error ? base::with_remedy(*error) : "";
     if (reported_ == text) return {};
     reported_ = text;
-    return send({.kind = Kind::kState, .text = std::move(text)});
+    ApiMessage state{.kind = Kind::kState};
+    if (error) {
+      state.text = error->message;
+      state.more = base::remedy_of(*error);
+    }
+    return send(state);
   }
 
   Result<void> publish() {
@@ -187,17 +197,17 @@ class ApiProcess {
     return done;
   }
 
-  // Remembers how long to wait after an answer without success.
-  Error refused(const ApiAnswer& answer, const std::string& what) {
+  // Returns error_of_answer(), and remembers how long to wait after an answer without success.
+  Error refused(const ApiAnswer& answer, const std::string& what, std::string_view missing = {}) {
     if (answer.retry_after) wait_ = std::min<milliseconds>(seconds(*answer.retry_after), kRefusedPause);
     if (!http::can_pass(answer.status)) wait_ = kRefusedPause;
-    return error_of_answer(answer, what);
+    return error_of_answer(answer, what, missing);
   }
 
-  // Sends a GET whose answer must be a JSON object.
-  Result<Json> get(const std::string& path, const std::string& what) {
+  // Sends a GET whose answer must be a JSON object. missing: the remedy for 404.
+  Result<Json> get(const std::string& path, const std::string& what, std::string_view missing = {}) {
     const auto answer = TRY(client_.request("GET", path, "", base::from_now(kRequestTime)));
-    if (!http::is_success(answer.status)) return refused(answer, what);
+    if (!http::is_success(answer.status)) return refused(answer, what, missing);
     return base::parse_json(answer.body, what);
   }
 
@@ -210,7 +220,8 @@ class ApiProcess {
       const auto digits = minor.substr(0, minor.find_first_not_of("0123456789"));
       cluster.number = base::parse_number<std::uint32_t>(digits).value_or(0);
     }
-    const Json node = TRY(get("/api/v1/nodes/" + in_path(settings_.node), fmt::format("node {}", settings_.node)));
+    const Json node = TRY(get("/api/v1/nodes/" + in_path(settings_.node), fmt::format("node {}", settings_.node),
+                              "pass --node or NODE_NAME as `kubectl get nodes` prints it"));
     cluster.text = node_uid_ = text_of(node, {"metadata", "uid"});
     if (!is_uid(node_uid_)) return make_error("node {} has no UID", settings_.node);
     if (cluster.number < kFirstDraMinor) {
@@ -230,7 +241,7 @@ class ApiProcess {
   Result<void> write_slices() {
     const auto answer =
         TRY(client_.request("GET", fmt::format("{}?{}", kSlicesPath, selector()), "", base::from_now(kRequestTime)));
-    if (!http::is_success(answer.status)) return refused(answer, "ResourceSlices");
+    if (!http::is_success(answer.status)) return refused(answer, "ResourceSlices", kGroupRemedy);
     ListedSlices listed = TRY(parse_slice_list(answer.body));
     // A Node object that was made again has another UID, and its slices have been deleted with the old one. The driver
     // then sends other slices.

@@ -112,6 +112,17 @@ TEST_F(ClaimCallsTest, RefusesAtOnceWhatStaysWrong) {
   EXPECT_NE(hostile->text.find("is not the name of a claim"), std::string::npos);
 }
 
+TEST_F(ClaimCallsTest, PassesTheRemedyAndNoControlCharacters) {
+  const auto call = begin(true, {{"a", "c", "u1"}});
+  calls_.take({.kind = ApiMessage::Kind::kClaim,
+               .id = asked_.back().id,
+               .number = 403,
+               .text = "claims \"x\" is forbidden\x1b[31m\n",
+               .more = "set `dra`\x07"});
+  work();
+  EXPECT_EQ(call->text, "u1=claims \"x\" is forbidden?[31m?; remedy: set `dra`?0 ");
+}
+
 TEST_F(ClaimCallsTest, TriesAgainAfterFailureThatCanPass) {
   const auto call = begin(true, {{"a", "c", "u1"}});
   answer(503, "overloaded");
