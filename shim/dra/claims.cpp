@@ -113,6 +113,12 @@ Result<void> read_parameters(const Json& json, const std::string& where, ClaimDe
   return {};
 }
 
+Error refused_parameters(Error error) {
+  error.reason = base::FailureReason::kRefused;
+  error.hint = "correct the ResourceClaimTemplate or its DeviceClass, and delete the pod";
+  return error;
+}
+
 // Returns the name of a request without that of its subrequest: "gpu-and-hca" for "gpu-and-hca/first".
 std::string_view request_of(std::string_view name) {
   return name.substr(0, name.find('/'));
@@ -141,8 +147,10 @@ Result<void> read_parameters_for(const std::string& request, const Json& configs
         continue;
       const Json& requests = *TRY(list_in(configs[at], "requests", where, kMostDevices));
       const Json* const own = find_at(configs[at], {"opaque", "parameters"});
-      if (!own) return wrong(where + "opaque.parameters", "an object", own);
-      if (is_for_request(requests, request)) TRY_VOID(read_parameters(*own, where + "opaque.parameters", device));
+      if (!own) return refused_parameters(wrong(where + "opaque.parameters", "an object", own));
+      if (!is_for_request(requests, request)) continue;
+      auto done = read_parameters(*own, where + "opaque.parameters", device);
+      if (!done) return refused_parameters(std::move(done).error());
     }
   }
   return {};
@@ -230,7 +238,9 @@ Result<hook::ClaimOfNode> parse_claim(std::string_view text) {
   if (!allocation || !allocation->is_object())
     return make_error("claim {}/{} is not allocated: the scheduler has assigned no devices to it", claim.space,
                       claim.name);
-  claim.devices = TRY(read_devices(*allocation));
+  auto devices = read_devices(*allocation);
+  if (!devices) return base::wrap(std::move(devices).error(), fmt::format("claim {}/{}", claim.space, claim.name));
+  claim.devices = *std::move(devices);
   claim.pods = TRY(read_pods(json.at("status")));
   return claim;
 }

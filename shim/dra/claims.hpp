@@ -21,7 +21,8 @@ namespace shim {
 // that of a pool's "limits" in config.json, which they can only lower. Each can be missing. Another member is an error,
 // because a misspelt one would otherwise have no effect.
 // Errors: it is no claim of resource.k8s.io/v1; it is not allocated; a name, a UID, a number or a parameter is not
-// valid; it has more devices or consumers than the API allows; it has one share twice.
+// valid; it has more devices or consumers than the API allows; it has one share twice. The reason of a wrong parameter
+// is kRefused.
 Result<hook::ClaimOfNode> parse_claim(std::string_view text);
 
 // The identity of a claim, as the kubelet passes it.

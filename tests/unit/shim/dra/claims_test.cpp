@@ -37,15 +37,21 @@ std::string changed(const std::string& pointer, const std::string& value) {
   return claim.dump();
 }
 
+// Returns the message without the name of the claim, with which those about devices begin.
+std::string without_name(const std::string& message) {
+  constexpr std::string_view kName = "claim team-a/train-0-rails: ";
+  return message.starts_with(kName) ? message.substr(kName.size()) : message;
+}
+
 std::string refusal(const std::string& text) {
   const auto claim = parse_claim(text);
-  return claim ? "accepted" : claim.error().message;
+  return claim ? "accepted" : without_name(claim.error().message);
 }
 
 // Returns the parameters of the device "pci-0000-3b-00-0" as "MODE NETWORK", or the error.
 std::string parameters(const std::string& config) {
   const auto claim = parse_claim(changed("/status/allocation/devices/config", config));
-  if (!claim) return claim.error().message;
+  if (!claim) return without_name(claim.error().message);
   const hook::ClaimDevice& own = claim->devices.at(0);
   return fmt::format("{} {}", own.mode ? to_string(*own.mode) : "-", own.network.value_or("-"));
 }
@@ -150,6 +156,19 @@ TEST(DraClaim, RefusesWrongParameters) {
             "status.allocation.devices.config[0].opaque.parameters.apiVersion is `v2`: expected rdma-init.io/v1alpha1");
   EXPECT_EQ(parameters(start + R"(, "parameters": "x"}}])"),
             "status.allocation.devices.config[0].opaque.parameters is `x`: expected an object");
+}
+
+TEST(DraClaim, NamesTheClaimAndTheRemedyOfWrongParameters) {
+  for (const char* source : {"FromClass", "FromClaim"}) {
+    for (const char* members : {R"("mode": "exclusiv")", R"("limitss": {})"}) {
+      const auto claim =
+          parse_claim(changed("/status/allocation/devices/config", "[" + config_entry(source, members) + "]"));
+      ASSERT_FALSE(claim);
+      EXPECT_TRUE(claim.error().message.starts_with("claim team-a/train-0-rails: ")) << claim.error().message;
+      EXPECT_EQ(claim.error().reason, base::FailureReason::kRefused);
+      EXPECT_EQ(claim.error().hint, "correct the ResourceClaimTemplate or its DeviceClass, and delete the pod");
+    }
+  }
 }
 
 TEST(DraClaim, RefusesWhatIsNoClaim) {
