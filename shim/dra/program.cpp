@@ -23,7 +23,8 @@ using shim::kDraProgram;
 constexpr std::size_t kLongestSocketName = 76;  // "/plugins_registry/rdma-init.io-POD_UID-reg.sock"
 
 Result<void> set_version(DraSettings& settings, std::string_view value) {
-  const auto version = base::version_of(value);
+  // `kubectl version` prints "v1.36.1+k3s1".
+  const auto version = base::version_of(value.starts_with('v') ? value.substr(1) : value);
   if (!version || version->first != 1 || version->second < shim::kFirstDraMinor)
     return base::make_error("--kubernetes `{}`: expected a version from 1.{}, such as 1.36", base::printable(value),
                             shim::kFirstDraMinor);
@@ -41,9 +42,15 @@ Result<void> set_node(DraSettings& settings, std::string_view value) {
 }
 
 Result<void> set_kubelet(DraSettings& settings, std::string_view value) {
-  if (!value.starts_with('/') || value.size() + kLongestSocketName >= sizeof(sockaddr_un::sun_path))
-    return base::make_error("--kubelet `{}`: expected an absolute path of at most {} bytes", base::printable(value),
-                            sizeof(sockaddr_un::sun_path) - kLongestSocketName - 1);
+  constexpr std::size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 1;
+  if (!value.starts_with('/'))
+    return base::make_error("--kubelet `{}`: expected an absolute path", base::printable(value));
+  if (value.size() + kLongestSocketName > kLongestPath)
+    return base::make_error(
+        "--kubelet `{}`: the path of a socket has at most {} bytes, and {} of them are for names in this directory: "
+        "make "
+        "a symbolic link to the directory on the node, with a path of at most {} bytes, and pass that",
+        base::printable(value), kLongestPath, kLongestSocketName, kLongestPath - kLongestSocketName);
   settings.kubelet = value;
   return {};
 }

@@ -36,6 +36,26 @@ class DraCase(harness.TreeCase):
         self.assertEqual(taints, [None, None, [{"key": "rdma-init.io/link-down", "effect": "NoSchedule"}], None])
         self.assertEqual(len(self.devices("--kubernetes", "1.35")), 3)
 
+    def test_accepts_the_version_that_kubectl_prints(self):
+        write(self.tree + "/sys/class/infiniband/mlx5_2/ports/1/state", "1: DOWN\n")
+        for version in ("1.35.2", "v1.35.2", "v1.35.2+k3s1", "1.35+"):
+            self.assertEqual(len(self.devices("--kubernetes", version)), 3, version)
+        for version in ("v", "vv1.36", "v1.33.1", "v2.36"):
+            done = run([PROGRAM, "--slices", "--kubernetes", version, *self.places()], env={})
+            self.assertEqual(done.returncode, 2, version)
+
+    def test_names_the_limit_of_the_path_of_sockets(self):
+        done = run([PROGRAM, "--kubelet", "/" + 31 * "x"], env={})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the path of a socket has at most 107 bytes", done.stderr)
+        self.assertIn("symbolic link", done.stderr)
+
+    def test_warns_if_no_hca_is_in_a_pool(self):
+        self.configure({"pools": [{"name": "rails", "modes": ["exclusive"], "selectors": {"vendors": ["1234"]}}]})
+        done = run([PROGRAM, "--slices", *self.places()], env={"NODE_NAME": "n1"})
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("no HCA of this node is in a pool of config.json; remedy: `rdma-hook devices` shows", done.stderr)
+
     def test_names_the_node_after_its_variable_or_host(self):
         self.assertEqual(self.slices(env={})[0]["spec"]["nodeName"], os.uname().nodename.lower())
         self.assertEqual(self.slices("--node", "n2")[0]["spec"]["nodeName"], "n2")
