@@ -191,6 +191,7 @@ class Driver {
     if (warnings_ != published.warnings) log_.warnings(published.warnings);
     warnings_ = std::move(published.warnings);
     std::string text = base::to_text(base::Json(resource_slices(published.devices, cluster_)));
+    left_out_ = published.left_out;
     note_health(published.devices);
     if (text == slices_) return {};
     slices_ = std::move(text);
@@ -263,8 +264,7 @@ class Driver {
     if (!registration->empty()) return {false, base::printable(*registration)};
     if (cluster_.minor == 0 || !publication_ || !publication_->empty())
       return {false, publication_ && !publication_->empty() ? *publication_ : "the API server has no slices yet"};
-    return {true, fmt::format("registered with the kubelet, {} devices in slices of node {}", devices_,
-                              settings_.cluster.node)};
+    return {true, "registered with the kubelet, " + published_text(devices_, left_out_, settings_.cluster.node)};
   }
 
   // Handles a message of the process for the API server, of which nothing is trusted.
@@ -289,7 +289,7 @@ class Driver {
       case Kind::kState:
         publication_ = message.text.empty() ? "" : base::with_remedy(failure_of(message));
         if (publication_->empty()) {
-          log_.info(fmt::format("published {} devices", devices_));
+          log_.info("published " + published_text(devices_, left_out_, settings_.cluster.node));
         } else {
           log_.warning("the slices are not published: " + *publication_ + "; trying again");
         }
@@ -298,7 +298,7 @@ class Driver {
         log_.warning(
             fmt::format("the API server of Kubernetes 1.{} has dropped {} of a ResourceSlice: only exclusive "
                         "HCAs without a problem are published; remedy: turn on its feature gates "
-                        "DRADeviceTaints and DRAConsumableCapacity",
+                        "DRADeviceTaints and DRAConsumableCapacity, and then restart rdma-dra",
                         named_minor_, base::printable(message.text)));
         cluster_.minor = std::min(cluster_.minor, kFirstSharingMinor - 1);
         is_cluster_new_ = true;
@@ -347,6 +347,7 @@ class Driver {
   std::string slices_;               // the wanted slices
   bool is_changed_ = false;          // the process for the API server has not asked for the changed ones yet
   std::size_t devices_ = 0;
+  std::size_t left_out_ = 0;  // PublishedDevices::left_out
   std::vector<std::string> warnings_;
   std::optional<std::string> publication_;  // why the slices are not published; empty: they are
   std::vector<DeviceHealth> health_;

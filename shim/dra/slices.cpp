@@ -189,16 +189,22 @@ class Publisher {
       : input_(input), names_(names), holds_(holds), cluster_(cluster) {}
 
   void add(const NodeHca& node) {
-    if (node.pool_unread) return leave_out(node, hook::unknown_pool(node).message);
+    if (node.pool_unread) return leave_out(node, ": " + hook::unknown_pool(node).message);
     if (!node.pool) return;
     const auto terms = hook::terms_for(node, input_.among.request, input_.among.config);
-    if (!terms) return leave_out(node, terms.error().message);
+    if (!terms) return leave_out(node, ": " + terms.error().message);
     const bool is_shared = terms->mode != hook::Mode::kExclusive;
     if (is_shared && !cluster_.keeps_all())
-      return leave_out(node, fmt::format("mode {} of its pool needs Kubernetes 1.{}; remedy: list mode exclusive first "
-                                         "in \"modes\", or keep the device plugin for this pool",
-                                         to_string(terms->mode), kFirstSharingMinor));
+      return leave_out(node,
+                       fmt::format(": mode {} of its pool needs Kubernetes 1.{}; remedy: list mode exclusive first "
+                                   "in \"modes\", or keep the device plugin for this pool",
+                                   to_string(terms->mode), kFirstSharingMinor));
     add(node, *terms, is_shared ? units_of(node, *terms, hold_of(holds_, node.name())) : Units());
+  }
+  // Leaves an HCA out. why: text behind "is left out".
+  void leave_out(const NodeHca& node, const std::string& why) {
+    published_.warnings.push_back(fmt::format("{} is left out{}", base::printable(node.name()), why));
+    ++published_.left_out;
   }
   PublishedDevices take() { return std::move(published_); }
 
@@ -206,7 +212,8 @@ class Publisher {
   void add(const NodeHca& node, const hook::Terms& terms, const Units& units) {
     HcaProblem problem = problem_of(node, terms, nodes_of_hca(node, input_.among), input_);
     if (problem.text.empty() && !units.problem.empty()) problem = {units.problem, false, kHeldProblem};
-    if (!problem.text.empty() && !cluster_.keeps_all()) return leave_out(node, problem.text);
+    if (!problem.text.empty() && !cluster_.keeps_all())
+      return leave_out(node, fmt::format(", because it {}", problem.text));
     Json device{{"name", names_.at(node.name())}, {"attributes", attributes_of(node, terms.mode)}};
     if (terms.mode != hook::Mode::kExclusive) add_sharing(terms, units, device);
     if (!problem.text.empty()) {
@@ -218,10 +225,6 @@ class Publisher {
     const bool is_held = std::string_view(problem.kind) == kHeldProblem;
     published_.devices.push_back({std::move(name), node.name(), std::move(device), std::move(problem.text), is_held});
   }
-  void leave_out(const NodeHca& node, const std::string& why) {
-    published_.warnings.push_back(fmt::format("{} is left out: {}", base::printable(node.name()), why));
-  }
-
   const hook::PlanInput& input_;
   const DeviceNames& names_;
   const HcaHolds& holds_;
@@ -265,11 +268,25 @@ PublishedDevices published_devices(const fabric::Inventory& inventory, const hoo
   Publisher publisher(input, names, holds, cluster);
   for (const NodeHca* node : among.node.by_rail())
     if (std::ranges::find(other_kinds, node) == other_kinds.end()) publisher.add(*node);
-  PublishedDevices published = publisher.take();
   for (const NodeHca* node : other_kinds)
-    published.warnings.push_back(fmt::format("{} is left out: its rate or link layer differs from most HCAs of pool {}",
-                                             base::printable(node->name()), node->pool->name));
+    publisher.leave_out(*node,
+                        fmt::format(": its rate or link layer differs from most HCAs of pool {}", node->pool->name));
+  PublishedDevices published = publisher.take();
+  const auto& hcas = among.node.by_rail();
+  if (hcas.empty())
+    published.warnings.emplace_back(
+        "this node has no HCA; remedy: `rdma-hook doctor` reports whether an RDMA driver is missing");
+  else if (std::ranges::none_of(hcas, [](const NodeHca* node) { return node->pool || node->pool_unread; }))
+    published.warnings.emplace_back(
+        "no HCA of this node is in a pool of config.json; remedy: `rdma-hook devices` shows the pool of each HCA");
   return published;
+}
+
+std::string published_text(std::size_t devices, std::size_t left_out, const std::string& node) {
+  std::string text = fmt::format("{} devices in slices of node {}", devices, node);
+  if (devices == 0 && left_out > 0)
+    text += fmt::format("; {} {} left out: see the log", left_out, left_out == 1 ? "HCA is" : "HCAs are");
+  return text;
 }
 
 std::vector<Json> resource_slices(const std::vector<PublishedDevice>& devices, const SliceCluster& cluster) {

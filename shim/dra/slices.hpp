@@ -47,7 +47,9 @@ struct PublishedDevice {
 
 struct PublishedDevices {
   std::vector<PublishedDevice> devices;  // in the order of rails
-  std::vector<std::string> warnings;     // one for each HCA of a pool that is not published, with the reason
+  // One for each HCA of a pool that is not published or has a taint, with the reason; one if no HCA is in a pool.
+  std::vector<std::string> warnings;
+  std::size_t left_out = 0;  // number of HCAs of pools that are not published
 };
 
 // Returns the names for all HCAs, also those that are not published. devices: the device by which the ledger knows an
@@ -60,6 +62,10 @@ DeviceNames device_names(const fabric::Inventory& inventory, const hook::HcaDevi
 // or link layer than its pool (hook::other_kinds_of()) is left out.
 PublishedDevices published_devices(const fabric::Inventory& inventory, const hook::Config& config,
                                    const DeviceNames& names, const HcaHolds& holds, const SliceCluster& cluster);
+
+// Returns the number of devices for a log or probe: "8 devices in slices of node n1". If there is none, the text has
+// the number of HCAs that are left out.
+std::string published_text(std::size_t devices, std::size_t left_out, const std::string& node);
 
 // Returns the ResourceSlices with these devices, at least one: an empty slice reports that the driver runs and has no
 // device. A slice has at most 64 devices, and 128 before Kubernetes 1.36; so a taint never moves devices to another

@@ -137,6 +137,10 @@ class Slices(DriverCase):
         api.drops.update(("taints", "allowMultipleAllocations"))
         self.port(2, "1: DOWN")
         self.until(lambda: len(api.devices() or []) == 3, "three devices")
+        for number in range(4):
+            self.port(number, "1: DOWN")
+        self.until(lambda: api.devices() == [], "no devices")
+        self.until_probe(PROGRAM, 0, "0 devices in slices of node n1; 4 HCAs are left out: see the log")
 
     def test_notices_features_that_the_api_server_drops(self):
         self.configure(SHARED)
@@ -144,6 +148,7 @@ class Slices(DriverCase):
         api.drops.update(("taints", "allowMultipleAllocations"))
         self.start_driver()
         self.wait_for_log("has dropped ")
+        self.wait_for_log("and then restart rdma-dra")
         self.until(lambda: api.devices() == [], "an empty slice")
         writes = len(api.writes())
         time.sleep(1.5)
@@ -312,6 +317,16 @@ class Claims(DriverCase):
         answer = kubelet.prepare(key)[UID]
         self.assertIn("""403: claims "x" is forbidden,?[31m 'rm'; remedy: apply the component `dra` of config/kubernetes""", answer)
         self.wait_for_log('403: claims \\"x\\" is forbidden')
+
+    def test_refuses_wrong_parameters_of_a_claim(self):
+        api, kubelet, _ = self.begin()
+        parameters = {"apiVersion": "rdma-init.io/v1alpha1", "kind": "HcaParameters", "mode": "exclusiv"}
+        key = self.add_claim([self.names()[0]], config=[{"source": "FromClaim", "requests": ["hca"],
+                                                         "opaque": {"driver": "rdma-init.io", "parameters": parameters}}])
+        answer = kubelet.prepare(key)[UID]
+        self.assertRegex(answer, "claim team-a/train: .*`exclusiv`.*; remedy: correct the ResourceClaimTemplate or its DeviceClass")
+        self.until(lambda: api.cluster_events, "an event")
+        self.assertEqual(api.cluster_events[0]["reason"], "Refused")
 
     def test_prepares_claims_of_many_pods_at_once(self):
         _, kubelet, _ = self.begin()

@@ -37,13 +37,14 @@ const char* const kShared = R"("modes": ["shared"], "limits": {"shared": 4})";
 struct Slices {
   std::vector<Json> slices;
   std::vector<std::string> warnings;
+  std::size_t left_out = 0;
 };
 
 Slices slices_of(const fabric::Inventory& inventory, const hook::Config& config, unsigned minor = 36,
                  const HcaHolds& holds = {}, const hook::HcaDevices& devices = {}) {
   const SliceCluster cluster{.node = "n1", .node_uid = "u-1", .minor = minor};
   const auto published = published_devices(inventory, config, device_names(inventory, devices), holds, cluster);
-  Slices result{resource_slices(published.devices, cluster), published.warnings};
+  Slices result{resource_slices(published.devices, cluster), published.warnings, published.left_out};
   EXPECT_EQ(SliceRules(minor).faults_of(result.slices), "");
   return result;
 }
@@ -200,7 +201,7 @@ TEST(DraSlices, MarksHcaThatKubernetesMustNotAssign) {
   EXPECT_EQ(slices.warnings.at(0), "mlx5_1 has no active port: port 1 is DOWN: it has a taint");
   slices = slices_of(node, pool_of(kExclusive), 35);
   EXPECT_EQ(shown_devices(slices), "");
-  EXPECT_EQ(slices.warnings.at(0), "mlx5_1 is left out: has no active port: port 1 is DOWN");
+  EXPECT_EQ(slices.warnings.at(0), "mlx5_1 is left out, because it has no active port: port 1 is DOWN");
 }
 
 TEST(DraSlices, MarksHcaThatIsInUseWithoutAClaim) {
@@ -250,6 +251,24 @@ TEST(DraSlices, LeavesOutHcasThatNoClaimMayHave) {
   node.unread.push_back({fabric::Unread::Part::kPool, "/sys/x", EIO, "mlx5_1"});
   EXPECT_EQ(shown_devices(slices_of(node, pool_of(R"("modes": ["exclusive"], "selectors": {"vendors": ["15b3"]})"))),
             "");
+}
+
+TEST(DraSlices, ReportsWhyThereIsNoDevice) {
+  const auto of_no_pool =
+      slices_of(two_rails(), pool_of(R"("modes": ["exclusive"], "selectors": {"ifNames": ["eth9"]})"));
+  EXPECT_EQ(
+      of_no_pool.warnings,
+      (std::vector<std::string>{"no HCA of this node is in a pool of config.json; remedy: `rdma-hook devices` shows "
+                                "the pool of each HCA"}));
+  EXPECT_EQ(of_no_pool.left_out, 0U);
+  EXPECT_EQ(slices_of(two_rails(), pool_of(kShared), 35).left_out, 2U);
+  EXPECT_TRUE(slices_of(two_rails(), pool_of(kShared)).warnings.empty());
+  const auto empty = slices_of({}, pool_of(kShared));
+  ASSERT_EQ(empty.warnings.size(), 1U);
+  EXPECT_TRUE(empty.warnings[0].starts_with("this node has no HCA; remedy: ")) << empty.warnings[0];
+  EXPECT_EQ(published_text(0, 2, "n1"), "0 devices in slices of node n1; 2 HCAs are left out: see the log");
+  EXPECT_EQ(published_text(0, 1, "n1"), "0 devices in slices of node n1; 1 HCA is left out: see the log");
+  EXPECT_EQ(published_text(7, 1, "n1"), "7 devices in slices of node n1");
 }
 
 TEST(DraSlices, SplitsDevicesIntoSlicesOfTheLargestSize) {
