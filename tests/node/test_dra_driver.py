@@ -212,11 +212,30 @@ class Slices(DriverCase):
     def test_names_answer_and_remedy_of_refused_slices(self):
         api = self.server()
         api.answers.append((lambda _, path: "/nodes/" in path, 403, {}, 'nodes "n1" is forbidden'))
-        self.kubelet().register()
+        kubelet = self.kubelet()
         self.start_driver()
+        kubelet.register()
         self.wait_for_log('the slices are not published: node n1: the API server answers 403: nodes "n1" is forbidden; remedy: apply '
                           "the component `dra` of config/kubernetes, or set the chart's value `dra`")
         self.until_probe(PROGRAM, 1, 'nodes "n1" is forbidden; remedy: apply the component `dra`')
+
+    def test_names_the_remedy_where_the_node_does_not_exist(self):
+        api = self.server()
+        del api.nodes["n1"]
+        self.start_driver()
+        self.wait_for_log('nodes "n1" not found; remedy: pass --node or NODE_NAME as `kubectl get nodes` prints it')
+
+    def test_names_the_remedy_where_the_group_is_off(self):
+        api = self.server()
+        api.answers.append((lambda _, path: path.startswith(apiserver.SLICES), 404, {}, "404 page not found"))
+        self.start_driver()
+        self.wait_for_log("404 page not found; remedy: turn on resource.k8s.io/v1")
+
+    def test_names_the_remedy_where_the_policy_refuses(self):
+        api = self.server()
+        api.answers.append((lambda method, _: method == "POST", 422, {}, "denied request: rdma-dra writes only the slices of its own node"))
+        self.start_driver()
+        self.wait_for_log("remedy: the token must be bound to a pod of this node")
 
     def test_lists_again_when_history_is_gone_and_after_a_cut(self):
         api, _, _ = self.begin()
