@@ -3,6 +3,7 @@ import concurrent.futures
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -232,10 +233,13 @@ class Slices(DriverCase):
         self.wait_for_log("404 page not found; remedy: turn on resource.k8s.io/v1")
 
     def test_names_the_remedy_where_the_policy_refuses(self):
+        policy = read(harness.SOURCE + "/config/kubernetes/components/dra/policy.yaml")
+        messages = re.findall(r"^ +message: (.*)$", policy, re.M)
+        self.assertEqual([message.startswith("rdma-dra writes only") for message in messages], [True, True])
         api = self.server()
-        api.answers.append((lambda method, _: method == "POST", 422, {}, "denied request: rdma-dra writes only the slices of its own node"))
+        api.answers.append((lambda method, _: method == "POST", 422, {}, "denied request: " + messages[0]))
         self.start_driver()
-        self.wait_for_log("remedy: the token must be bound to a pod of this node")
+        self.wait_for_log(messages[0] + "; remedy: the token must be bound to a pod of this node")
 
     def test_lists_again_when_history_is_gone_and_after_a_cut(self):
         api, _, _ = self.begin()
