@@ -1,5 +1,6 @@
 """The driver rdma-dra between a stand-in for the kubelet and one for the API server. The node is a file tree."""
 import concurrent.futures
+import contextlib
 import fcntl
 import json
 import os
@@ -512,7 +513,8 @@ class Kubelets(DriverCase):
         _, kubelet, _ = self.begin()
         sockets = kubelet.sockets()
         for socket in (*sockets, kubelet.info[2]):
-            os.unlink(socket)
+            with contextlib.suppress(FileNotFoundError):  # the driver removes the second one itself if it sees the first removal
+                os.unlink(socket)
         wait_for(lambda: kubelet.sockets() == sockets and os.path.exists(kubelet.info[2]), "the sockets again")
         kubelet.stop()
         kubelet.register()
