@@ -181,17 +181,6 @@ class Service final : public DeviceServer {
    private:
     enum class State { kAwaited, kIdle, kWrites, kFinishes, kFinished };
 
-    // gRPC reports this tag at the end of the call, also if the kubelet ends it.
-    class Over final : public Operation {
-     public:
-      explicit Over(Watch& watch) : watch_(watch) {}
-      ~Over() override = default;
-      void end(bool) override { watch_.end_call(); }
-
-     private:
-      Watch& watch_;
-    };
-
     explicit Watch(Service& service) : service_(service) {}
     ~Watch() override = default;
 
@@ -205,6 +194,7 @@ class Service final : public DeviceServer {
       }
       service_.settings_.wake();
     }
+    friend CallEnd<Watch>;
     void end_call() {
       {
         const std::lock_guard lock(service_.mutex_);
@@ -227,7 +217,7 @@ class Service final : public DeviceServer {
     }
 
     Service& service_;
-    Over over_{*this};
+    CallEnd<Watch> over_{*this};
     v1beta1::Empty request_;
     grpc::ServerContext context_;
     grpc::ServerAsyncWriter<v1beta1::ListAndWatchResponse> writer_{&context_};

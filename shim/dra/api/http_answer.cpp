@@ -30,16 +30,14 @@ Error wrong_answer(std::string_view what, std::string_view text) {
 
 Result<unsigned> status_of(std::string_view line) {
   // "HTTP/1.1 200 OK"
-  constexpr std::string_view kVersions[] = {"HTTP/1.1 ", "HTTP/1.0 "};
+  constexpr std::string_view kStart = "HTTP/1.1 ";
   constexpr std::size_t kDigits = 3;
-  for (const std::string_view version : kVersions) {
-    const std::string_view rest = line.substr(std::min(version.size(), line.size()));
-    const std::string_view digits = rest.substr(0, kDigits);
-    const unsigned status = is_digits(digits) ? base::parse_number<unsigned>(digits).value_or(0) : 0;
-    const bool ends = rest.size() == kDigits || (rest.size() > kDigits && rest[kDigits] == ' ');
-    constexpr unsigned kLeast = 100;
-    if (line.starts_with(version) && status >= kLeast && ends) return status;
-  }
+  constexpr unsigned kLeast = 100;
+  const bool is_http = line.starts_with(kStart) || line.starts_with("HTTP/1.0 ");
+  const std::string_view rest = is_http ? line.substr(kStart.size()) : std::string_view();
+  const std::string_view digits = rest.substr(0, rest.find(' '));
+  const unsigned status = is_digits(digits) ? base::parse_number<unsigned>(digits).value_or(0) : 0;
+  if (digits.size() == kDigits && status >= kLeast) return status;
   return wrong_answer("no status line", line);
 }
 
@@ -157,29 +155,27 @@ Result<bool> HttpReader::read_trailer() {
   return line.has_value();
 }
 
-Result<void> HttpReader::read() {
-  for (bool has_read = true; has_read && state_ != State::kComplete;) {
-    switch (state_) {
-      case State::kHead:
-        has_read = TRY(read_head());
-        break;
-      case State::kBody:
-      case State::kChunk:
-        has_read = TRY(read_body());
-        break;
-      case State::kChunkSize:
-        has_read = TRY(read_chunk_size());
-        break;
-      case State::kChunkEnd:
-        has_read = TRY(read_chunk_end());
-        break;
-      case State::kTrailer:
-        has_read = TRY(read_trailer());
-        break;
-      case State::kComplete:
-        break;
-    }
+Result<bool> HttpReader::read_part() {
+  switch (state_) {
+    case State::kHead:
+      return read_head();
+    case State::kBody:
+    case State::kChunk:
+      return read_body();
+    case State::kChunkSize:
+      return read_chunk_size();
+    case State::kChunkEnd:
+      return read_chunk_end();
+    case State::kTrailer:
+      return read_trailer();
+    default:
+      return false;
   }
+}
+
+Result<void> HttpReader::read() {
+  while (TRY(read_part()))
+    ;
   return {};
 }
 

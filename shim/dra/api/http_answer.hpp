@@ -71,6 +71,7 @@ class HttpReader {
   Result<bool> read_chunk_size();
   Result<bool> read_chunk_end();
   Result<bool> read_trailer();
+  Result<bool> read_part();
   Result<void> read();
   std::optional<std::string> take_line();
 

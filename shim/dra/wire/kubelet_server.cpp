@@ -186,17 +186,6 @@ class Server final : public KubeletServer {
    private:
     enum class State { kAwaited, kReads, kWaits, kIdle, kWrites, kFinishes, kFinished };
 
-    // gRPC reports this tag at the end of the call, also if the kubelet ends it.
-    class Over final : public Operation {
-     public:
-      explicit Over(Call& call) : call_(call) {}
-      ~Over() override = default;
-      void end(bool) override { call_.end_call(); }
-
-     private:
-      Call& call_;
-    };
-
     // Handles the end of the last operation. Returns true if the main thread has new work.
     bool step(bool ok) {
       switch (state_) {
@@ -275,6 +264,7 @@ class Server final : public KubeletServer {
       state_ = State::kFinishes;
       stream_.Finish(status, tag());
     }
+    friend CallEnd<Call>;
     void end_call() {
       const std::shared_ptr<Call> self = self_;
       const std::lock_guard lock(server_.mutex_);
@@ -289,7 +279,7 @@ class Server final : public KubeletServer {
     }
 
     Server& server_;
-    Over over_{*this};
+    CallEnd<Call> over_{*this};
     std::shared_ptr<Call> self_;
     grpc::GenericServerContext context_;
     grpc::GenericServerAsyncReaderWriter stream_{&context_};

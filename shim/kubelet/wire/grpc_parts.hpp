@@ -38,6 +38,18 @@ class Operation {
   virtual ~Operation() = default;
 };
 
+// The end of a call, which gRPC reports by a tag of its own (AsyncNotifyWhenDone()), also if the kubelet ends the call.
+template <typename Call>
+class CallEnd final : public Operation {
+ public:
+  explicit CallEnd(Call& call) : call_(call) {}
+  ~CallEnd() override = default;
+  void end(bool) override { call_.end_call(); }
+
+ private:
+  Call& call_;
+};
+
 // A server and its thread, which calls end() of each operation that has ended.
 class GrpcServer {
  public:
