@@ -133,14 +133,25 @@ bookings() {
 # node_state: prints the state that must be unchanged when all containers are gone. It leaves out counters of the kernel, and views,
 # which stay for the next container with the same HCAs until `rdma-hook recover`.
 node_state() {
-  local tidy='walk(if type == "object" then with_entries(select(.key | test("^(ifindex|link_index|netdev_index|stats.*|.*timer|parentdev|fdb_n_learned)$") | not)) else . end)'
-  echo "links" && ip -json -details link show | jq --compact-output --sort-keys "sort_by(.ifname)[] | $tidy"
-  echo "addresses" && ip -json addr show | jq --compact-output --sort-keys "sort_by(.ifname)[] | {ifname, addr_info: ((.addr_info // []) | sort_by(.local))} | $tidy"
-  echo "routes" && { ip -json -4 route show table all && ip -json -6 route show table all; } | jq --compact-output --sort-keys "sort_by(tostring)[] | $tidy"
-  echo "rules" && ip -json rule show | jq --compact-output --sort-keys '.[]'
-  echo "rdma links" && rdma --json link show | jq --compact-output --sort-keys "sort_by(.ifname)[] | $tidy"
+  # A list of each kind behind its name, all for one jq, which takes long to start.
+  {
+    echo '"links"' && ip -json -details link show
+    echo '"addresses"' && ip -json addr show
+    echo '"routes"' && ip -json -4 route show table all && ip -json -6 route show table all
+    echo '"rules"' && ip -json rule show
+    echo '"namespaces"' && ip -json netns list
+    echo '"rdma links"' && rdma --json link show
+  } | jq --compact-output --sort-keys --null-input '
+    def tidy: walk(if type == "object" then
+      with_entries(select(.key | test("^(ifindex|link_index|netdev_index|stats.*|.*timer|parentdev|fdb_n_learned)$") | not)) else . end);
+    foreach inputs as $read (null; if $read | type == "string" then $read else . end; . as $list | $read |
+      if type == "string" then .
+      elif $list == "addresses" then sort_by(.ifname)[] | {ifname, addr_info: ((.addr_info // []) | sort_by(.local))} | tidy
+      elif $list == "routes" then sort_by(tostring)[] | tidy
+      elif $list == "rules" then .[]
+      elif $list == "namespaces" then sort_by(.name)[].name
+      else sort_by(.ifname)[] | tidy end)'
   echo "GIDs" && grep -rv '^0000:0000:0000:0000:0000:0000:0000:0000$' /sys/class/infiniband/*/ports/1/gids | sort -V
-  echo "namespaces" && ip -json netns list | jq --raw-output '.[]?.name' | sort
   echo "mounts of rdma-hook" && awk '/rdma-hook/ { print $5 }' /proc/self/mountinfo
   echo "ledger" && bookings
 }

@@ -20,8 +20,9 @@ use_runtime() {
   [ -x "${runtime_command[0]}" ] || fail "the image has no runtime $runtime_name"
 }
 
-runtime_name=runc
-runtime_command=(runc)
+# Without use_runtime it is the guest's crun, which starts five times as fast as runc under emulation.
+runtime_name=crun
+runtime_command=(crun)
 runtime() { "${runtime_command[@]}" "$@"; }
 
 is_crun() { [ "${runtime_name%%-*}" = crun ]; }
