@@ -47,9 +47,8 @@ Result<void> set_kubelet(DraSettings& settings, std::string_view value) {
     return base::make_error("--kubelet `{}`: expected an absolute path", base::printable(value));
   if (value.size() + kLongestSocketName > kLongestPath)
     return base::make_error(
-        "--kubelet `{}`: the path of a socket has at most {} bytes, and {} of them are for names in this directory: "
-        "make "
-        "a symbolic link to the directory on the node, with a path of at most {} bytes, and pass that",
+        "--kubelet `{}`: the path of a socket has at most {} bytes, and names in this directory take {}: make a "
+        "symbolic link to the directory on the node, with a path of at most {} bytes, and pass that",
         base::printable(value), kLongestPath, kLongestSocketName, kLongestPath - kLongestSocketName);
   settings.kubelet = value;
   return {};
