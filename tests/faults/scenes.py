@@ -45,7 +45,7 @@ class Scene(harness.NodeCase):
     mode = next_mode = EXCLUSIVE
     always_succeeds = False
     holds = (False, True)  # the values of `held` for which the scene exists; none: the machine lacks a requirement (`lacks`)
-    quick = 20
+    quick = 12
     not_ours = "^$"  # calls with this object are no part of the product
     takes_back = False  # the command releases a grant: if another container has the HCA too, both share it
     own_deeds = None  # returns the deeds at a call with this object; None: those of its errnos and kills
@@ -306,7 +306,7 @@ class CountCreateRuntime(CreateRuntime):
 class Renamed:
     """The HCA is renamed before a call that reads it, and keeps the new name until the command has ended, as if a container with
     CAP_NET_ADMIN renamed it."""
-    quick = 40
+    quick = 24
     other_name = "hca_9"
 
     def begin(self):
@@ -611,7 +611,7 @@ class RuntimeCreateWithCopies(RuntimeCreate):
     without a container."""
     name = "rdma-runtime create, copies"
     holds = (False,)
-    quick = 15
+    quick = 10
 
     def prepare(self):
         write(self.node.tree + "/topology.xml", "<system/>" * 20000)
@@ -879,7 +879,7 @@ class NriRestartAfterJump(NriRestart):
 class Rails(test_network.Rails):
     """The HCA is a rail: the container gets a child of its netdev in its own network namespace, or the netdev itself in a pod's. The
     network namespace of the test represents the node's."""
-    quick = 15
+    quick = 10
 
     def prepare(self):
         for family in ("all", "default"):  # otherwise duplicate address detection takes a second for each netdev

@@ -1,5 +1,5 @@
 """test_install_roots.py RDMA_HOOK [every-point]: install, second install, status and uninstall on file trees with stand-ins for engines. Afterwards
-each file has its former state, also if `rdma-hook install` was killed before one of its changes: every fifth, or with every-point any."""
+each file has its former state, also if `rdma-hook install` was killed before one of its changes: every eleventh, or with every-point any."""
 import fcntl
 import json
 import os
@@ -442,8 +442,8 @@ def is_sanitized():
 
 
 def stride():
-    """Of every so many points one is tested. A file takes five to seven calls, so that 5 takes a call of each file."""
-    return 1 if "every-point" in sys.argv else 12 if is_sanitized() else 5  # a program with sanitizers starts slowly
+    """Of every so many points one is tested. A file takes five to seven calls, so that 11 takes each of these calls in turn."""
+    return 1 if "every-point" in sys.argv else 13 if is_sanitized() else 11  # a program with sanitizers starts slowly
 
 
 def killed(make_node):
