@@ -431,14 +431,20 @@ class Claims(DriverCase):
             self.assertEqual({len(devices) for devices in waits.result().values()}, {1})
         self.until(lambda: self.taints()[3] == ["rdma-init.io/link-down"], "a taint")
 
-    def test_goes_on_while_a_claim_waits_for_a_lock(self):
-        """Another process has the lock of an HCA. Other claims and the list of healthy devices do not wait for it."""
+    def begin_with_lock_files(self):
+        """Returns the kubelet, the names of the devices, the list of healthy devices, and a claim for the first device, of whose locks the
+        ledger has the files."""
         _, kubelet, _ = self.begin()
         names = self.names()
         health = kubelet.watch_health()
-        held = self.add_claim([names[0]], uid="u-held", name="held")
-        kubelet.prepare(held)  # makes the file
-        kubelet.unprepare(held)
+        claim = self.add_claim([names[0]], uid="u-held", name="held")
+        kubelet.prepare(claim)
+        kubelet.unprepare(claim)
+        return kubelet, names, health, claim
+
+    def test_goes_on_while_a_claim_waits_for_a_lock(self):
+        """Another process has the lock of an HCA. Other claims and the list of healthy devices do not wait for it."""
+        kubelet, names, health, held = self.begin_with_lock_files()
         directory, = os.listdir(self.ledger_directory + "/hca")
         times = []
         with concurrent.futures.ThreadPoolExecutor(1) as pool, open(f"{self.ledger_directory}/hca/{directory}/lock", "rb") as lock:
@@ -459,12 +465,7 @@ class Claims(DriverCase):
 
     def test_goes_on_while_a_claim_waits_for_the_lock_of_a_grant(self):
         """As while the release of a pod's grant waits for its IPAM plugin."""
-        _, kubelet, _ = self.begin()
-        names = self.names()
-        health = kubelet.watch_health()
-        held = self.add_claim([names[0]], uid="u-held", name="held")
-        kubelet.prepare(held)  # makes the file
-        kubelet.unprepare(held)
+        kubelet, names, health, held = self.begin_with_lock_files()
         with concurrent.futures.ThreadPoolExecutor(1) as pool, open(f"{self.ledger_directory}/lock", "r+b") as lock:
             fcntl.fcntl(lock, F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0))
             waits = pool.submit(kubelet.prepare, held)
