@@ -272,6 +272,10 @@ struct Inventory {
   std::vector<ClassDirectory> class_directories;  // empty unless read_node() read the inventory
   std::vector<Unread> unread;  // empty unless read_node() or read_hcas_elsewhere() read the inventory
   std::vector<Hca> hcas;
+  // HCAs of the node that it does not show, because they are in the network namespace of a container: name, PCI
+  // address, physical function and GUID, as far as they are known. They keep the numbers of the other HCAs and rails as
+  // they are. Empty unless the caller fills it (hook::note_away_hcas()).
+  std::vector<Hca> away;
   std::vector<Netdev> netdevs;
   std::optional<std::vector<Gpu>> gpus;
   std::optional<std::vector<Route>> routes;

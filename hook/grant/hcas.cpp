@@ -6,10 +6,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <set>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
+#include "fabric/pci_sysfs.hpp"
 #include "fabric/read_node.hpp"
+#include "hook/grant/node.hpp"
 #include "hook/ledger/files.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/rails/netlink/netlink.hpp"
@@ -92,6 +96,46 @@ std::optional<std::string> device_of(const Hca& hca) {
   }
   const std::string_view device = fabric::device_in_link(hca.class_link ? *hca.class_link : std::string_view());
   return device.empty() ? std::nullopt : std::optional(key_of_device(device));
+}
+
+// Returns the device of an HCA of which only some facts were read; nullopt: these facts do not show it.
+std::optional<std::string> device_as_read(const Hca& hca) {
+  if (!hca.class_link) return hca.pci ? std::optional(key_of_device(*hca.pci)) : std::nullopt;
+  return is_software(hca) && hca.node_guid.empty() ? std::nullopt : device_of(hca);
+}
+
+// Returns the facts of an HCA that is away by which rails are numbered; nullopt: its PCI function no longer exists. The
+// directory of the function stays in sysfs while its HCA is in another network namespace.
+std::optional<Hca> away_hca(const PlannedHca& held, const std::string& root) {
+  Hca hca;
+  hca.name = held.name;
+  constexpr std::string_view kGuid = "guid.";
+  if (held.device.starts_with(kGuid)) {
+    hca.node_guid = held.device.substr(kGuid.size());
+    std::ranges::replace(hca.node_guid, '.', ':');
+    return hca;
+  }
+  hca.pci = pci_of_device(held.device);
+  if (!hca.pci) {
+    // A sub-function is an auxiliary device below its PCI function.
+    const auto devices = base::Directory::open(root + "/sys/bus/auxiliary/devices");
+    const auto link = devices ? devices->read_link(held.device.c_str()) : std::nullopt;
+    const auto address = link ? fabric::pci::last_address_in_path(*link) : std::string_view();
+    if (!address.empty()) hca.pci = address;
+    return hca;
+  }
+  const auto function = base::Directory::open(root + "/sys/bus/pci/devices/" + *hca.pci);
+  if (!function && errno == ENOENT) return std::nullopt;
+  if (function) hca.physfn = function->read_link_name("physfn");
+  return hca;
+}
+
+// Adds the HCAs of the node that are not in the inventory to Inventory::away.
+void add_returned_hcas(const std::string& root, Inventory& inventory) {
+  const auto all = base::Directory::open(root + "/sys/class/infiniband");
+  auto names = all ? all->list() : std::vector<std::string>();
+  std::erase_if(names, [&](const std::string& name) { return find_hca(inventory, name) != nullptr; });
+  if (!names.empty()) std::ranges::move(fabric::read_identities(root, names).hcas, std::back_inserter(inventory.away));
 }
 
 // Returns the error of reading the link of an HCA in /sys/class; nullptr: the link was read, or does not exist.
@@ -179,6 +223,33 @@ KnownDevices devices_of(const std::vector<std::string>& names, const Inventory& 
     if (!add_device_of(name, found, known) && !find_hca(found, name))
       known.unknown.emplace(name, "it no longer exists");
   return known;
+}
+
+std::optional<std::string> pci_of_device(std::string device) {
+  std::size_t at = 0;
+  for (int part = 0; part < 2; ++part) {
+    at = device.find('.', at);
+    if (at == std::string::npos) return std::nullopt;
+    device[at] = ':';
+  }
+  return fabric::pci::is_address(device) ? std::optional(std::move(device)) : std::nullopt;
+}
+
+Result<void> note_away_hcas(const NodeSettings& node, const Ledger* ledger, Inventory& inventory) {
+  if (node.snapshot) return {};
+  std::set<std::string> shown;
+  for (const Hca& hca : inventory.hcas)
+    shown.insert(device_as_read(hca).value_or(hca.name));
+  const auto held = TRY(ledger ? ledger->once_held(shown) : Ledger::once_held_at(ledger_path(node), shown));
+  // An HCA that is not held, and was not shown, may have come back to the node since it was read.
+  if (held.others) add_returned_hcas(node.root, inventory);
+  for (const PlannedHca& hca : held.exclusive) {
+    const Hca* const namesake = find_hca(std::as_const(inventory), hca.name);
+    const bool is_noted = std::ranges::find(inventory.away, hca.name, &Hca::name) != inventory.away.end();
+    if (is_noted || (namesake && !device_as_read(*namesake))) continue;
+    if (auto away = away_hca(hca, node.root)) inventory.away.push_back(*std::move(away));
+  }
+  return {};
 }
 
 const PlannedHca* find_by_node(const std::vector<PlannedHca>& booked, const std::string& root, unsigned number) {

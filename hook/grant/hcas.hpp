@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct Inventory;
 }
 
 namespace hook {
+
+struct NodeSettings;
 
 // Returns whether the owner has a network namespace and a record of rails. Errors: those of add_own_hcas().
 base::Result<bool> has_rails(const std::string& ledger_directory, const Owner& owner);
@@ -36,6 +39,15 @@ base::Result<void> add_own_hcas(const std::string& ledger_directory, const Owner
 // names such an HCA (Linux 7.3, tested). Errors: the namespace cannot be read; the HCAs inside then stay unknown.
 base::Result<void> add_granted_hcas(const Request& request, const Owner& owner, const std::string& root,
                                     fabric::Inventory& inventory);
+
+// Adds to Inventory::away the HCAs that grants hold exclusively and the inventory does not show: with an exclusive RDMA
+// subsystem, and for software HCAs whose netdev has moved, they are in the network namespace of a container. Call it
+// after the functions above, because an HCA of the inventory is not away. Adds none to a snapshot. ledger: the node's
+// open ledger; nullptr: it is opened for the call. Errors: those of Ledger::once_held().
+base::Result<void> note_away_hcas(const NodeSettings& node, const Ledger* ledger, fabric::Inventory& inventory);
+
+// Returns the PCI address of a device of the ledger: "0000.3b.00.0" is 0000:3b:00.0; nullopt: it is no PCI function.
+std::optional<std::string> pci_of_device(std::string device);
 
 struct KnownDevices {
   // A device has one of two forms, which both survive a rename of the HCA:

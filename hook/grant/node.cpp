@@ -66,6 +66,10 @@ void take_others(fabric::Inventory& survey, const std::vector<std::string>& name
 
 }  // namespace
 
+std::string ledger_path(const NodeSettings& node) {
+  return node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger;
+}
+
 Result<void> check_root(const std::string& root) {
   // Appends "/.", which fails for a file, and for a directory that this user cannot enter.
   if (root.empty() || ::access((root + "/.").c_str(), F_OK) == 0) return {};

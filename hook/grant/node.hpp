@@ -35,6 +35,9 @@ struct NodeSettings {
   KeptLedger* kept_ledger = nullptr;
 };
 
+// Returns the path of the ledger: below the root, unless the caller named another one.
+std::string ledger_path(const NodeSettings& node);
+
 // Checks a root that the caller named; an empty root is this node. Errors: it is no directory, or this user cannot
 // enter it. Below such a root each look-up would find nothing, and the node would seem to have no HCA.
 base::Result<void> check_root(const std::string& root);

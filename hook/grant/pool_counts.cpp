@@ -56,7 +56,7 @@ GrantedHcas read_granted(const NodeSettings& node) {
     }
     return {};
   };
-  const std::string ledger = node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger;
+  const std::string ledger = ledger_path(node);
   const auto read = Ledger::for_each_recorded_at(ledger, add, &unread);
   granted.all = read.has_value() && unread.empty();
   return granted;

@@ -62,6 +62,7 @@ class Search {
       with_moved_ = survey_;
       TRY_VOID(add_moved_hcas(input_, *with_moved_));
     }
+    TRY_VOID(note_away(with_moved_ ? *with_moved_ : survey_));
     return true;
   }
 
@@ -129,6 +130,7 @@ class Search {
   Result<ForeseenPlan> decide_among_all(const Grant* bound, const BookFound& book) {
     auto inventory = TRY(read_node_for(input_.requesting, input_.node, input_.variables));
     TRY_VOID(add_moved_hcas(input_, inventory));
+    TRY_VOID(note_away(inventory));
     if (input_.call) input_.call->timing.step("read");
     if (bound) {
       if (auto plan = TRY(about(FailureReason::kRefused, foresee_bound(input_, inventory, *bound))))
@@ -213,8 +215,15 @@ class Search {
     auto options = TRY(options_for(input_.requesting, input_.node, input_.variables, std::move(names)));
     auto inventory = TRY(read_some(input_.node, std::move(options), others));
     if (with_moved_ || has_own) TRY_VOID(add_moved_hcas(input_, inventory));
+    TRY_VOID(note_away(inventory));
     if (input_.call) input_.call->timing.step("read");
     return inventory;
+  }
+
+  // Without a ledger all HCAs count as free.
+  Result<void> note_away(fabric::Inventory& inventory) const {
+    if (!input_.ledger || !counts_all_hcas(*input_.requesting.request, input_.requesting.admin)) return {};
+    return note_away_hcas(input_.node, input_.ledger, inventory);
   }
 
   // Returns to survey_ the HCAs that read() took from it.

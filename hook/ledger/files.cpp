@@ -219,6 +219,9 @@ Result<std::shared_ptr<const LedgerFiles>> LedgerFiles::open_to_list(const std::
   auto pending = open_directory(files->root.fd.get(), "pending", path + "/pending", false);
   if (!pending && pending.error().code != ENOENT) return pending.error();
   if (pending) files->pending = std::move(*pending);
+  auto hca = open_directory(files->root.fd.get(), "hca", path + "/hca", false);
+  if (!hca && hca.error().code != ENOENT) return hca.error();
+  if (hca) files->hca = std::move(*hca);
   return std::shared_ptr<const LedgerFiles>(std::move(files));
 }
 

@@ -64,8 +64,8 @@ class LedgerFiles {
   // directories are still those of the path, and no other object uses this one.
   void begin_call(std::shared_ptr<const GrantEffects> effects, std::string of_container);
 
-  // For commands that only read: opens root, grants and pending, makes nothing and does not check DIR/place. Returns
-  // nullptr if root or grants is missing. A missing pending is no error.
+  // For commands that only read: opens root, grants, pending and hca, makes nothing and does not check DIR/place.
+  // Returns nullptr if root or grants is missing. A missing pending or hca is no error.
   static Result<std::shared_ptr<const LedgerFiles>> open_to_list(const std::string& path);
 
   LedgerDirectory root;

@@ -296,6 +296,23 @@ Result<bool> Ledger::for_each_recorded_at(const std::string& path, const std::fu
   return true;
 }
 
+Result<Ledger::OnceHeld> Ledger::once_held(const std::set<std::string>& except) const {
+  OnceHeld found;
+  for (const auto& [device, state] : TRY(read_states(*files_, except))) {
+    const auto key = state.exclusive_key();
+    auto hca = key ? held_hca(TRY(read_record(*files_, *key)), device) : std::nullopt;
+    found.others = found.others || !hca;
+    if (hca) found.exclusive.push_back(*std::move(hca));
+  }
+  return found;
+}
+
+Result<Ledger::OnceHeld> Ledger::once_held_at(const std::string& path, const std::set<std::string>& except) {
+  auto files = TRY(LedgerFiles::open_to_list(path));
+  if (!files || !files->hca.fd.ok()) return OnceHeld();
+  return Ledger(std::move(files)).once_held(except);
+}
+
 Result<std::vector<Grant>> Ledger::find_by_id(std::string_view id, Unread* unread) const {
   auto keys = TRY(keys_of_id(*files_, id));
   auto grants = TRY(find_all(*this, std::move(keys), unread));

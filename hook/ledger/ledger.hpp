@@ -74,6 +74,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -143,6 +144,16 @@ class Ledger {
   static Result<bool> for_each_recorded_at(const std::string& path,
                                            const std::function<Result<void>(const Grant&)>& use,
                                            Unread* unread = nullptr);
+  // The HCAs that were held since the boot.
+  struct OnceHeld {
+    std::vector<PlannedHca> exclusive;  // grants hold them exclusively by the index: as the grants record them
+    bool others = false;                // there are HCAs that no grant holds exclusively now
+  };
+  // Returns these HCAs, except the devices in `except`: lists the index, and reads only the grants of the HCAs that it
+  // returns. Errors: the index or a grant cannot be read.
+  Result<OnceHeld> once_held(const std::set<std::string>& except) const;
+  // The same for a command that only reads. Returns none if there is no ledger.
+  static Result<OnceHeld> once_held_at(const std::string& path, const std::set<std::string>& except);
   // Limits the wait of later calls for the lock of a key to these milliseconds, for a process that has other work.
   void limit_waits(int ms) const;
   // Returns false if find_by_id() has no grant for this id: with one system call. A grant of the index may be stale.

@@ -64,12 +64,16 @@ fabric::HcaFacts facts_for(const Request& request, const Config& config) {
   return facts;
 }
 
+bool numbers_rails(const Request& request, const Config& config) {
+  return adds_network(request, config) || selects_by(request, Selector::Kind::kRail);
+}
+
 // Returns the facts to read of HCAs that are not requested; nullopt: none are needed. Rails are numbered over all HCAs
 // of the node, and the selector `index:` counts all HCAs. If `rails` of config.json lists the requested HCAs by name,
 // the names of the other HCAs are enough. A VF of "pf:NAME" is found by the PCI function of NAME.
 std::optional<fabric::HcaFacts> facts_of_others(const Request& request, const Config& config,
                                                 const std::vector<std::string>& wanted, bool variables) {
-  const bool rails = adds_network(request, config) || selects_by(request, Selector::Kind::kRail);
+  const bool rails = numbers_rails(request, config);
   const bool listed = is_of_names(config.rails) && std::ranges::all_of(wanted, [&](const std::string& name) {
                         return std::ranges::find(config.rails, name, &RailEntry::text) != config.rails.end();
                       });
@@ -80,6 +84,10 @@ std::optional<fabric::HcaFacts> facts_of_others(const Request& request, const Co
 }
 
 }  // namespace
+
+bool counts_all_hcas(const Request& request, const Config& config) {
+  return numbers_rails(request, config) || selects_by(request, Selector::Kind::kIndex);
+}
 
 fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts) {
   for (const Pool& pool : config.pools) {

@@ -13,6 +13,9 @@
 
 namespace hook {
 
+// Returns whether the plan depends on a number that counts all HCAs of the node: that of a rail, or `index:N`.
+bool counts_all_hcas(const Request& request, const Config& config);
+
 // Returns `facts` plus the facts that pools and "rails" use as selectors.
 fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts = {.node = false});
 

@@ -198,13 +198,14 @@ bool rail_less(const PlacedHca& left, const PlacedHca& right) {
   return base::natural_less(left.second->name(), right.second->name());
 }
 
-// Returns the HCAs in the order of rail_less(). Most nodes number their HCAs in the order of PCI addresses: then no
-// sort is needed.
-std::vector<NodeHca*> by_rail_of(std::vector<NodeHca>& hcas) {
+// Returns the HCAs of both lists in the order of rail_less(). Most nodes number their HCAs in the order of PCI
+// addresses: then no sort is needed.
+std::vector<NodeHca*> by_rail_of(std::vector<NodeHca>& hcas, std::vector<NodeHca>& away) {
   std::vector<PlacedHca> placed;
-  placed.reserve(hcas.size());
-  for (NodeHca& node : hcas)
-    placed.emplace_back(place_of(node), &node);
+  placed.reserve(hcas.size() + away.size());
+  for (std::vector<NodeHca>* list : {&hcas, &away})
+    for (NodeHca& node : *list)
+      placed.emplace_back(place_of(node), &node);
   if (!std::ranges::is_sorted(placed, rail_less)) std::ranges::sort(placed, rail_less);
   std::vector<NodeHca*> order;
   order.reserve(placed.size());
@@ -249,17 +250,31 @@ bool pci_less(const std::string& left, const std::string& right) {
 }
 
 NodeMap::NodeMap(const Inventory& inventory, const Config& config) : pools_(effective_pools(config)) {
+  std::vector<NodeHca> away;
+  for (const Hca& hca : inventory.away) {
+    NodeHca node;
+    node.hca = &hca;
+    node.pool = &pools_.front();  // a container has the HCA, so a pool has it: which one does not matter for the order
+    find_entry(config.rails, inventory, node);
+    if (node.entry_unknown.empty()) away.push_back(std::move(node));
+  }
   hcas_.reserve(inventory.hcas.size());
   for (const Hca& hca : inventory.hcas) {
     NodeHca& node = hcas_.emplace_back();
     node.hca = &hca;
     node.index = hcas_.size() - 1;
+    for (const Hca& other : inventory.away)
+      if (base::natural_less(other.name, hca.name)) ++node.index;
     find_netdevs(inventory, node);
     find_pool(pools_, inventory, node);
     find_entry(config.rails, inventory, node);
   }
-  const auto order = by_rail_of(hcas_);
+  auto order = by_rail_of(hcas_, away);
   number_rails(config.rails, order);
+  if (!away.empty())
+    std::erase_if(order, [&](const NodeHca* node) {
+      return std::ranges::any_of(away, [&](const NodeHca& one) { return &one == node; });
+    });
   by_rail_.assign(order.begin(), order.end());
 }
 

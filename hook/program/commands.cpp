@@ -33,6 +33,7 @@
 #include "hook/grant/call.hpp"
 #include "hook/grant/claims_of.hpp"
 #include "hook/grant/container_request.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/grant/refused.hpp"
 #include "hook/grant/search.hpp"
 #include "hook/ledger/refusals.hpp"
@@ -210,7 +211,8 @@ Result<void> show_devices(const Options& options, const Log& log) {
   const Config config = TRY(read_config(options.node.config));
   const fabric::HcaFacts shown{
       .driver = options.json, .link_layer = true, .netdevs = true, .place = options.json, .rate = true};
-  const auto inventory = TRY(read_whole_node(config, options.node, shown));
+  auto inventory = TRY(read_whole_node(config, options.node, shown));
+  if (!is_elsewhere(options.node)) TRY_VOID(note_away_hcas(options.node, nullptr, inventory));
   std::vector<std::string> warnings;
   for (const fabric::Unread& unread : inventory.unread)
     add_once(sys_error(unread.code, "cannot read `{}`", unread.path).message, warnings);

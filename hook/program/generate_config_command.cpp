@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "fabric/read_inventory.hpp"
 #include "fabric/snapshot.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/program/commands.hpp"
 
 namespace hook {
@@ -45,8 +46,18 @@ Result<void> print_generated_config(const Options& options, const Log& log) {
       auto inventory = TRY(fabric::read_snapshot(file));
       nodes.push_back({node_name(file), std::move(inventory)});
     }
-  if (options.snapshots.empty())
-    nodes.push_back({"this node", fabric::read_inventory({.root = options.node.root, .full = true})});
+  if (options.snapshots.empty()) {
+    auto inventory = fabric::read_inventory({.root = options.node.root, .full = true});
+    TRY_VOID(note_away_hcas(options.node, nullptr, inventory));
+    std::vector<std::string> warnings;
+    for (const fabric::Hca& hca : inventory.away)
+      warnings.push_back(
+          fmt::format("`{}` is left out: a container has it; remedy: run the command again after the "
+                      "container has ended",
+                      base::printable(hca.name)));
+    log.warnings(warnings);
+    nodes.push_back({"this node", std::move(inventory)});
+  }
   const GeneratedConfig generated = TRY(generate_config(nodes, options.generate));
   log.warnings(generated.warnings);
   std::fwrite(generated.text.data(), 1, generated.text.size(), stdout);

@@ -7,21 +7,11 @@
 
 #include "base/file.hpp"
 #include "fabric/pci_sysfs.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/rails/record/store.hpp"
 
 namespace shim {
 namespace {
-
-// Returns the PCI address of a device of the ledger: "0000.3b.00.0" is 0000:3b:00.0; nullopt: it is no PCI function.
-std::optional<std::string> pci_address(std::string device) {
-  std::size_t at = 0;
-  for (int part = 0; part < 2; ++part) {
-    at = device.find('.', at);
-    if (at == std::string::npos) return std::nullopt;
-    device[at] = ':';
-  }
-  return fabric::pci::is_address(device) ? std::optional(std::move(device)) : std::nullopt;
-}
 
 // Reads the facts of the PCI function. Returns false if the function no longer exists.
 bool read_function(const std::string& root, const std::string& address, fabric::Hca& hca) {
@@ -63,7 +53,7 @@ void add_away_hca(const std::string& device, const BookedHca& booked, const std:
                   const std::string& root, fabric::Inventory& inventory) {
   fabric::Hca hca;
   hca.name = booked.name;
-  const auto address = pci_address(device);
+  const auto address = hook::pci_of_device(device);
   if (address && !read_function(root, *address, hca)) return;
   add_netdev(ledger, booked.owner, hca, inventory);
   if (!hca.vendor || !hca.device_id || !hca.driver || hca.ports.empty())

@@ -23,6 +23,7 @@
 #include "hook/config/node_index.hpp"
 #include "hook/config/node_slice.hpp"
 #include "hook/config/read_config.hpp"
+#include "hook/grant/hcas.hpp"
 #include "hook/plan/pools.hpp"
 #include "hook/rails/address/node_ranges.hpp"
 
@@ -90,7 +91,8 @@ bool is_on(const Network& network, const Pool& pool) {
 // namespace.
 Result<std::vector<std::pair<unsigned, std::vector<Address>>>> seen_rails(const Config& config, const Network& network,
                                                                           const NodeSettings& node) {
-  const auto inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));
+  auto inventory = TRY(read_whole_node(config, node, {.link_layer = true, .netdevs = true}));
+  TRY_VOID(note_away_hcas(node, nullptr, inventory));
   const auto netdevs = TRY(fabric::netlink::read_netdevs());
   const NodeMap map(inventory, config);
   std::vector<std::pair<unsigned, std::vector<Address>>> rails;

@@ -29,7 +29,7 @@ Result<void> note_seen(const NodeSettings& node, const Config& config, const std
 
 bool has_ledger(const NodeSettings& node) {
   struct stat status {};
-  const std::string ledger = node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger;
+  const std::string ledger = ledger_path(node);
   return ::stat(ledger.c_str(), &status) == 0;
 }
 

@@ -172,7 +172,7 @@ std::vector<Finding> merge_alike(const std::vector<Finding>& findings) {
 // Reads the facts of the ledger. The default path of the ledger is below the node's root; a path of --ledger is used as
 // it is.
 LedgerFacts ledger_of(const NodeSettings& node, const Config& config, const Inventory& inventory) {
-  LedgerFacts facts = read_ledger_facts(node.ledger == kLedgerPath ? node.root + node.ledger : node.ledger, node.root);
+  LedgerFacts facts = read_ledger_facts(ledger_path(node), node.root);
   if (!node.snapshot) facts.names = names_by_device(node, config);
   facts.moved = moved_gids(facts.gids, inventory);
   return facts;
@@ -228,6 +228,7 @@ std::vector<Check> examine_node(const NodeSettings& node) {
     return {Check{"snapshot", {}, {std::move(finding)}}};
   }
   Inventory& inventory = *read;
+  static_cast<void>(note_away_hcas(node, nullptr, inventory));  // check_ledger() reports a ledger that cannot be read
   // With a root directory, all facts come from files below it. Netlink would report the routes of this machine.
   if (!node.snapshot && !node.root.empty()) inventory.routes.reset();
   if (files) {

@@ -248,6 +248,33 @@ TEST(Search, FindsNetdevThatThePodGotMeanwhile) {
   EXPECT_EQ(decisions, 2U);
 }
 
+// Containers have mlx5_0 and mlx5_2, and the node does not show them.
+TEST(Search, CountsRailsOverHcasOfContainers) {
+  const CountNode node(4);
+  const Ledger ledger = node.ledger();
+  for (const char* name : {"mlx5_0", "mlx5_2"})
+    must(create(node, ledger, container(name), counting(name)));
+  for (const char* shown :
+       {"infiniband/mlx5_0", "infiniband/mlx5_2", "infiniband_verbs/uverbs0", "infiniband_verbs/uverbs2"})
+    std::filesystem::remove_all(node.settings.root + "/sys/class/" + shown);
+  EXPECT_EQ(must(create(node, ledger, container("a"), counting("rail:3"))), "mlx5_3");
+  EXPECT_EQ(error_message(create(node, ledger, container("b"), counting("rail:0"))), "a test: no HCA matches `rail:0`");
+  EXPECT_EQ(must(create(node, ledger, container("c"), counting("index:1"))), "mlx5_1");
+  // mlx5_2 is free again, but comes back only after the node was read.
+  const Owner ended = container("mlx5_2").owner;
+  const NodeSettings& settings = node.settings;
+  auto before = must(read_whole_node({}, settings));
+  must(ledger.release_grant(ended.key));
+  std::filesystem::create_symlink("../../devices/pci0000:00/0000:00:12.0/0000:12:00.0/infiniband/mlx5_2",
+                                  settings.root + "/sys/class/infiniband/mlx5_2");
+  must(note_away_hcas(settings, &ledger, before));
+  EXPECT_EQ(before.away.size(), 2U);
+  EXPECT_EQ(NodeMap(before, {}).find("mlx5_3")->rail, 3U);
+  // The function of mlx5_0 is gone: the node has three HCAs now.
+  std::filesystem::remove_all(node.settings.root + "/sys/bus/pci/devices/0000:10:00.0");
+  EXPECT_EQ(must(create(node, ledger, container("c"), counting("rail:0"))), "mlx5_1");
+}
+
 // Another call takes the first HCA before each system call of this one.
 TEST(Search, SurvivesConflictsBeforeEachSystemCall) {
   const CountNode node(3);

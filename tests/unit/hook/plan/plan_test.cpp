@@ -588,6 +588,37 @@ TEST(Plan, OrdersRails) {
   EXPECT_EQ(order(), "mlx5_1 mlx5_3 mlx5_0 mlx5_2");
 }
 
+TEST(Plan, HcasOfContainersKeepTheNumbersOfTheOthers) {
+  Config config;
+  fabric::Inventory inventory = rails(4);
+  const auto numbers = [&] {
+    Strings texts;
+    const NodeMap node(inventory, config);
+    for (const NodeHca* hca : node.by_rail())
+      texts.push_back(fmt::format("{}={},{}", hca->name(), hca->rail, hca->index));
+    return base::join(texts, " ");
+  };
+  const auto lose = [&](std::size_t at) {
+    const fabric::Hca& hca = inventory.hcas.at(at);
+    fabric::Hca& away = inventory.away.emplace_back();
+    away.name = hca.name;
+    away.pci = hca.pci;
+    inventory.hcas.erase(inventory.hcas.begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  lose(0);
+  lose(1);  // mlx5_2
+  EXPECT_EQ(numbers(), "mlx5_1=1,1 mlx5_3=3,3");
+  config.rails = test_support::rails_of(R"(["mlx5_3", "mlx5_2", "gone", "mlx5_1"])");
+  EXPECT_EQ(numbers(), "mlx5_3=0,3 mlx5_1=2,1") << "mlx5_2 has 1";
+  config.rails = test_support::rails_of(R"(["mlx5_2", "pci:0000:99:00.0"])");
+  EXPECT_EQ(numbers(), "mlx5_1=3,1 mlx5_3=4,3") << "mlx5_0 has 2, the first after the list";
+  config.rails = test_support::rails_of(R"(["guid:0000:0000:0000:0009"])");
+  EXPECT_EQ(numbers(), "mlx5_1=1,1 mlx5_3=2,3") << "an HCA whose GUID is not known may be the one of the list";
+  config.rails.clear();
+  config.pools = {{"p", {{}, {}, {}, {"rail3"}, {}}, {}, {}, std::nullopt}};
+  EXPECT_EQ(numbers(), "mlx5_3=2,3 mlx5_1=3,1") << "an HCA that a container has is in a pool";
+}
+
 TEST(Plan, PlansNetdevsOfNetworks) {
   PlanScene scene = requesting("mlx5_3,mlx5_1");
   scene.request.network = "fabric";
