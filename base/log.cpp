@@ -5,14 +5,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/json/json.hpp"
 #include "base/text.hpp"
+#include "base/unix_socket.hpp"
 
 namespace base {
 namespace {
@@ -37,9 +36,7 @@ UniqueFd open_without_waiting(int fd) {
 
 UniqueFd connect_syslog() {
   UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strcpy(address.sun_path, "/dev/log");
+  const auto address = *unix_address("/dev/log");
   if (!socket.ok() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return {};
   return socket;

@@ -9,6 +9,7 @@
 
 #include "base/file.hpp"
 #include "base/proc.hpp"
+#include "base/rooted.hpp"
 #include "fabric/read_network.hpp"
 
 namespace fabric {
@@ -19,7 +20,7 @@ constexpr std::string_view kNvidia = "0x10de";
 Attr<bool> is_path_there(const std::string& path) {
   struct stat seen {};
   if (::stat(path.c_str(), &seen) == 0) return true;
-  if (errno == ENOENT || errno == ENOTDIR) return false;
+  if (base::is_absent(errno)) return false;
   return Unreadable{errno};
 }
 

@@ -12,6 +12,7 @@
 #include <map>
 
 #include "base/file.hpp"
+#include "base/rooted.hpp"
 #include "base/text.hpp"
 #include "fabric/find_netdevs.hpp"
 #include "fabric/pci_sysfs.hpp"
@@ -442,7 +443,7 @@ Result<std::optional<unsigned>> uverbs_of_dynamic_number(const std::string& root
   const ssize_t length = ::readlinkat(AT_FDCWD, path.c_str(), target, sizeof target);
   if (length < 0) {
     // The number belongs to no device.
-    if (errno == ENOENT || errno == ENOTDIR) return std::optional<unsigned>();
+    if (base::is_absent(errno)) return std::optional<unsigned>();
     return sys_error(errno, "read the link `{}`", path);
   }
   // ".../infiniband_verbs/uverbs32"

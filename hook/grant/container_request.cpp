@@ -6,6 +6,7 @@
 
 #include "base/failure.hpp"
 #include "base/file.hpp"
+#include "base/rooted.hpp"
 #include "fabric/read_node.hpp"
 
 namespace hook {
@@ -19,7 +20,7 @@ Result<std::optional<NetnsIdentity>> joined_netns(const ContainerSpec& spec) {
   auto netns = identify_netns(*spec.netns_path);
   if (netns) return std::optional(std::move(*netns));
   const int code = netns.error().code;
-  if (code == ENOENT || code == ENOTDIR) return std::optional<NetnsIdentity>();
+  if (base::is_absent(code)) return std::optional<NetnsIdentity>();
   return about(FailureReason::kState, std::move(netns)).error();
 }
 

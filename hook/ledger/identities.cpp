@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/file.hpp"
+#include "base/rooted.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 constexpr std::string_view kProc = "/proc/";
 
 bool is_missing(int code) {
-  return code == ENOENT || code == ENOTDIR || code == ESRCH;
+  return base::is_absent(code) || code == ESRCH;
 }
 
 std::string directory_part(const std::string& path) {

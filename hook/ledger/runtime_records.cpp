@@ -11,6 +11,7 @@
 
 #include "base/file.hpp"
 #include "base/replace_file.hpp"
+#include "base/rooted.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 #include "hook/ledger/files.hpp"
@@ -36,7 +37,7 @@ Result<void> make_directories(const std::string& ledger) {
 // ledger (EACCES): it belongs to another user, and has no record of this user's containers.
 Result<std::optional<std::string>> read_link(const std::string& path) {
   auto target = base::read_link(AT_FDCWD, path.c_str());
-  if (target || errno == ENOENT || errno == ENOTDIR || errno == EACCES) return target;
+  if (target || base::is_absent(errno) || errno == EACCES) return target;
   return sys_error(errno, "cannot read `{}`", path);
 }
 

@@ -1,12 +1,11 @@
 #include "shim/device_plugin/program.hpp"
 
-#include <sys/un.h>
-
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/text.hpp"
+#include "base/unix_socket.hpp"
 #include "hook/grant/node_options.hpp"
 #include "shim/device_plugin/run.hpp"
 #include "shim/kubelet/wire/grpc_parts.hpp"
@@ -19,9 +18,9 @@ using shim::kProgram;
 constexpr std::size_t kLongestSocketName = 64;  // upper limit of socket_name()
 
 Result<void> set_directory(shim::DevicePluginSettings& settings, std::string_view value) {
-  if (!value.starts_with('/') || value.size() + kLongestSocketName >= sizeof(sockaddr_un::sun_path))
+  if (!value.starts_with('/') || value.size() + kLongestSocketName > base::kLongestSocketPath)
     return base::make_error("--plugins `{}`: expected an absolute path of at most {} bytes", base::printable(value),
-                            sizeof(sockaddr_un::sun_path) - kLongestSocketName - 1);
+                            base::kLongestSocketPath - kLongestSocketName);
   settings.directory = value;
   return {};
 }

@@ -1,13 +1,12 @@
 #include "shim/dra/program.hpp"
 
-#include <sys/un.h>
-
 #include <cerrno>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/text.hpp"
+#include "base/unix_socket.hpp"
 #include "hook/grant/node_options.hpp"
 #include "shim/dra/driver.hpp"
 #include "shim/dra/show.hpp"
@@ -42,14 +41,14 @@ Result<void> set_node(DraSettings& settings, std::string_view value) {
 }
 
 Result<void> set_kubelet(DraSettings& settings, std::string_view value) {
-  constexpr std::size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 1;
   if (!value.starts_with('/'))
     return base::make_error("--kubelet `{}`: expected an absolute path", base::printable(value));
-  if (value.size() + kLongestSocketName > kLongestPath)
+  if (value.size() + kLongestSocketName > base::kLongestSocketPath)
     return base::make_error(
         "--kubelet `{}`: the path of a socket has at most {} bytes, and names in this directory take {}: make a "
         "symbolic link to the directory on the node, with a path of at most {} bytes, and pass that",
-        base::printable(value), kLongestPath, kLongestSocketName, kLongestPath - kLongestSocketName);
+        base::printable(value), base::kLongestSocketPath, kLongestSocketName,
+        base::kLongestSocketPath - kLongestSocketName);
   settings.kubelet = value;
   return {};
 }

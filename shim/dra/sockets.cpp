@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/file.hpp"
-#include "base/process/abandoned_socket.hpp"
 #include "base/text.hpp"
+#include "base/unix_socket.hpp"
 #include "shim/dra/names.hpp"
 
 namespace shim {

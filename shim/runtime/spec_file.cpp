@@ -10,6 +10,7 @@
 
 #include "base/file.hpp"
 #include "base/json/json.hpp"
+#include "base/rooted.hpp"
 #include "base/text.hpp"
 
 namespace shim {
@@ -86,8 +87,7 @@ Result<std::optional<SpecFile>> SpecFile::open(const std::string& directory, con
   file.name_ = name;
   file.path_ = (directory.empty() || directory == "." ? "" : directory + "/") + name;
   file.directory_.reset(::open(directory.empty() ? "." : directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  const auto is_missing = [] { return errno == ENOENT || errno == ENOTDIR; };
-  if (!file.directory_.ok() && is_missing()) return std::optional<SpecFile>();
+  if (!file.directory_.ok() && base::is_absent(errno)) return std::optional<SpecFile>();
   if (!file.directory_.ok()) return open_error(errno, directory);
   const int at = file.directory();
   return read_at(at, std::move(file), limits);
@@ -103,7 +103,7 @@ Result<std::optional<SpecFile>> SpecFile::open_beside(const std::string& name, c
 Result<std::optional<SpecFile>> SpecFile::read_at(int directory, SpecFile file, const base::JsonLimits& limits) {
   // O_NOFOLLOW is set, because a link in the bundle could name any file of the node.
   const UniqueFd fd = base::open_to_read(directory, file.name_.c_str(), O_NOFOLLOW);
-  if (!fd.ok() && (errno == ENOENT || errno == ENOTDIR)) return std::optional<SpecFile>();
+  if (!fd.ok() && base::is_absent(errno)) return std::optional<SpecFile>();
   struct stat status {};
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) return open_error(errno, file.path_);
   if (!S_ISREG(status.st_mode)) return make_error("cannot read `{}`: it is not a regular file", printable(file.path_));

@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include <exception>
 
 #include "base/text.hpp"
+#include "base/unix_socket.hpp"
 
 namespace shim {
 namespace {
@@ -36,20 +36,16 @@ void shrink(std::string& buffer) {
 }  // namespace
 
 Result<UniqueFd> connect_socket(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  // The path in sun_path ends with a zero byte.
-  if (path.empty() || path.size() >= sizeof address.sun_path)
-    return make_error("socket `{}`: expected a path of 1 to {} bytes", base::printable(path),
-                      sizeof address.sun_path - 1);
-  std::memcpy(address.sun_path, path.data(), path.size());
+  const auto address = base::unix_address(path);
+  if (!address)
+    return make_error("socket `{}`: expected a path of 1 to {} bytes", base::printable(path), base::kLongestSocketPath);
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.ok()) return sys_error(errno, "cannot make a socket");
   // connect(2) to a Unix socket blocks only while the runtime's backlog is full. If a signal interrupts it, nothing has
   // happened, and the call can be repeated.
   int result = 0;
   do {
-    result = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    result = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address);
   } while (result != 0 && errno == EINTR);
   if (result != 0) return sys_error(errno, "cannot connect to `{}`", base::printable(path));
   return socket;

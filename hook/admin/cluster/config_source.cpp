@@ -13,6 +13,7 @@
 
 #include "base/file.hpp"
 #include "base/json/json.hpp"
+#include "base/rooted.hpp"
 #include "base/text.hpp"
 
 namespace hook {
@@ -88,7 +89,7 @@ Result<std::string> read_cluster_config(const std::string& directory) {
     const int code = open.error().code;
     // The kubelet can remove the old directory during the read, as soon as ..data points to the new one. The next try
     // reads the new one.
-    if ((code != ENOENT && code != ENOTDIR) || left == 0) return std::move(open).error();
+    if (!base::is_absent(code) || left == 0) return std::move(open).error();
     ::nanosleep(&kBetweenTries, nullptr);
   }
 }

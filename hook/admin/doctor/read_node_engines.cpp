@@ -9,6 +9,7 @@
 #include "base/file.hpp"
 #include "base/json/json.hpp"
 #include "base/result.hpp"
+#include "base/rooted.hpp"
 #include "base/text.hpp"
 #include "hook/admin/doctor/checks.hpp"
 #include "hook/admin/install/engine_processes.hpp"
@@ -47,7 +48,7 @@ std::optional<std::string> read_text(const std::string& path, std::vector<std::s
   auto text = base::read_file(path, kLongestFile);
   if (auto* found = std::get_if<std::string>(&text)) return std::move(*found);
   const int code = std::get<base::Unreadable>(text).code;
-  if (unread && code != ENOENT && code != ENOTDIR) unread->push_back(sys_error(code, "cannot read `{}`", path).message);
+  if (unread && !base::is_absent(code)) unread->push_back(sys_error(code, "cannot read `{}`", path).message);
   return std::nullopt;
 }
 

@@ -15,6 +15,7 @@
 #include "base/file.hpp"
 #include "base/json/json.hpp"
 #include "base/replace_file.hpp"
+#include "base/rooted.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 
@@ -107,7 +108,7 @@ Result<std::string> node_path(const std::string& root, const std::string& path) 
       if (failed) return sys_error(failed.value(), "check `{}`", above);
       return real.string() + path.substr(above.size());
     }
-    if (errno != ENOENT && errno != ENOTDIR) return sys_error(errno, "check `{}`", above);
+    if (!base::is_absent(errno)) return sys_error(errno, "check `{}`", above);
     const std::string parent = TRY(node_path(root, above));
     struct stat seen {};
     if (::lstat(parent.c_str(), &seen) == 0)
@@ -181,7 +182,7 @@ Result<bool> has_node_file(const std::string& root, const std::string& path, con
   const std::string file = TRY(node_path(root, path));
   struct stat seen {};
   if (::lstat(file.c_str(), &seen) != 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return !text;
+    if (base::is_absent(errno)) return !text;
     return sys_error(errno, "check `{}`", path);
   }
   if (!text || !S_ISREG(seen.st_mode) || static_cast<std::size_t>(seen.st_size) != text->size()) return false;
@@ -215,7 +216,7 @@ Result<void> write_node_file(const std::string& root, const std::string& path, s
 
 Result<void> remove_node_file(const std::string& root, const std::string& path) {
   const std::string file = TRY(node_path(root, path));
-  if (::unlink(file.c_str()) == 0 || errno == ENOENT || errno == ENOTDIR) return {};
+  if (::unlink(file.c_str()) == 0 || base::is_absent(errno)) return {};
   const int code = errno;
   // On a read-only file system unlink(2) of a missing file can fail with EROFS in place of ENOENT. lstat(2) decides
   // whether the file is missing.

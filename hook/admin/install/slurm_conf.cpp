@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/file.hpp"
+#include "base/rooted.hpp"
 #include "base/text.hpp"
 
 namespace hook {
@@ -114,7 +115,7 @@ std::optional<SlurmConf> read_slurm_conf(const std::string& root) {
     SlurmConf conf{path, {}, {}, {}};
     const auto text = base::read_file(root + path, 1);
     const auto* failed = std::get_if<base::Unreadable>(&text);
-    if (failed && (failed->code == ENOENT || failed->code == ENOTDIR)) continue;
+    if (failed && base::is_absent(failed->code)) continue;
     unsigned files = 0;
     read_with_includes(root, path, files, conf);
     return conf;

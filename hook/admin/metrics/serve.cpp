@@ -9,7 +9,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,11 +21,11 @@
 
 #include "base/file.hpp"
 #include "base/json/error.hpp"
-#include "base/process/abandoned_socket.hpp"
 #include "base/process/ending_signals.hpp"
 #include "base/process/helper.hpp"
 #include "base/process/sandbox.hpp"
 #include "base/text.hpp"
+#include "base/unix_socket.hpp"
 #include "hook/admin/metrics/http_server.hpp"
 
 namespace hook {
@@ -55,16 +54,12 @@ ListenAddress listen_address(std::string_view text, const auto& address) {
   return listen;
 }
 
-Result<ListenAddress> unix_address(std::string_view text, std::string path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
+Result<ListenAddress> socket_address(std::string_view text, std::string path) {
   if (path.empty()) path = kMetricsSocket;
+  const auto address = base::unix_address(path);
   // Abstract sockets are refused, because they have no permissions.
-  if (!path.starts_with('/') || path.ends_with('/') || path.size() >= sizeof address.sun_path ||
-      path.find('\0') != std::string::npos)
-    return no_address(text);
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  ListenAddress listen = listen_address(text, address);
+  if (!address || !path.starts_with('/') || path.ends_with('/')) return no_address(text);
+  ListenAddress listen = listen_address(text, *address);
   listen.path = std::move(path);
   return listen;
 }
@@ -183,7 +178,7 @@ Result<void> read_for_server(const UniqueFd& channel, const UniqueFd& signals, c
 
 Result<ListenAddress> parse_listen_address(std::string_view text) {
   constexpr std::string_view kUnix = "unix:";
-  if (text.starts_with(kUnix)) return unix_address(text, std::string(text.substr(kUnix.size())));
+  if (text.starts_with(kUnix)) return socket_address(text, std::string(text.substr(kUnix.size())));
   // The port is behind the last colon, because IPv6 addresses contain colons too.
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return no_address(text);

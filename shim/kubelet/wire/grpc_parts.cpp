@@ -3,7 +3,6 @@
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
+#include "base/unix_socket.hpp"
 
 namespace shim {
 
@@ -18,11 +18,10 @@ namespace {
 
 // Returns the errno of a failed listen, which gRPC does not report. To find it, binds a socket at the same path.
 int why_not_listen(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const auto address = base::unix_address(path);
+  if (!address) return ENAMETOOLONG;
   const base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.ok() || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+  if (!socket.ok() || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)
     return errno;
   // The bind succeeded, so gRPC failed for another reason, and the next attempt may succeed.
   ::unlink(path.c_str());
