@@ -258,6 +258,17 @@ def remove_engine(node):
         node.remove(path)
 
 
+def claims_by_containerd_1(setting):
+    """Returns a change: rdma-dra runs beside containerd 1.7, whose configuration has `setting`."""
+    def change(node):
+        program = node.root / "usr/bin/containerd"
+        program.write_text(program.read_text().replace("x/v2 2.1.9", "x 1.7.24"))
+        path = node.write("etc/containerd/conf.d/cdi.toml", f'[plugins."io.containerd.grpc.v1.cri"]\n  {setting}\n')
+        os.utime(path, (STARTED - 60, STARTED - 60))
+        put_process(node, 102, "rdma-dra", STARTED, "unlimited", "NSpid:\t102\t1\n")
+    return change
+
+
 def only_slurm(node):
     """Replaces containerd by Slurm, whose scripts install has written."""
     subprocess.run([node.hook, "install", "--uninstall", "--root", node.root], check=True, capture_output=True)
@@ -309,6 +320,7 @@ FAULTS = [
     ("file changed", None, lambda node: (node.write("etc/containerd/conf.d/rdma-init.toml", "# mine\n"),
                                          os.utime(node.root / "etc/containerd/conf.d/rdma-init.toml", (STARTED, STARTED))),
      "engine", "warning", "/etc/containerd/conf.d/rdma-init.toml", "changed since install"),
+    ("no CDI for claims", None, claims_by_containerd_1("enable_cdi = false"), "engine", "broken", "containerd", "pods with claims start without HCAs"),
     ("engine refuses", None, lambda node: node.write("etc/containerd/conf.d/z.toml", "syntax error\n"),
      "engine", "broken", "/usr/bin/containerd", "syntax error"),
     ("rdma-nri is gone", None, lambda node: node.remove("proc/101"), "engine", "broken", "rdma-nri", "not running"),
@@ -422,6 +434,7 @@ HEALTHY = [
     ("healthy, by a snapshot", by_snapshot(lambda inventory: None), None),
     ("Slurm", None, slurm("PropagateResourceLimitsExcept=MEMLOCK\n")),
     ("an included file that is missing", None, slurm("Include /etc/slurm/more.conf\n")),
+    ("CDI for claims", None, claims_by_containerd_1("enable_cdi = true")),
     ("an engine in a container", None, lambda node: put_process(node, 99, "containerd", BOOTED + 1, "65536", "NSpid:\t99\t1\n")),
     ("index in a file", sliced("/etc/rdma-init/node_index"), lambda node: node.write("etc/rdma-init/node_index", "7\n")),
     ("index by address", sliced("address"), None),

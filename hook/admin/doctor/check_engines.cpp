@@ -186,6 +186,14 @@ void check_verify(const NodeEngines& engines, Check& check) {
       "install`");
 }
 
+void check_cdi(const NodeEngines& engines, Check& check) {
+  if (engines.without_cdi && find_process(engines, "rdma-dra"))
+    check.add(
+        Grade::kBroken, "containerd", "passes over the devices of claims: pods with claims start without HCAs",
+        "with containerd 1.7, add `enable_cdi = true` to the table `[plugins.\"io.containerd.grpc.v1.cri\"]` of its "
+        "configuration and restart it; before 1.7, install containerd 1.7 or later");
+}
+
 Check check_engine(const NodeEngines& engines) {
   Check check{"engine", {}, {}};
   check_found(engines, check);
@@ -201,6 +209,7 @@ Check check_engine(const NodeEngines& engines) {
   check_restarts(engines, check);
   check_plugin(engines, check);
   check_verify(engines, check);
+  check_cdi(engines, check);
   std::vector<std::string> names;
   if (engines.found)
     for (const FoundEngine& engine : *engines.found)

@@ -237,6 +237,7 @@ struct NodeEngines {
   std::vector<RunningProcess> processes;
   std::map<std::string, std::uint64_t> unit_memlocks;  // LimitMEMLOCK in bytes, by unit such as "containerd.service"
   std::vector<Error> unasked;                          // why programs, such as `docker`, could not be executed
+  bool without_cdi = false;                            // containerd 1 passes over the CDI devices of claims
   std::optional<bool> docker_has_runtime;  // whether dockerd has loaded the runtime `rdma`; nullopt: unknown
 };
 

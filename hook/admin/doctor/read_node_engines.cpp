@@ -143,10 +143,10 @@ std::optional<std::int64_t> boot_time(const std::string& root) {
 
 void read_processes(const std::string& root, NodeEngines& engines) {
   const auto boot = boot_time(root);
-  for (const EngineProcess& found : find_processes(root, {"containerd", "crio", "dockerd", "rdma-nri"})) {
-    // An engine in a container, such as Docker in Docker, is not an engine of the node. rdma-nri counts also in a
-    // container, because it can run as a pod.
-    if (found.in_container && found.name != "rdma-nri") continue;
+  for (const EngineProcess& found : find_processes(root, {"containerd", "crio", "dockerd", "rdma-dra", "rdma-nri"})) {
+    // An engine in a container, such as Docker in Docker, is not an engine of the node. rdma-dra and rdma-nri count
+    // also in a container, because they can run in a pod.
+    if (found.in_container && !found.name.starts_with("rdma-")) continue;
     RunningProcess process{found.name, found.pid, {}};
     const auto limits = read_text(found.directory + "/limits");
     if (const auto memlock = limits ? memlock_in(*limits) : std::nullopt) process.memlock = memlock->hard;
@@ -227,7 +227,12 @@ NodeEngines read_node_engines(const std::string& root) {
     for (FoundEngine engine : *engines.found) {
       if (engine.trouble.empty()) {
         const auto read = check_engine_config(root, engine, "cannot load its configuration");
-        if (read) continue;
+        if (read) {
+          // containerd 1.6 does not have the member, and containerd 2 sets it.
+          if (engine.engine == Engine::kContainerd && engine.major == 1)
+            engines.without_cdi = read->find("enable_cdi = true") == std::string::npos;
+          continue;
+        }
         engine.trouble = read.error().message;
         engine.remedy = base::remedy_of(read.error());
       }
