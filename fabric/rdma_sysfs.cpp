@@ -717,7 +717,8 @@ bool read_hca(const Scan& scan, HcaFacts facts, const AllEntries& entries, Hca& 
     all.note(Part::kHcas, name, ESTALE);
     return false;
   };
-  if (!facts.pci) return true;
+  hca.is_name_only = !facts.pci;
+  if (hca.is_name_only) return true;
   std::optional<Directory> opened;
   if (facts.beyond_pci()) {
     opened = infiniband.open_at(name.c_str());

@@ -222,7 +222,7 @@ class Search {
 
   // Without a ledger all HCAs count as free.
   Result<void> note_away(fabric::Inventory& inventory) const {
-    if (!input_.ledger || !counts_all_hcas(*input_.requesting.request, input_.requesting.admin)) return {};
+    if (!input_.ledger || !counts_all_hcas(*input_.requesting.request, input_.requesting.admin, inventory)) return {};
     return note_away_hcas(input_.node, input_.ledger, inventory);
   }
 

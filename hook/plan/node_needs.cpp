@@ -85,8 +85,14 @@ std::optional<fabric::HcaFacts> facts_of_others(const Request& request, const Co
 
 }  // namespace
 
-bool counts_all_hcas(const Request& request, const Config& config) {
-  return numbers_rails(request, config) || selects_by(request, Selector::Kind::kIndex);
+bool counts_all_hcas(const Request& request, const Config& config, const fabric::Inventory& inventory) {
+  if (selects_by(request, Selector::Kind::kIndex)) return true;
+  if (!numbers_rails(request, config)) return false;
+  // If only the names of other HCAs were read, the list has all requested HCAs (facts_of_others()). If the node shows
+  // each name of the list, it can lack no HCA before them.
+  const auto is_shown = [&](const RailEntry& entry) { return find_hca(inventory, entry.text) != nullptr; };
+  return std::ranges::none_of(inventory.hcas, &fabric::Hca::is_name_only) ||
+         !std::ranges::all_of(config.rails, is_shown);
 }
 
 fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts) {

@@ -13,8 +13,9 @@
 
 namespace hook {
 
-// Returns whether the plan depends on a number that counts all HCAs of the node: that of a rail, or `index:N`.
-bool counts_all_hcas(const Request& request, const Config& config);
+// Returns whether the plan depends on a number that counts all HCAs of the node, so that an HCA that the inventory does
+// not show changes the plan: `index:N`, or the number of a rail. inventory: read by read_options().
+bool counts_all_hcas(const Request& request, const Config& config, const fabric::Inventory& inventory);
 
 // Returns `facts` plus the facts that pools and "rails" use as selectors.
 fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts = {.node = false});

@@ -48,8 +48,10 @@ Result<void> print_generated_config(const Options& options, const Log& log) {
     }
   if (options.snapshots.empty()) {
     auto inventory = fabric::read_inventory({.root = options.node.root, .full = true});
-    TRY_VOID(note_away_hcas(options.node, nullptr, inventory));
     std::vector<std::string> warnings;
+    if (const auto noted = note_away_hcas(options.node, nullptr, inventory); !noted)
+      warnings.push_back(
+          fmt::format("{}: HCAs of containers may be missing; remedy: run the command as root", noted.error().message));
     for (const fabric::Hca& hca : inventory.away)
       warnings.push_back(
           fmt::format("`{}` is left out: a container has it; remedy: run the command again after the "

@@ -8,6 +8,7 @@
 #include "base/unique_fd.hpp"
 #include "hook/apply/rdma_cgroup.hpp"
 #include "hook/plan/match.hpp"
+#include "hook/plan/node_needs.hpp"
 #include "hook/plan/parts.hpp"
 #include "hook/plan/plan.hpp"
 #include "hook/rails/netlink/rdma_devices.hpp"
@@ -617,6 +618,27 @@ TEST(Plan, HcasOfContainersKeepTheNumbersOfTheOthers) {
   config.rails.clear();
   config.pools = {{"p", {{}, {}, {}, {"rail3"}, {}}, {}, {}, std::nullopt}};
   EXPECT_EQ(numbers(), "mlx5_3=2,3 mlx5_1=3,1") << "an HCA that a container has is in a pool";
+}
+
+TEST(Plan, CountsHcasOfContainersOnlyWhereNumbersDependOnThem) {
+  fabric::Inventory inventory = rails(2);
+  Config config;
+  Request request;
+  request.selection = *parse_selection("mlx5_1", "x");
+  EXPECT_FALSE(counts_all_hcas(request, config, inventory)) << "no network";
+  request.network = "fabric";
+  EXPECT_TRUE(counts_all_hcas(request, config, inventory));
+  config.rails = test_support::rails_of(R"(["mlx5_0", "mlx5_1"])");
+  EXPECT_TRUE(counts_all_hcas(request, config, inventory)) << "a requested HCA may follow the list";
+  inventory.hcas[0].is_name_only = true;
+  EXPECT_FALSE(counts_all_hcas(request, config, inventory)) << "the list has the requested HCA, and no name is missing";
+  config.rails = test_support::rails_of(R"(["mlx5_2", "mlx5_1"])");
+  EXPECT_TRUE(counts_all_hcas(request, config, inventory));
+  request.network.reset();
+  for (const char* selection : {"rail:1", "index:1"}) {
+    request.selection = *parse_selection(selection, "x");
+    EXPECT_TRUE(counts_all_hcas(request, config, inventory)) << selection;
+  }
 }
 
 TEST(Plan, PlansNetdevsOfNetworks) {
