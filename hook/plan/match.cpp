@@ -26,7 +26,7 @@ bool has_glob(const Selector& selector, const Hcas& found) {
 // Returns the HCAs that the selector matches, none for `gpu`.
 Hcas taken_by(const Selector& selector, const Hcas& hcas) {
   const auto takes = [&](const NodeHca* node) {
-    if (selector.kind == Selector::Kind::kIndex) return node->index == selector.number;
+    if (selector.kind == Selector::Kind::kIndex) return node->number == selector.number;
     if (selector.kind == Selector::Kind::kRail) return node->rail == selector.number;
     const auto& ports = node->hca->ports;
     // A driver may report no ports; its HCA still matches by name.

@@ -263,8 +263,9 @@ NodeMap::NodeMap(const Inventory& inventory, const Config& config) : pools_(effe
     NodeHca& node = hcas_.emplace_back();
     node.hca = &hca;
     node.index = hcas_.size() - 1;
+    node.number = node.index;
     for (const Hca& other : inventory.away)
-      if (base::natural_less(other.name, hca.name)) ++node.index;
+      if (base::natural_less(other.name, hca.name)) ++node.number;
     find_netdevs(inventory, node);
     find_pool(pools_, inventory, node);
     find_entry(config.rails, inventory, node);

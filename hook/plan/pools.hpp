@@ -18,7 +18,8 @@ struct NodeHca {
   // The read error that makes the pool unknown; nullptr: there is none. After an error no container can request the
   // HCA, and each container that has the HCA's device node counts as a user of the HCA.
   const fabric::Unread* pool_unread = nullptr;
-  std::size_t index = 0;  // number among the HCAs of the node, by name, with those of Inventory::away
+  std::size_t index = 0;   // index in the inventory
+  std::size_t number = 0;  // number of `index:N`: among the HCAs of the node by name, with those of Inventory::away
   // Number of the rail. An entry of `rails` has its index there; in a list of names only, it has its index among the
   // names that the node has. HCAs without an entry follow, each with its own number: first HCAs in pools. An HCA of
   // Inventory::away keeps its number.

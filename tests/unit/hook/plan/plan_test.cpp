@@ -596,7 +596,7 @@ TEST(Plan, HcasOfContainersKeepTheNumbersOfTheOthers) {
     Strings texts;
     const NodeMap node(inventory, config);
     for (const NodeHca* hca : node.by_rail())
-      texts.push_back(fmt::format("{}={},{}", hca->name(), hca->rail, hca->index));
+      texts.push_back(fmt::format("{}={},{}", hca->name(), hca->rail, hca->number));
     return base::join(texts, " ");
   };
   const auto lose = [&](std::size_t at) {
