@@ -132,6 +132,7 @@ struct Hca {
   std::optional<std::string> unseen_vf;  // a VF that may be in use although its HCA is not visible, for messages
   std::vector<std::string> pfs;          // names of the HCAs of the VF's physical function
   bool is_pf_hidden = false;             // an HCA of its PF is in another network namespace
+  std::string device = {};               // device_in_link() of the class link; empty unless read_node() read it
   bool is_name_only = false;             // only its name was read (HcaFacts::pci)
 
   bool has_node() const { return uverbs || uverbs_unknown; }

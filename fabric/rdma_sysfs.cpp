@@ -730,6 +730,7 @@ bool read_hca(const Scan& scan, HcaFacts facts, const AllEntries& entries, Hca& 
   auto [link, is_absent] = class_link(all, facts.beyond_pci() ? nullptr : scan.links, name);
   if (is_absent) return stale();
   hca.pci = function_of(infiniband, name, link);
+  if (link && scan.hand_out) hca.device = device_in_link(*link);
   const bool identifies = (scan.hand_out && facts.node) || facts.identity;
   // The GUID of a software HCA is always read, because the ledger identifies software HCAs by it.
   facts.guid |= identifies && link && device_in_link(*link) == kNoDevice;

@@ -100,13 +100,16 @@ std::optional<std::string> device_of(const Hca& hca) {
 
 // Returns the device of an HCA of which only some facts were read; nullopt: these facts do not show it.
 std::optional<std::string> device_as_read(const Hca& hca) {
-  if (!hca.class_link) return hca.pci ? std::optional(key_of_device(*hca.pci)) : std::nullopt;
-  return is_software(hca) && hca.node_guid.empty() ? std::nullopt : device_of(hca);
+  if (hca.class_link) return is_software(hca) && hca.node_guid.empty() ? std::nullopt : device_of(hca);
+  // The PCI address does not identify the HCA: that of a sub-function is the address of its parent.
+  const bool is_known = !hca.device.empty() && hca.device != fabric::kNoDevice;
+  return is_known ? std::optional(key_of_device(hca.device)) : std::nullopt;
 }
 
-// Returns the facts of an HCA that is away by which rails are numbered; nullopt: its PCI function no longer exists. The
-// directory of the function stays in sysfs while its HCA is in another network namespace.
-std::optional<Hca> away_hca(const PlannedHca& held, const std::string& root) {
+// Returns the facts of an HCA that is away by which rails are numbered; nullopt: its PCI function no longer exists, or
+// the inventory has its HCA. The directory of the function stays in sysfs while its HCA is in another network
+// namespace.
+std::optional<Hca> away_hca(const PlannedHca& held, const std::string& root, const Inventory& inventory) {
   Hca hca;
   hca.name = held.name;
   constexpr std::string_view kGuid = "guid.";
@@ -126,6 +129,9 @@ std::optional<Hca> away_hca(const PlannedHca& held, const std::string& root) {
   }
   const auto function = base::Directory::open(root + "/sys/bus/pci/devices/" + *hca.pci);
   if (!function && errno == ENOENT) return std::nullopt;
+  const auto shown = function ? function->open_at("infiniband") : std::nullopt;
+  for (const std::string& name : shown ? shown->list() : std::vector<std::string>())
+    if (find_hca(inventory, name)) return std::nullopt;
   if (function) hca.physfn = function->read_link_name("physfn");
   return hca;
 }
@@ -247,7 +253,7 @@ Result<void> note_away_hcas(const NodeSettings& node, const Ledger* ledger, Inve
     const Hca* const namesake = find_hca(std::as_const(inventory), hca.name);
     const bool is_noted = std::ranges::find(inventory.away, hca.name, &Hca::name) != inventory.away.end();
     if (is_noted || (namesake && !device_as_read(*namesake))) continue;
-    if (auto away = away_hca(hca, node.root)) inventory.away.push_back(*std::move(away));
+    if (auto away = away_hca(hca, node.root, inventory)) inventory.away.push_back(*std::move(away));
   }
   return {};
 }

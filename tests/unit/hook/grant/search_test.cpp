@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "base/failure.hpp"
+#include "fabric/read_inventory.hpp"
 #include "fabric/read_node.hpp"
 #include "hook/grant/booking.hpp"
 #include "hook/grant/hcas.hpp"
@@ -273,6 +274,46 @@ TEST(Search, CountsRailsOverHcasOfContainers) {
   // The function of mlx5_0 is gone: the node has three HCAs now.
   std::filesystem::remove_all(node.settings.root + "/sys/bus/pci/devices/0000:10:00.0");
   EXPECT_EQ(must(create(node, ledger, container("c"), counting("rail:0"))), "mlx5_1");
+}
+
+// A sub-function has the PCI address of its parent, and both have HCAs.
+TEST(Search, TellsASubFunctionFromItsParent) {
+  namespace fs = std::filesystem;
+  const CountNode node(3);
+  const std::string& root = node.settings.root;
+  const std::string parent = "devices/pci0000:00/0000:00:10.0/0000:10:00.0/mlx5_core.sf.4";
+  for (const char* name : {"infiniband/mlx5_1", "infiniband_verbs/uverbs1"}) {
+    const std::string at = fmt::format("{}/sys/{}/{}", root, parent, name);
+    fs::create_directories(fs::path(at).parent_path());
+    fs::rename(fs::canonical(root + "/sys/class/" + name), at);
+    fs::remove(root + "/sys/class/" + name);
+    fs::create_symlink(fmt::format("../../{}/{}", parent, name), root + "/sys/class/" + name);
+  }
+  const std::string link = root + "/sys/class/infiniband/mlx5_1";
+  fs::create_directories(root + "/sys/bus/auxiliary/devices");
+  fs::create_symlink("../../../" + parent, root + "/sys/bus/auxiliary/devices/mlx5_core.sf.4");
+  const Ledger ledger = node.ledger();
+  const auto away = [&](fabric::Inventory inventory) {
+    must(note_away_hcas(node.settings, &ledger, inventory));
+    std::string names;
+    for (const fabric::Hca& hca : inventory.away)
+      names += hca.name + "@" + hca.pci.value_or("?");
+    return names;
+  };
+  const auto some = [&] { return must(read_whole_node({}, node.settings)); };
+  const auto all = [&] { return fabric::read_inventory({.root = root, .full = true}); };
+  for (const char* name : {"mlx5_0", "mlx5_1"})
+    must(create(node, ledger, container(name), counting(name)));
+  EXPECT_TRUE(std::filesystem::exists(node.settings.ledger + "/hca/mlx5_core.sf.4"));
+  EXPECT_EQ(away(some()), "") << "the node shows both";
+  EXPECT_EQ(away(all()), "");
+  fs::remove(link);
+  EXPECT_EQ(away(some()), "mlx5_1@0000:10:00.0");
+  EXPECT_EQ(away(all()), "mlx5_1@0000:10:00.0");
+  fs::create_symlink("../../" + parent + "/infiniband/mlx5_1", link);
+  fs::remove_all(root + "/sys/class/infiniband/mlx5_0");
+  EXPECT_EQ(away(some()), "mlx5_0@0000:10:00.0");
+  EXPECT_EQ(away(all()), "mlx5_0@0000:10:00.0");
 }
 
 // Another call takes the first HCA before each system call of this one.
