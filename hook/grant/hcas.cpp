@@ -250,8 +250,11 @@ Result<void> note_away_hcas(const NodeSettings& node, const Ledger* ledger, Inve
   // An HCA that is not held, and was not shown, may have come back to the node since it was read.
   if (held.others) add_returned_hcas(node.root, inventory);
   for (const PlannedHca& hca : held.exclusive) {
+    // Only sysfs shows whether an HCA without a name still exists.
+    if (hca.name.empty() && !pci_of_device(hca.device)) continue;
     const Hca* const namesake = find_hca(std::as_const(inventory), hca.name);
-    const bool is_noted = std::ranges::find(inventory.away, hca.name, &Hca::name) != inventory.away.end();
+    const bool is_noted =
+        !hca.name.empty() && std::ranges::find(inventory.away, hca.name, &Hca::name) != inventory.away.end();
     if (is_noted || (namesake && !device_as_read(*namesake))) continue;
     if (auto away = away_hca(hca, node.root, inventory)) inventory.away.push_back(*std::move(away));
   }

@@ -42,8 +42,9 @@ base::Result<void> add_granted_hcas(const Request& request, const Owner& owner, 
 
 // Adds to Inventory::away the HCAs that grants hold exclusively and the inventory does not show: with an exclusive RDMA
 // subsystem, and for software HCAs whose netdev has moved, they are in the network namespace of a container. Call it
-// after the functions above, because an HCA of the inventory is not away. Adds none to a snapshot. ledger: the node's
-// open ledger; nullptr: it is opened for the call. Errors: those of Ledger::once_held().
+// after the functions above, because an HCA of the inventory is not away. Adds none to a snapshot. If the
+// ledger's entry of an HCA cannot be read, its name is empty. ledger: the node's open ledger; nullptr: it is opened for
+// the call. Errors: those of Ledger::once_held().
 base::Result<void> note_away_hcas(const NodeSettings& node, const Ledger* ledger, fabric::Inventory& inventory);
 
 // Returns the PCI address of a device of the ledger: "0000.3b.00.0" is 0000:3b:00.0; nullopt: it is no PCI function.

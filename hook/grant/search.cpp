@@ -223,7 +223,15 @@ class Search {
   // Without a ledger all HCAs count as free.
   Result<void> note_away(fabric::Inventory& inventory) const {
     if (!input_.ledger || !counts_all_hcas(*input_.requesting.request, input_.requesting.admin, inventory)) return {};
-    return note_away_hcas(input_.node, input_.ledger, inventory);
+    TRY_VOID(note_away_hcas(input_.node, input_.ledger, inventory));
+    const auto unnamed = std::ranges::find(inventory.away, "", &fabric::Hca::name);
+    if (unnamed == inventory.away.end() || !counts_names(*input_.requesting.request, input_.requesting.admin))
+      return {};
+    return Error{
+        fmt::format("the numbers of HCAs are not certain: a container may have the HCA of `{}`, and its entry in "
+                    "the ledger cannot be read",
+                    *unnamed->pci),
+        EBADMSG, "run `rdma-hook recover`", FailureReason::kState};
   }
 
   // Returns to survey_ the HCAs that read() took from it.

@@ -321,10 +321,14 @@ Result<HcaState> read_state(const LedgerFiles& files, const std::string& hca) {
       .hint = "run `rdma-hook recover`, which corrects this link, or removes it if no grant holds the HCA exclusively"};
 }
 
-Result<std::map<std::string, HcaState>> read_states(const LedgerFiles& files, const std::set<std::string>& except) {
-  std::map<std::string, HcaState> states;
-  for (std::string& hca : TRY(list_names(files.hca)))
-    if (!except.contains(hca) && check_hca_name(hca)) states.emplace(hca, TRY(read_state(files, hca)));
+Result<std::map<std::string, Result<HcaState>>> read_states(const LedgerFiles& files,
+                                                            const std::set<std::string>& except) {
+  std::map<std::string, Result<HcaState>> states;
+  for (std::string& hca : TRY(list_names(files.hca))) {
+    if (except.contains(hca) || !check_hca_name(hca)) continue;
+    auto state = read_state(files, hca);
+    if (state || state.error().code != ENOTDIR) states.emplace(std::move(hca), std::move(state));
+  }
   return states;
 }
 

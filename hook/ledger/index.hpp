@@ -85,9 +85,10 @@ struct HcaState {
 };
 // Errors: EBADMSG, the file is no link or its target is not a key.
 Result<HcaState> read_state(const LedgerFiles& files, const std::string& hca);
-// Returns the state of each HCA that was held since the boot, except the HCAs in `except`. Errors: DIR/hca or a link
-// cannot be read.
-Result<std::map<std::string, HcaState>> read_states(const LedgerFiles& files, const std::set<std::string>& except);
+// Returns the state, or the error of read_state(), of each HCA that was held since the boot, except the HCAs in
+// `except`. Leaves out names that are no directory. Errors: DIR/hca cannot be listed.
+Result<std::map<std::string, Result<HcaState>>> read_states(const LedgerFiles& files,
+                                                            const std::set<std::string>& except);
 // Replaces the link, whatever it named before. kUnknown: removes it. Locks: the caller holds the HCA's lock.
 Result<void> write_state(const LedgerFiles& files, const std::string& hca, const HcaState& state);
 // If the link names this key, replaces it by the state `then`. Keeps a damaged link, which recover() repairs.

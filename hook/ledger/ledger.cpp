@@ -299,8 +299,11 @@ Result<bool> Ledger::for_each_recorded_at(const std::string& path, const std::fu
 Result<Ledger::OnceHeld> Ledger::once_held(const std::set<std::string>& except) const {
   OnceHeld found;
   for (const auto& [device, state] : TRY(read_states(*files_, except))) {
-    const auto key = state.exclusive_key();
-    auto hca = key ? held_hca(TRY(read_record(*files_, *key)), device) : std::nullopt;
+    const auto key = state ? state->exclusive_key() : std::nullopt;
+    const auto grant = key ? read_record(*files_, *key) : Result<std::optional<StoredGrant>>(std::nullopt);
+    PlannedHca unread;
+    unread.device = device;
+    auto hca = state && grant ? held_hca(*grant, device) : std::optional(std::move(unread));
     found.others = found.others || !hca;
     if (hca) found.exclusive.push_back(*std::move(hca));
   }

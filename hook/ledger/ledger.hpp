@@ -146,11 +146,13 @@ class Ledger {
                                            Unread* unread = nullptr);
   // The HCAs that were held since the boot.
   struct OnceHeld {
-    std::vector<PlannedHca> exclusive;  // grants hold them exclusively by the index: as the grants record them
-    bool others = false;                // there are HCAs that no grant holds exclusively now
+    // Grants hold them exclusively by the index: as the grants record them. If the link or the grant cannot be read, an
+    // entry has only the device: nothing proves then that no grant holds the HCA.
+    std::vector<PlannedHca> exclusive;
+    bool others = false;  // there are HCAs that no grant holds exclusively now
   };
   // Returns these HCAs, except the devices in `except`: lists the index, and reads only the grants of the HCAs that it
-  // returns. Errors: the index or a grant cannot be read.
+  // returns. Errors: the index cannot be listed.
   Result<OnceHeld> once_held(const std::set<std::string>& except) const;
   // The same for a command that only reads. Returns none if there is no ledger.
   static Result<OnceHeld> once_held_at(const std::string& path, const std::set<std::string>& except);

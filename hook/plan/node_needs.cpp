@@ -95,6 +95,10 @@ bool counts_all_hcas(const Request& request, const Config& config, const fabric:
          !std::ranges::all_of(config.rails, is_shown);
 }
 
+bool counts_names(const Request& request, const Config& config) {
+  return selects_by(request, Selector::Kind::kIndex) || (!config.rails.empty() && is_of_names(config.rails));
+}
+
 fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts) {
   for (const Pool& pool : config.pools) {
     facts.vendor |= !pool.selectors.vendors.empty();

@@ -17,6 +17,9 @@ namespace hook {
 // not show changes the plan: `index:N`, or the number of a rail. inventory: read by read_options().
 bool counts_all_hcas(const Request& request, const Config& config, const fabric::Inventory& inventory);
 
+// Returns whether these numbers depend on the names of all HCAs: `index:N`, and rails of a list of names only.
+bool counts_names(const Request& request, const Config& config);
+
 // Returns `facts` plus the facts that pools and "rails" use as selectors.
 fabric::HcaFacts facts_of_pools(const Config& config, fabric::HcaFacts facts = {.node = false});
 

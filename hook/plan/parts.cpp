@@ -92,18 +92,21 @@ Result<void> check_rail(const PlanInput& input, const NodeHca& node) {
   constexpr const char* kHint = "list each HCA by name, in the order of their rails, in \"rails\" of config.json";
   if (node.entry) return {};
   const std::string name = base::printable(node.name());
-  for (const NodeHca& other : input.among.node.hcas()) {
-    const std::string uncertain = base::printable(other.name());
+  const auto check = [&](const NodeHca& other) -> Result<void> {
+    const std::string uncertain = base::printable(other.name().empty() ? *other.hca->pci : other.name());
     if (other.pool_unread) {
       Error error = base::wrap(unknown_pool(other), fmt::format("the rail of `{}` depends on `{}`", name, uncertain));
       error.hint = kHint;
       return error;
     }
-    if (other.entry_unknown.empty() || other.rail > node.rail) continue;
+    if (other.entry_unknown.empty() || other.rail > node.rail) return {};
     const std::string what = &other == &node ? fmt::format("the rail of `{}` is not known", name)
                                              : fmt::format("the rail of `{}` depends on `{}`", name, uncertain);
     return Error{fmt::format("{}: {}", what, other.entry_unknown), 0, kHint};
-  }
+  };
+  for (const auto* hcas : {&input.among.node.hcas(), &input.among.node.away()})
+    for (const NodeHca& other : *hcas)
+      TRY_VOID(check(other));
   return {};
 }
 

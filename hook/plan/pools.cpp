@@ -146,6 +146,18 @@ bool has_its_pf(const Inventory& inventory, const Hca& hca) {
          std::ranges::any_of(inventory.hcas, [&](const Hca& other) { return other.pci == hca.physfn; });
 }
 
+// Returns whether the entry may select the HCA, of which it compares a fact that is not known. An entry for one HCA
+// does not if the node shows that HCA.
+bool may_be_of(const fabric::Selector& selector, const Inventory& inventory, const Hca& hca) {
+  using Kind = fabric::Selector::Kind;
+  const bool is_unknown =
+      (selector.kind == Kind::kGuid && hca.node_guid.empty()) || (selector.kind == Kind::kName && hca.name.empty());
+  if (!is_unknown) return false;
+  const bool is_glob = selector.pattern.find('*') != std::string::npos;
+  return is_glob || std::ranges::none_of(
+                        inventory.hcas, [&](const Hca& other) { return fabric::selects(selector, other, Port{}, {}); });
+}
+
 // Finds the first entry of `rails` that selects the HCA. An entry before it that cannot be compared leaves the HCA
 // without an entry, because it may be the right one.
 void find_entry(const std::vector<RailEntry>& rails, const Inventory& inventory, NodeHca& node) {
@@ -159,7 +171,8 @@ void find_entry(const std::vector<RailEntry>& rails, const Inventory& inventory,
       node.entry = &entry;
       return;
     }
-    if (kind == Kind::kGuid && hca.node_guid.empty()) node.entry_unknown = "its GUID is not known";
+    if (may_be_of(entry.selector, inventory, hca))
+      node.entry_unknown = kind == Kind::kGuid ? "its GUID is not known" : "its name is not known";
     if (kind == Kind::kPf && hca.physfn && !has_its_pf(inventory, hca))
       node.entry_unknown = "the HCA of its physical function is not visible on the node";
     if (!node.entry_unknown.empty()) return;
@@ -250,13 +263,12 @@ bool pci_less(const std::string& left, const std::string& right) {
 }
 
 NodeMap::NodeMap(const Inventory& inventory, const Config& config) : pools_(effective_pools(config)) {
-  std::vector<NodeHca> away;
+  away_.reserve(inventory.away.size());
   for (const Hca& hca : inventory.away) {
-    NodeHca node;
+    NodeHca& node = away_.emplace_back();
     node.hca = &hca;
     node.pool = &pools_.front();  // a container has the HCA, so a pool has it: which one does not matter for the order
     find_entry(config.rails, inventory, node);
-    if (node.entry_unknown.empty()) away.push_back(std::move(node));
   }
   hcas_.reserve(inventory.hcas.size());
   for (const Hca& hca : inventory.hcas) {
@@ -270,11 +282,11 @@ NodeMap::NodeMap(const Inventory& inventory, const Config& config) : pools_(effe
     find_pool(pools_, inventory, node);
     find_entry(config.rails, inventory, node);
   }
-  auto order = by_rail_of(hcas_, away);
+  auto order = by_rail_of(hcas_, away_);
   number_rails(config.rails, order);
-  if (!away.empty())
+  if (!away_.empty())
     std::erase_if(order, [&](const NodeHca* node) {
-      return std::ranges::any_of(away, [&](const NodeHca& one) { return &one == node; });
+      return std::ranges::any_of(away_, [&](const NodeHca& one) { return &one == node; });
     });
   by_rail_.assign(order.begin(), order.end());
 }

@@ -49,12 +49,15 @@ class NodeMap {
 
   const std::vector<NodeHca>& hcas() const { return hcas_; }  // HCAs in the order of the inventory
   const std::vector<const NodeHca*>& by_rail() const { return by_rail_; }
+  // The HCAs of Inventory::away: only name, entry and rail have a meaning.
+  const std::vector<NodeHca>& away() const { return away_; }
   const NodeHca* find(std::string_view name) const;  // nullptr: the node has no such HCA
   std::vector<std::string> names() const;
 
  private:
   std::vector<Pool> pools_;
   std::vector<NodeHca> hcas_;
+  std::vector<NodeHca> away_;
   std::vector<const NodeHca*> by_rail_;
 };
 

@@ -56,7 +56,7 @@ Result<void> print_generated_config(const Options& options, const Log& log) {
       warnings.push_back(
           fmt::format("`{}` is left out: a container has it; remedy: run the command again after the "
                       "container has ended",
-                      base::printable(hca.name)));
+                      base::printable(hca.name.empty() ? *hca.pci : hca.name)));
     log.warnings(warnings);
     nodes.push_back({"this node", std::move(inventory)});
   }

@@ -251,7 +251,11 @@ std::vector<Check> examine_node(const NodeSettings& node) {
   add_config_findings(inventory, config, node, files, of_config);
   checks.push_back(std::move(of_config));
   if (files || node.ledger != kLedgerPath) {
-    checks.push_back(check_ledger(ledger_of(node, config, inventory)));
+    Check& ledger = checks.emplace_back(check_ledger(ledger_of(node, config, inventory)));
+    for (const fabric::Hca& hca : inventory.away)
+      if (hca.name.empty())
+        ledger.add(Grade::kWarning, *hca.pci, "a container may have this HCA: its entry in the ledger cannot be read",
+                   "run `rdma-hook recover`");
   } else {
     checks.push_back(not_looked_at("ledger", "not checked: this node's ledger does not belong to the snapshot"));
   }

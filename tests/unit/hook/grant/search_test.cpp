@@ -276,6 +276,30 @@ TEST(Search, CountsRailsOverHcasOfContainers) {
   EXPECT_EQ(must(create(node, ledger, container("c"), counting("rail:0"))), "mlx5_1");
 }
 
+// The entry of one HCA concerns only requests whose numbers depend on it.
+TEST(Search, CountsHcaWithDamagedEntry) {
+  const CountNode node(4);
+  const std::string& root = node.settings.root;
+  const Ledger ledger = node.ledger();
+  must(create(node, ledger, container("x"), counting("mlx5_0")));
+  const std::string entry = node.settings.ledger + "/hca/0000.10.00.0/exclusive";
+  std::filesystem::remove(entry);
+  write_file(entry, "");
+  write_file(node.settings.ledger + "/hca/notes", "");
+  EXPECT_EQ(must(create(node, ledger, container("a"), counting("rail:1"))), "mlx5_1") << "the node shows mlx5_0";
+  std::filesystem::remove_all(root + "/sys/class/infiniband/mlx5_0");
+  std::filesystem::remove_all(root + "/sys/class/infiniband_verbs/uverbs0");
+  EXPECT_EQ(must(create(node, ledger, container("b"), counting("rail:2"))), "mlx5_2");
+  EXPECT_EQ(must(create(node, ledger, container("c"), counting("1"))), "mlx5_3");
+  const auto refused = create(node, ledger, container("d"), counting("index:1"));
+  EXPECT_EQ(error_message(refused),
+            "the numbers of HCAs are not certain: a container may have the HCA of `0000:10:00.0`, and its entry in the "
+            "ledger cannot be read");
+  std::filesystem::remove(node.settings.ledger + "/hca/notes");
+  must(ledger.recover());
+  EXPECT_EQ(must(create(node, ledger, container("a"), counting("index:1"))), "mlx5_1");
+}
+
 // A sub-function has the PCI address of its parent, and both have HCAs.
 TEST(Search, TellsASubFunctionFromItsParent) {
   namespace fs = std::filesystem;

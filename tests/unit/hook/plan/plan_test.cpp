@@ -614,7 +614,11 @@ TEST(Plan, HcasOfContainersKeepTheNumbersOfTheOthers) {
   config.rails = test_support::rails_of(R"(["mlx5_2", "pci:0000:99:00.0"])");
   EXPECT_EQ(numbers(), "mlx5_1=3,1 mlx5_3=4,3") << "mlx5_0 has 2, the first after the list";
   config.rails = test_support::rails_of(R"(["guid:0000:0000:0000:0009"])");
-  EXPECT_EQ(numbers(), "mlx5_1=1,1 mlx5_3=2,3") << "an HCA whose GUID is not known may be the one of the list";
+  EXPECT_EQ(numbers(), "mlx5_1=2,1 mlx5_3=4,3")
+      << "uncertain: an HCA may be the one of the list, so check_rail() refuses";
+  config.rails = test_support::rails_of(fmt::format(R"(["guid:{}"])", inventory.hcas[1].node_guid));
+  EXPECT_EQ(numbers(), "mlx5_3=0,3 mlx5_1=2,1") << "the node shows the HCA of the list";
+  EXPECT_EQ(NodeMap(inventory, config).away()[0].entry_unknown, "");
   config.rails.clear();
   config.pools = {{"p", {{}, {}, {}, {"rail3"}, {}}, {}, {}, std::nullopt}};
   EXPECT_EQ(numbers(), "mlx5_3=2,3 mlx5_1=3,1") << "an HCA that a container has is in a pool";
