@@ -301,7 +301,7 @@ TEST(Search, CountsHcaWithDamagedEntry) {
 }
 
 // A sub-function has the PCI address of its parent, and both have HCAs.
-TEST(Search, TellsASubFunctionFromItsParent) {
+TEST(Search, DistinguishesSubFunctionFromItsParent) {
   namespace fs = std::filesystem;
   const CountNode node(3);
   const std::string& root = node.settings.root;
